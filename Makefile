@@ -1,0 +1,46 @@
+# One way in: `make lab` opens the notebooks, `make test` proves them; everything else is `kq --help`.
+PYTHON ?= python3
+BIN    := .venv/bin
+READY  := .venv/.ready
+
+help:        ## what there is
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(READY) ## everything set up: Python packages, Java, Kafka; once, about 1.3 GB and 3 to 5 minutes
+
+$(READY): requirements.lock pyproject.toml kqlib/broker/jars.lock
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
+	@echo "Setting up in .venv, once: Python packages, Java and Spark (about 1.3 GB), then Kafka (60 MB); 3 to 5 minutes."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m kqlib.broker.jars
+	@touch $@
+
+lab: venv    ## JupyterLab on notebooks/00-start-here.ipynb
+	@$(BIN)/kq lab
+
+test: venv   ## everything that CI runs: check, promises on a real Kafka, every notebook compared
+	@$(BIN)/python -m tests
+
+check: venv  ## under 30 s: style, types, unit tests
+	@$(BIN)/python -m tests check
+
+notebooks: venv ## run every notebook and store its outputs anew
+	@$(BIN)/python -m tests.notebooks.regenerate
+
+bench: venv  ## how fast and how big: printed, never asserted
+	@$(BIN)/python -m bench
+
+faults: venv ## the long runs: brokers and processes killed for minutes
+	@$(BIN)/python -m tests faults
+
+lock: venv   ## remake requirements.lock and jars.lock from what pyproject.toml and jars.lock ask for
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras pyproject.toml -o requirements.lock --custom-compile-command "make lock"
+	@$(BIN)/python -m kqlib.broker.jars --lock
+
+clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
+	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+.PHONY: help venv lab test check notebooks bench faults lock clean

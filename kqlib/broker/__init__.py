@@ -1,0 +1,29 @@
+"""A real Kafka on this machine, or one's own by its address.
+
+`Cluster` starts one (java, jars, node, reaper, secure); `connect` uses what KQ_BOOTSTRAP names, else starts one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kqlib.broker import settings
+from kqlib.broker.cluster import Broker, Cluster
+from kqlib.broker.kafka import Kafka, reach, words
+
+__all__ = ["Broker", "Cluster", "Kafka", "connect", "words"]
+
+
+def connect() -> Kafka:
+    """The cluster that KQ_BOOTSTRAP names (TLS and SASL from the file KQ_KAFKA_CONFIG), else a new embedded one."""
+    return named() or Cluster()
+
+
+def named() -> Kafka | None:
+    """The cluster that the environment names, reached; None when it names none."""
+    file = os.environ.get("KQ_KAFKA_CONFIG")
+    own = settings.read(Path(file).expanduser()) if file else {}
+    bootstrap = os.environ.get("KQ_BOOTSTRAP") or own.get("bootstrap.servers")
+    own.pop("bootstrap.servers", None)
+    return reach(bootstrap, own) if bootstrap else None

@@ -1,0 +1,166 @@
+"""A Kafka cluster as its clients see it, wherever it runs: settings, admin, leaders, Kafka's own tools.
+
+In:  an address and the settings to reach it. Out: `Kafka`, which `connect()` returns for one's own cluster; the embedded one
+(`cluster.py`) is the same with brokers to start and kill.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from kqlib.broker import settings, tools
+from kqlib.errors import BadConfig, Closed, NotAllowed, TopicMissing, Unreachable
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from kqlib.broker.cluster import Broker
+
+PATIENCE = 3.5  # seconds for the first answer; "within 5 s" is the promise
+
+
+class Kafka:
+    """A Kafka cluster: where it is and how to talk to it."""
+
+    embedded = False
+
+    def __init__(self, bootstrap: str, own: dict[str, Any] | None = None) -> None:
+        self.bootstrap = bootstrap
+        self._own = dict(own or {})
+        self._closed = False
+
+    def client(self, **extra: Any) -> dict[str, Any]:
+        """Settings for any confluent_kafka client, with the house's defaults: `Producer(cluster.client())`.
+
+        They are a plain dict: `cluster.client() | {"group.id": "scores"}`, or `cluster.client(group_id="scores")`.
+        """
+        self._check_open()
+        return settings.client(self.bootstrap, self._own, extra)
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """An AdminClient of this cluster."""
+        return self._admin_client()
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the brokers that are up."""
+        return sorted(node.id for node in self.describe().nodes)
+
+    @property
+    def controller(self) -> int | None:
+        """The id of the broker that leads the controllers; None while they elect."""
+        found = self.describe().controller
+        return found.id if found is not None and found.id >= 0 else None
+
+    def describe(self, timeout: float = PATIENCE) -> Any:
+        """Who is in the cluster, asked now: confluent_kafka's DescribeClusterResult."""
+        from confluent_kafka import KafkaException
+
+        self._check_open()
+        try:
+            return self.admin.describe_cluster(request_timeout=timeout).result(timeout + 0.5)
+        except (KafkaException, TimeoutError) as error:
+            raise Unreachable(address=self.bootstrap, why=words(error)) from None
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The id of the broker that leads this partition; None while there is none."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        self._check_open()
+        try:
+            found = self.admin.describe_topics(TopicCollection([topic]), request_timeout=10)[topic].result(10.5)
+        except KafkaException as error:
+            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+                raise TopicMissing(topic=topic) from None
+            raise Unreachable(address=self.bootstrap, why=words(error)) from None
+        if not 0 <= partition < len(found.partitions):
+            raise NotAllowed(f"'{topic}' has partitions 0 to {len(found.partitions) - 1}, not {partition}")
+        leader = found.partitions[partition].leader
+        return leader.id if leader is not None and leader.id >= 0 else None
+
+    def kafka(self, tool: str, *args: str, timeout: float = 60) -> str:
+        """Run one of Kafka's own tools against this cluster and return what it said: `cluster.kafka("topics", "--list")`."""
+        self._check_open()
+        return tools.run(tool, args, self.bootstrap, self._own, timeout)
+
+    def broker(self, number: int) -> Broker:
+        """A broker to stop, kill, pause: on an embedded cluster only."""
+        raise NotAllowed(
+            f"broker({number}) can be stopped only on an embedded cluster; this one is at {self.bootstrap}. Unset KQ_BOOTSTRAP"
+        )
+
+    def close(self) -> None:
+        """Done with it; one's own cluster runs on."""
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "Kafka(closed)" if self._closed else "Kafka(one's own cluster)"
+
+    def _admin_client(self, **extra: Any) -> AdminClient:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            return AdminClient(self.client(**extra))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise BadConfig(source="the settings of the Kafka client", why=words(error)) from None
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(thing="cluster")
+
+
+def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:
+    """One's own cluster, asked once so that a wrong address is said now and not at the first lesson."""
+    complaints: list[str] = []
+    kafka = Kafka(bootstrap, own)
+    admin = kafka._admin_client(error_cb=lambda error: complaints.append(error.str()))
+    deadline = time.monotonic() + PATIENCE
+    asked = admin.describe_cluster(request_timeout=PATIENCE)
+    while not asked.done() and time.monotonic() < deadline:
+        admin.poll(0.05)  # serves error_cb: it knows why, the request only knows that it timed out
+        if any("uthentication" in complaint for complaint in complaints):
+            break  # a wrong password does not get better
+    if not asked.done() or asked.exception() is not None:
+        raise _unreachable(bootstrap, complaints, asked.exception() if asked.done() else None)
+    kafka.admin = admin
+    return kafka
+
+
+def _unreachable(bootstrap: str, complaints: list[str], error: BaseException | None) -> Unreachable:
+    telling = [c for c in complaints if "brokers are down" not in c]
+    if telling:
+        why = telling[0]
+    elif any(_listens(address) for address in bootstrap.split(",")):
+        why = "something listens there, but does not answer these settings; does it want TLS or a login?"
+    else:
+        why = words(error) if error else "no answer"
+    return Unreachable(address=bootstrap, why=why)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), 0.3).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def words(error: BaseException) -> str:
+    """What a client's error says, without its class and codes."""
+    inner = error.args[0] if error.args else error
+    return inner.str() if hasattr(inner, "str") else str(inner) or type(error).__name__

@@ -1,0 +1,195 @@
+"""One Kafka node: its ports, its settings file, the command that starts it, and the format of its disk.
+
+In:  a directory, the ids and ports of all nodes. Out: values and files; the processes belong to `cluster.py`.
+Everything listens on 127.0.0.1 and nowhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import re
+import shutil
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kqlib.broker import jars, java
+from kqlib.broker.reaper import Reaper
+from kqlib.errors import BrokerDied
+
+HOST = "127.0.0.1"
+BELOW_EPHEMERAL = range(
+    20_000, 32_000
+)  # where no client's own port is drawn from: a restarted broker finds its port free
+FOREVER_MINUTES = 2**31 - 1
+LOG4J = Path(__file__).with_name("log4j2.properties")
+
+# What a lab wants, and production would not: short clocks, few internal partitions, small buffers.
+LAB = {
+    "auto.create.topics.enable": "false",  # a typo must not become a topic
+    "broker.session.timeout.ms": "4000",  # a killed leader is replaced in seconds, not in nine
+    "broker.heartbeat.interval.ms": "500",
+    "controlled.shutdown.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.dedupe.buffer.size": str(8 * 2**20),  # the default takes 128 MB of heap
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "1000",
+    "num.io.threads": "4",
+    "num.network.threads": "2",
+    "offsets.retention.minutes": str(
+        FOREVER_MINUTES
+    ),  # Kafka forgets commits after seven days; a lab that slept would lose its state
+    "offsets.topic.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "transaction.state.log.num.partitions": "1",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's place in its cluster: id, ports, directory."""
+
+    id: int
+    port: int
+    controller_port: int
+    directory_id: str
+    home: Path
+
+    @property
+    def log(self) -> Path:
+        """Everything this node has said."""
+        return self.home / "broker.log"
+
+    @property
+    def data(self) -> Path:
+        """Kafka's own files: a directory a partition."""
+        return self.home / "data"
+
+    @property
+    def settings(self) -> Path:
+        """server.properties, as Kafka reads it."""
+        return self.home / "server.properties"
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its log."""
+        return (
+            "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+            if self.log.exists()
+            else "(it said nothing)"
+        )
+
+
+def new_id() -> str:
+    """A random id in Kafka's form; never one that begins with '-', which Kafka's tools take for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, drawn at random so that two clusters rarely meet."""
+    chance, found = random.SystemRandom(), list[int]()
+    while len(found) < count:
+        port = chance.choice(BELOW_EPHEMERAL)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+def open_port(port: int) -> bool:
+    """Does anybody answer there?"""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str]) -> dict[str, str]:
+    """server.properties of one node; `extra` overrules."""
+    copies = str(min(3, len(nodes)))
+    in_sync = "2" if len(nodes) >= 3 else "1"
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{n.controller_port}" for n in nodes),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "CLIENT",
+        "listeners": f"CLIENT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
+        "advertised.listeners": f"CLIENT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(node.data),
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        **LAB,
+        **extra,
+    }
+
+
+def write_properties(path: Path, values: Mapping[str, str]) -> None:
+    """A Java properties file that only its owner can read: it may hold passwords."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(properties_text(values))
+
+
+def properties_text(values: Mapping[str, str]) -> str:
+    """The text of a Java properties file."""
+    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values.items()}
+    return "".join(f"{key}={value}\n" for key, value in escaped.items())
+
+
+def classpath() -> str:
+    """The broker's and its tools' jars; Spark never sees them."""
+    return os.pathsep.join(str(path) for path in jars.fetch("broker"))
+
+
+def run_command(node: Node) -> list[str]:
+    """The command of a broker: the quick compiler only, a small heap; for labs and tests, not for benchmarks."""
+    options = [
+        "-Xms128m",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+    ]
+    return [java.find().command, *options, "-cp", classpath(), "kafka.Kafka", str(node.settings)]
+
+
+def format_disks(nodes: Sequence[Node], cluster_id: str, reaper: Reaper) -> None:
+    """Give every node an empty formatted disk. One run of Kafka's tool, then copies: only the two ids in meta.properties differ."""
+    first = nodes[0]
+    voters = ",".join(f"{n.id}@{HOST}:{n.controller_port}:{n.directory_id}" for n in nodes)
+    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command = [java.find().command, *quick, "-cp", classpath(), "kafka.tools.StorageTool", "format", "-t", cluster_id]
+    code = reaper.start(
+        "format", [*command, "-c", str(first.settings), "--initial-controllers", voters], first.log
+    ).wait(60)
+    if code != 0:
+        raise BrokerDied(broker=first.id, why=f"formatting its disk gave {code}", tail=first.tail())
+    for other in nodes[1:]:
+        shutil.copytree(first.data, other.data)
+        meta = other.data / "meta.properties"
+        text = re.sub(r"(?m)^node\.id=.*$", f"node.id={other.id}", meta.read_text())
+        meta.write_text(re.sub(r"(?m)^directory\.id=.*$", f"directory.id={other.directory_id}", text))

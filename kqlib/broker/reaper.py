@@ -1,0 +1,214 @@
+"""No child outlives its parent: a small process between Python and its JVMs that ends them when Python is gone.
+
+A notebook's kernel is ended by SIGKILL, so nothing that runs at exit can be relied on. The reaper is a process of its own
+session (Jupyter's stop button does not reach it). It starts the children, passes signals on to them, and reads its stdin:
+when that ends, or its parent is no longer the one of its start, it kills every child, waits for them, and removes the directory.
+
+In:  lines of JSON on stdin, `{"start": name, "command": […], "log": path, …}` and `{"signal": 9, "to": name}`.
+Out: lines of JSON on stdout, `{"started": name, "pid": 1}`, `{"ended": name, "code": 0}`.
+The lower half runs as `python -I -S reaper.py DIRECTORY`; it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+NO_DIRECTORY = "-"
+
+
+class Reaper:
+    """The parent's end: start children that cannot outlive this process; `close` ends them and removes `directory`."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        command = [sys.executable, "-I", "-S", __file__, str(directory or NO_DIRECTORY)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        self._children: dict[str, Child] = {}
+        self._writing = threading.Lock()
+        self._reader = threading.Thread(target=self._listen, name="kqlib-reaper", daemon=True)
+        self._reader.start()
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start a child whose output goes to the end of `log`."""
+        child = self._children[name] = Child(self, name)
+        self.tell(
+            start=name,
+            command=list(command),
+            log=str(log),
+            cwd=str(cwd) if cwd else None,
+            env=dict(env) if env else None,
+        )
+        return child
+
+    def tell(self, **order: Any) -> None:
+        """Send one order; a reaper that is gone has killed its children, so nothing is left to order."""
+        line = json.dumps(order).encode() + b"\n"
+        with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
+            assert self._process.stdin
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def close(self, timeout: float = 10) -> None:
+        """End every child and remove the directory; returns when both are gone."""
+        with self._writing, contextlib.suppress(BrokenPipeError):
+            assert self._process.stdin
+            self._process.stdin.close()
+        self._process.wait(timeout)
+        self._reader.join(timeout)
+        assert self._process.stdout
+        self._process.stdout.close()
+
+    def __enter__(self) -> Reaper:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            said = json.loads(line)
+            if "started" in said:
+                self._children[said["started"]].began(said["pid"])
+            else:
+                self._children[said["ended"]].finished(said["code"], said.get("why", ""))
+        for child in self._children.values():  # the reaper itself was killed: nothing runs any more
+            child.finished(-signal.SIGKILL, "its reaper is gone")
+
+
+class Child:
+    """One started command: its pid, whether it lives, and how it ended."""
+
+    def __init__(self, reaper: Reaper, name: str) -> None:
+        self.pid: int | None = None
+        self.code: int | None = None
+        self.why = ""
+        self._reaper, self._name = reaper, name
+        self._started, self._ended = threading.Event(), threading.Event()
+
+    @property
+    def alive(self) -> bool:
+        """Does it run (a paused one does)?"""
+        return not self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit code, or None when it still runs after `timeout` seconds."""
+        return self.code if self._ended.wait(timeout) else None
+
+    def signal(self, number: int) -> None:
+        """Send it a signal; the reaper sends it, which owns the pid, so that no stranger is ever hit."""
+        self._started.wait(10)
+        self._reaper.tell(signal=int(number), to=self._name)
+
+    def began(self, pid: int) -> None:
+        """The reaper says that it runs."""
+        self.pid = pid
+        self._started.set()
+
+    def finished(self, code: int, why: str) -> None:
+        """The reaper says that it ended; the first word counts."""
+        if not self._ended.is_set():
+            self.code, self.why = code, why
+            self._ended.set()
+            self._started.set()
+
+
+def _serve(directory: str) -> None:
+    """The process in between: obey orders until stdin ends or the parent changes, then leave nothing behind."""
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    children: dict[str, subprocess.Popen[bytes]] = {}
+    waiters: list[threading.Thread] = []
+    try:
+        for order in _orders():
+            if "start" in order:
+                child = _start(order)
+                if child:
+                    children[order["start"]] = child
+                    waiters.append(threading.Thread(target=_wait, args=(order["start"], child)))
+                    waiters[-1].start()
+            elif order["to"] in children:
+                children[order["to"]].send_signal(order["signal"])
+    finally:
+        for child in children.values():
+            child.kill()
+        for waiter in waiters:  # the directory goes when nobody writes into it any more
+            waiter.join()
+        if directory != NO_DIRECTORY:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _orders() -> Any:
+    """Orders from stdin until it ends or the parent is gone (a forked child of the parent may still hold the pipe open)."""
+    parent, rest = os.getppid(), b""
+    while os.getppid() == parent:
+        if not select.select([0], [], [], 0.5)[0]:
+            continue
+        read = os.read(0, 65536)
+        if not read:
+            return
+        *lines, rest = (rest + read).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def _start(order: dict[str, Any]) -> subprocess.Popen[bytes] | None:
+    try:
+        with open(order["log"], "ab") as log:
+            child = subprocess.Popen(
+                order["command"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=order["cwd"],
+                env=order["env"],
+                preexec_fn=_die_with_reaper,
+            )
+    except OSError as error:
+        _say(ended=order["start"], code=127, why=str(error))
+        return None
+    _say(started=order["start"], pid=child.pid)
+    return child
+
+
+def _wait(name: str, child: subprocess.Popen[bytes]) -> None:
+    _say(ended=name, code=child.wait())
+
+
+def _say(**word: Any) -> None:
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(1, json.dumps(word).encode() + b"\n")
+
+
+def _die_with_reaper() -> None:
+    """A second net on Linux: the kernel kills the child when the reaper itself is killed."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # what the reaper ignores, its children would inherit
+        signal.signal(number, signal.SIG_DFL)
+    if sys.platform == "linux":
+        _LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+
+
+if __name__ == "__main__":
+    _LIBC = ctypes.CDLL(None)
+    _serve(sys.argv[1])

@@ -1,0 +1,135 @@
+"""The settings of a Kafka client: the house's defaults, one's own file (KQ_KAFKA_CONFIG), and the same words for Java's tools.
+
+In:  a properties file in librdkafka's or Java's words. Out: dicts for confluent_kafka (`client`) and for Java (`to_java`).
+A secret is a `Secret`: the clients read it as the string it is, a repr, and so a notebook's output, shows only that there is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kqlib.errors import BadConfig
+
+# What a client of this house starts from; each line overrules a default that loses data, hides a mistake or surprises.
+DEFAULTS: dict[str, Any] = {
+    "partitioner": "murmur2_random",  # librdkafka's own is CRC32: Java, Spark and everyone else would look elsewhere for a key
+    "allow.auto.create.topics": False,  # a consumer's typo must not become a topic
+    "enable.auto.commit": False,  # it commits what was read, not what was done
+    "auto.offset.reset": "earliest",  # the default, latest, skips what was put before the first start
+    "group.protocol": "consumer",  # KIP-848: joins in 0.2 s where the classic protocol takes 3 s
+    "topic.metadata.refresh.interval.ms": 10_000,  # a producer meets new partitions after 10 s, not after 300
+    "log_level": 0,  # errors reach the caller; librdkafka's own lines would land in a notebook's output
+}
+SECRET = re.compile(r"password|secret|jaas|token|key\.pem|keystore\.key|credential", re.IGNORECASE)
+NOT_DOTTED = {"log_level", "logger", "on_delivery"}
+JAAS = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.config")
+SAME_FOR_JAVA = ("security.protocol", "sasl.kerberos.service.name", "ssl.endpoint.identification.algorithm")
+
+
+class Secret(str):
+    """A string whose repr does not show it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+def hidden(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings, secrets wrapped."""
+    return {
+        key: Secret(value) if isinstance(value, str) and SECRET.search(key) else value for key, value in values.items()
+    }
+
+
+def client(bootstrap: str, own: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The dict for a confluent_kafka client. `extra` overrules; its names may be written with _ for the dots."""
+    named = {
+        key if key in NOT_DOTTED or key.endswith("_cb") else key.replace("_", "."): value
+        for key, value in extra.items()
+    }
+    merged = {"bootstrap.servers": bootstrap, **DEFAULTS, **own, **named}
+    if "session.timeout.ms" in named and "group.protocol" not in named:
+        merged["group.protocol"] = (
+            "classic"  # under KIP-848 the session is the group's setting, and a client that sets it is refused
+        )
+    return hidden(merged)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A client properties file as librdkafka's settings; Java's words for PEM trust and for a JAAS login are understood."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfig(source=f"KQ_KAFKA_CONFIG={path}", why=f"it cannot be read ({type(error).__name__})") from None
+    values: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text[0] in "#!":
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise BadConfig(
+                source=f"{path.name}, line {number}",
+                why="not of the form name=value (the line is not shown: it may hold a secret)",
+            )
+        values[key.strip()] = value.strip()
+    return hidden(_from_java(values, path.name))
+
+
+def _from_java(values: dict[str, str], source: str) -> dict[str, Any]:
+    """Translate what only Java's clients know into librdkafka's words."""
+    own: dict[str, Any] = {key: value for key, value in values.items() if not key.startswith(JAVA_ONLY)}
+    if "sasl.jaas.config" in values:
+        login = {
+            name: re.sub(r"\\(.)", r"\1", quoted or bare)
+            for name, quoted, bare in JAAS.findall(values["sasl.jaas.config"])
+        }
+        if set(login) != {"username", "password"}:
+            raise BadConfig(
+                source=source, why="sasl.jaas.config has no username and password; use sasl.username and sasl.password"
+            )
+        own |= {f"sasl.{name}": value for name, value in login.items()}
+    for store, ours in (("ssl.truststore", "ssl.ca"), ("ssl.keystore", "ssl.certificate")):
+        if f"{store}.location" in values:
+            if values.get(f"{store}.type", "JKS").upper() != "PEM":
+                raise BadConfig(
+                    source=source, why=f"{store}.location is a Java keystore; export it as PEM and set {ours}.location"
+                )
+            own[f"{ours}.location"] = values[f"{store}.location"]
+            if store == "ssl.keystore":
+                own["ssl.key.location"] = values[f"{store}.location"]
+    if values.get("ssl.endpoint.identification.algorithm") == "":
+        own["ssl.endpoint.identification.algorithm"] = "none"
+    return own
+
+
+def to_java(own: Mapping[str, Any]) -> dict[str, str]:
+    """The TLS and SASL part of a client's settings in the words of Java's clients and tools."""
+    java = {key: str(own[key]) for key in SAME_FOR_JAVA if key in own}
+    if java.get("ssl.endpoint.identification.algorithm") == "none":
+        java["ssl.endpoint.identification.algorithm"] = ""
+    mechanism = own.get("sasl.mechanisms", own.get("sasl.mechanism"))
+    if mechanism:
+        java["sasl.mechanism"] = str(mechanism)
+    if "sasl.username" in own:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        login = " ".join(f'{name}="{_quoted(own.get(f"sasl.{name}", ""))}"' for name in ("username", "password"))
+        java["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    if "ssl.ca.location" in own:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(own["ssl.ca.location"])}
+    if "ssl.certificate.location" in own:
+        pem: Callable[[str], str] = lambda name: Path(str(own[name])).read_text()  # noqa: E731
+        java |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": pem("ssl.certificate.location")}
+        java["ssl.keystore.key"] = pem("ssl.key.location")
+        if "ssl.key.password" in own:
+            java["ssl.key.password"] = str(own["ssl.key.password"])
+    return java
+
+
+def _quoted(value: str) -> str:
+    return str(value).replace("\\", "\\\\").replace('"', '\\"')

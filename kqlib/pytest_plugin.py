@@ -1,0 +1,48 @@
+"""Real Kafka in anyone's own tests: install kqlib, name a fixture.
+
+    def test_what_i_put_comes_out(kq_cluster, kq_topic):
+        producer = Producer(kq_cluster.client())
+        producer.produce(kq_topic, b"hello")
+        assert producer.flush(10) == 0
+
+kq_cluster   one cluster for the whole run (KQ_BOOTSTRAP names one's own; else an embedded one is started, once per worker)
+kq_topic     a topic of its own for each test, with one partition unless `@pytest.mark.kq_partitions(4)` says otherwise
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from kqlib.broker import Kafka
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the house's marker known."""
+    config.addinivalue_line("markers", "kq_partitions(n): how many partitions this test's kq_topic has")
+
+
+@pytest.fixture(scope="session")
+def kq_cluster() -> Iterator[Kafka]:
+    """A real Kafka for the whole run."""
+    from kqlib.broker import connect
+
+    with connect() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kq_topic(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new topic, deleted after the test."""
+    from confluent_kafka.admin import NewTopic
+
+    marker = request.node.get_closest_marker("kq_partitions")
+    name = re.sub(r"[^a-zA-Z0-9-]+", "-", f"{request.node.name}-{secrets.token_hex(3)}")[-200:]
+    kq_cluster.admin.create_topics([NewTopic(name, marker.args[0] if marker else 1)])[name].result(15)
+    yield name
+    kq_cluster.admin.delete_topics([name])[name].result(15)

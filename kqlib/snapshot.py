@@ -1,0 +1,125 @@
+"""What a topic or a cluster looks like now, as plain values: the bridge from Kafka to the pictures of `view`.
+
+In:  a cluster and names. Out: messages (`records`), lanes and rooms for `view.log` and `view.cluster`.
+Reading joins no group and commits nothing: looking changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from kqlib import view
+from kqlib.errors import NotAllowed, NotInTime, TopicMissing, Unreachable
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message, TopicPartition
+
+    from kqlib.broker import Kafka
+
+LOOKER = "kqlib-looks"  # librdkafka wants a group's name even of a reader in no group
+MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
+PATIENCE = 15.0
+
+
+def records(cluster: Kafka, topic: str) -> dict[int, list[Message]]:
+    """Every record of a topic by partition, from the first that is left to the end seen now."""
+    return _read(cluster, topic)[0]
+
+
+def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lane]:
+    """A topic's partitions for `view.log`; with a group, its commits as floors and what lies below them as done."""
+    found, bounds = _read(cluster, topic)
+    floors = _committed(cluster, group, topic) if group else {}
+    return [
+        view.Lane(
+            number,
+            records=[
+                view.Record(m.offset(), m.key(), "done" if m.offset() < floors.get(number, 0) else "waiting")
+                for m in found[number]
+            ],
+            low=low,
+            end=end,
+            floor=floors.get(number),
+        )
+        for number, (low, end) in sorted(bounds.items())
+    ]
+
+
+def rooms(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Partition]]:
+    """The brokers and a topic's replicas for `view.cluster`; brokers that a partition names and nobody sees are down."""
+    from confluent_kafka import TopicCollection
+
+    seen = cluster.describe()
+    up = {node.id for node in seen.nodes}
+    asked = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=PATIENCE)
+    partitions = [
+        view.Partition(
+            topic,
+            part.id,
+            part.leader.id if part.leader is not None and part.leader.id in up else None,
+            tuple(sorted(node.id for node in part.replicas)),
+            tuple(sorted(node.id for node in part.isr)),
+        )
+        for part in _answer(asked[topic], topic, cluster).partitions
+    ]
+    everyone = up | {number for part in partitions for number in part.replicas}
+    lead = seen.controller.id if seen.controller is not None else None
+    return [view.Broker(number, number in up, number == lead) for number in sorted(everyone)], partitions
+
+
+def _read(cluster: Kafka, topic: str) -> tuple[dict[int, list[Message]], dict[int, tuple[int, int]]]:
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    reader = Consumer(cluster.client(group_id=LOOKER, enable_partition_eof=True, group_protocol="classic"))
+    try:
+        parts = [TopicPartition(topic, number) for number in range(_count(cluster, topic))]
+        bounds = {part.partition: _bounds(reader, part) for part in parts}
+        total = sum(end - low for low, end in bounds.values())
+        if total > MOST:
+            raise NotAllowed(f"'{topic}' holds up to {total:,} records; a picture is for {MOST:,} at most")
+        found: dict[int, list[Message]] = {number: [] for number in bounds}
+        reader.assign([TopicPartition(topic, number, low) for number, (low, _) in bounds.items()])
+        open_ones, deadline = set(bounds), time.monotonic() + PATIENCE
+        while open_ones and time.monotonic() < deadline:
+            for message in reader.consume(1000, 0.1):
+                if message.error() is None:
+                    found[message.partition()].append(message)
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    open_ones.discard(message.partition())
+        if open_ones:
+            raise NotInTime(seconds=PATIENCE, why=f"the end of '{topic}'", last=f"{total} records to read")
+        return found, bounds
+    finally:
+        reader.close()
+
+
+def _count(cluster: Kafka, topic: str) -> int:
+    from confluent_kafka import TopicCollection
+
+    asked = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=PATIENCE)
+    return len(_answer(asked[topic], topic, cluster).partitions)
+
+
+def _bounds(reader: Any, part: TopicPartition) -> tuple[int, int]:
+    low, end = reader.get_watermark_offsets(part, timeout=PATIENCE)
+    return low, end
+
+
+def _committed(cluster: Kafka, group: str, topic: str) -> dict[int, int]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    asked = cluster.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=PATIENCE)
+    parts = asked[group].result(PATIENCE).topic_partitions
+    return {part.partition: part.offset for part in parts if part.topic == topic and part.offset >= 0}
+
+
+def _answer(future: Any, topic: str, cluster: Kafka) -> Any:
+    from confluent_kafka import KafkaException
+
+    try:
+        return future.result(PATIENCE)
+    except KafkaException as error:
+        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+            raise TopicMissing(topic=topic) from None
+        raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None

@@ -1,0 +1,25 @@
+"""Pictures: from plain values to an SVG with a text twin. Nothing here knows Kafka."""
+
+from kqlib.view.cluster import Broker, Partition, cluster
+from kqlib.view.flow import links
+from kqlib.view.lane import Lane, Record
+from kqlib.view.letters import letters
+from kqlib.view.log import log
+from kqlib.view.picture import Picture
+from kqlib.view.record import record
+from kqlib.view.table import Cell, Table
+
+__all__ = [
+    "Broker",
+    "Cell",
+    "Lane",
+    "Partition",
+    "Picture",
+    "Record",
+    "Table",
+    "cluster",
+    "letters",
+    "links",
+    "log",
+    "record",
+]

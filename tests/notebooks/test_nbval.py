@@ -1,0 +1,84 @@
+"""What nbval sees and what it does not: planted faults, run through the very command that `make test` runs.
+
+The notebooks here run on a stage without Kafka; the notebooks of the pack are compared by `python -m tests.notebooks.compare`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_output
+
+from tests.notebooks import compare, gate
+from tests.notebooks.good import good, put
+from tests.notebooks.kernels import scratch
+
+
+def saying(source: str, shown: str, *, stream: str = "stdout", count: int | None = 2) -> NotebookNode:
+    """The good notebook, with this code and this stored output in its second code cell."""
+    nb = good()
+    cell = next(cell for cell in nb.cells if cell.id == "say")
+    outputs = [new_output("stream", name=stream, text=shown)] if shown else []
+    cell.update(source=source, outputs=outputs, execution_count=count)
+    return nb
+
+
+STDERR = "import sys\nprint('careful', file=sys.stderr)"
+ORPHAN = """import subprocess, sys
+quiet = "import time; time.sleep(60)"
+sleeper = subprocess.Popen([sys.executable, "-c", quiet], start_new_session=True)"""
+
+# name: (the notebook, does nbval see it, does the gate see it)
+PLANTED = {
+    "a good notebook": (good(), False, False),
+    "a changed output": (saying("print(2 + 2)", "5\n"), True, False),
+    "an output that is gone": (saying("a = 4", "4\n"), True, False),
+    "an error without a tag": (saying("print(4)\n1 / 0", "4\n"), True, False),
+    "a cell that was not run": (saying("print(2 + 2)", "", count=None), False, True),
+    "a line on stderr that comes again": (saying(STDERR, "careful\n", stream="stderr"), False, True),
+    "a path that comes again": (saying("print('/home/ana/logs')", "/home/ana/logs\n"), False, True),
+    "a process that outlives its kernel": (saying(ORPHAN, ""), False, False),
+}
+
+
+def test_each_planted_fault_is_seen_by_nbval_or_the_gate_and_an_orphan_afterwards(tmp_path: Path) -> None:
+    paths = [put(tmp_path / f"planted-{n}", nb) for n, (nb, *_) in enumerate(PLANTED.values())]
+    with scratch() as place:
+        report = place.folder / "report.xml"
+        status, left = compare.compare(paths, 0, place, f"--junitxml={report}")
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    for n, (name, (_, by_nbval, by_gate)) in enumerate(PLANTED.items()):
+        mine = [case for case in cases if f"planted-{n}." in str(case.get("classname"))]
+        assert len(mine) == 7, f"{name}: not every code cell was run"
+        assert any(len(case) for case in mine) == by_nbval, name
+        assert bool(gate.check(paths[n])) == by_gate, name
+    assert status == 1
+    assert len(left) == 1
+    assert "import time; time.sleep(60)" in left[0]
+    assert place.processes() == [], "the scratch ends what it finds"
+
+
+@pytest.mark.parametrize(
+    ("status", "left", "want"), [(0, [], 0), (1, [], 1), (0, ["process 7: java"], 1), (5, ["process 7: java"], 5)]
+)
+def test_the_run_fails_when_a_notebook_failed_or_left_something(
+    status: int, left: list[str], want: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compare, "compare", lambda *_: (status, left))
+    assert compare.main(["01-keys.ipynb"]) == want
+    assert ("left behind by a notebook: process 7: java" in capsys.readouterr().out) == bool(left)
+
+
+def test_a_file_in_the_temporary_directory_is_seen() -> None:
+    with scratch() as place:
+        assert place.left(0) == []
+        (place.folder / "tmp" / "kq-cluster").mkdir()
+        assert place.left(0) == ["left in TMPDIR: kq-cluster"]
+
+
+def test_with_no_notebook_to_compare_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "notebooks", list)
+    assert compare.main([]) == 1

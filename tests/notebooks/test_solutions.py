@@ -1,0 +1,55 @@
+"""Each exercise tells its three kinds of answer apart: none yet, the typical wrong ones, the solution.
+
+A probe starts its own cluster, as it does for a reader; nothing here needs one beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kqlib import checks
+from kqlib.checks import Exercise
+from tests.notebooks.gate import REPO, notebooks
+
+FILES = sorted((REPO / "notebooks" / "solutions").glob("[0-9][0-9]_*.py"))
+EXERCISES = [exercise for path in FILES for exercise in checks.load(path)]
+
+
+def not_yet(*given: object, **named: object) -> None:
+    """What a notebook's stub does: nothing."""
+
+
+@pytest.fixture(autouse=True)
+def progress_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass is remembered: not among the passes of whoever runs the tests."""
+    monkeypatch.setenv("KQ_STATE", str(tmp_path))
+
+
+def test_there_are_exercises() -> None:
+    assert EXERCISES, "no exercises in notebooks/solutions/"
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+def test_no_answer_and_wrong_answers_are_refused_and_the_solution_passes(exercise: Exercise) -> None:
+    assert exercise.wrong, "a check that no typical mistake was tried on"
+    assert exercise.hints, "a reader who is stuck has nowhere to go"
+    for answer in (not_yet, *exercise.wrong):
+        verdict = checks.check(exercise.id, answer)
+        assert not verdict.passed, f"{exercise.id} accepts {answer.__name__}"
+        assert verdict.text.startswith("✗ not yet: ")
+        assert "the check could not go on" not in verdict.text, verdict.text
+    verdict = checks.check(exercise.id, exercise.solution)
+    assert verdict.passed, verdict.text
+    assert verdict.text.startswith(f"✓ {exercise.id}: ")
+
+
+def test_each_exercise_is_asked_in_its_notebook_and_each_question_has_its_exercise() -> None:
+    asked = {
+        which
+        for path in notebooks()
+        for which in re.findall(r"kq\.check\(\\?[\"']([^\"'\\]+)", path.read_text(encoding="utf-8"))
+    }
+    assert asked == {exercise.id for exercise in EXERCISES}

@@ -1,0 +1,220 @@
+"""What a plan promises, on a real Kafka: created, grown, never shrunk, and nobody else's topics touched."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from kqlib import topics
+from kqlib.broker import Cluster, Kafka
+from kqlib.errors import BadTopicName, CannotShrink, NotAllowed, TopicMissing, Unreachable
+from kqlib.topics import Plan, QueueTopic, Topic, partitions_of
+
+
+@pytest.fixture
+def mine(kq_cluster: Kafka) -> Iterator[str]:
+    """A beginning for this test's topics; they are deleted afterwards."""
+    begin = f"t{secrets.token_hex(3)}"
+    yield begin
+    left = [name for name in names(kq_cluster) if name.startswith(begin)]
+    for future in kq_cluster.admin.delete_topics(left).values() if left else []:
+        future.result(15)
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Cluster]:
+    """A cluster with users, whose brokers create a topic as soon as somebody names it."""
+    with Cluster(secure=True, auto_create=True) as cluster:
+        yield cluster
+
+
+def names(cluster: Kafka) -> set[str]:
+    return set(cluster.admin.list_topics(timeout=10).topics)
+
+
+def settings(cluster: Kafka, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    return {key: entry.value for key, entry in cluster.admin.describe_configs([resource])[resource].result(10).items()}
+
+
+def shape(cluster: Kafka, topic: str) -> tuple[int, dict[str, str]]:
+    return partitions_of(cluster, topic), settings(cluster, topic)
+
+
+def test_applying_a_plan_creates_every_topic_with_its_leaders(kq_cluster: Kafka, mine: str) -> None:
+    plan = Plan(
+        {
+            f"{mine}-football": QueueTopic(web_servers=2, config={"max.message.bytes": 2_000_000}),
+            f"{mine}-scores": Topic(partitions=3, compact=True),
+            f"{mine}-log": Topic(config={"retention.ms": 5_000}),
+        }
+    )
+    plan.apply(kq_cluster)
+    for topic in ("football", "football.dead"):
+        partitions, said = shape(kq_cluster, f"{mine}-{topic}")
+        kept = said["cleanup.policy"], said["retention.ms"], said["retention.bytes"]
+        assert (partitions, *kept) == (4, "delete", "-1", "-1")
+        assert said["max.message.bytes"] == ("2000000" if topic == "football" else "2065536")
+    assert partitions_of(kq_cluster, f"{mine}-scores") == 3
+    assert settings(kq_cluster, f"{mine}-scores")["cleanup.policy"] == "compact"
+    assert settings(kq_cluster, f"{mine}-log")["retention.ms"] == "5000"
+    assert partitions_of(kq_cluster, "kq.queues") == 1
+    assert settings(kq_cluster, "kq.queues")["cleanup.policy"] == "compact"
+    assert all(kq_cluster.leader(f"{mine}-football", p) is not None for p in range(4))
+
+
+def test_a_dead_letter_may_be_larger_than_the_largest_item(kq_cluster: Kafka, mine: str) -> None:
+    Plan({mine: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
+    errors: list[Any] = []
+    producer = Producer(kq_cluster.client() | {"message.max.bytes": 3_000_000})
+    for topic in (mine, f"{mine}.dead"):
+        producer.produce(
+            topic, b"x" * (topics.RECORD_BYTES + 60_000), on_delivery=lambda error, _: errors.append(error)
+        )
+        producer.flush(10)
+    assert [error and error.name() for error in errors] == ["MSG_SIZE_TOO_LARGE", None]
+
+
+def test_it_says_what_it_will_do_first_and_a_second_time_there_is_nothing_to_do(
+    kq_cluster: Kafka, mine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan({mine: Topic(partitions=2)})
+    said = repr(plan.diff(kq_cluster)).splitlines()
+    assert said[0] == f"+ {mine}: create, 2 partitions"
+    assert mine not in names(kq_cluster)
+    assert plan.apply(kq_cluster) is None
+    assert capsys.readouterr().out.splitlines() == said
+    again = plan.apply(kq_cluster, quiet=True)
+    assert again is not None and not again.waits
+    assert repr(again).splitlines()[0] == f"= {mine}: as planned"
+    assert capsys.readouterr().out == ""
+
+
+def test_a_topic_grows_and_keeps_its_records_and_what_the_plan_does_not_state(kq_cluster: Kafka, mine: str) -> None:
+    Plan({mine: Topic(1, config={"flush.ms": 7_000, "retention.ms": 60_000})}).apply(kq_cluster)
+    producer = Producer(kq_cluster.client())
+    producer.produce(mine, b"kick-off")
+    assert producer.flush(10) == 0
+    Plan({mine: Topic(3, config={"retention.ms": -1})}).apply(kq_cluster)
+    partitions, said = shape(kq_cluster, mine)
+    assert (partitions, said["flush.ms"], said["retention.ms"]) == (3, "7000", "-1")
+    assert ends(kq_cluster, mine, 3) == 1
+
+
+def ends(cluster: Kafka, topic: str, partitions: int) -> int:
+    """How many records were ever written, over all partitions."""
+    consumer = Consumer(cluster.client() | {"group.id": "none"})
+    try:
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1] for p in range(partitions))
+    finally:
+        consumer.close()
+
+
+def test_a_queue_and_its_dead_letters_grow_together(kq_cluster: Kafka, mine: str) -> None:
+    Plan({mine: QueueTopic(web_servers=1)}).apply(kq_cluster)
+    Plan({mine: QueueTopic(web_servers=2)}).apply(kq_cluster)
+    assert [partitions_of(kq_cluster, name) for name in (mine, f"{mine}.dead")] == [4, 4]
+
+
+def test_a_plan_that_would_shrink_one_topic_changes_none(kq_cluster: Kafka, mine: str) -> None:
+    Plan({f"{mine}-a": Topic(3), f"{mine}-b": Topic(2)}).apply(kq_cluster)
+    before = shape(kq_cluster, f"{mine}-a"), shape(kq_cluster, f"{mine}-b")
+    worse = Plan({f"{mine}-new": Topic(), f"{mine}-b": Topic(4, compact=True), f"{mine}-a": Topic(2)})
+    with pytest.raises(CannotShrink, match=f"'{mine}-a' has 3 partitions and the plan says 2"):
+        worse.apply(kq_cluster)
+    assert (shape(kq_cluster, f"{mine}-a"), shape(kq_cluster, f"{mine}-b")) == before
+    assert f"{mine}-new" not in names(kq_cluster)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (Topic(replicas=30), "replication factor"),
+        (Topic(config={"retention.ms": "soon"}), "Not a number"),
+        (Topic(config={"no.such.setting": 1}), "Unknown topic config name: no.such.setting"),
+    ],
+)
+def test_what_the_broker_refuses_is_found_before_anything_is_changed(
+    kq_cluster: Kafka, mine: str, bad: Topic, words: str
+) -> None:
+    with pytest.raises(NotAllowed, match=rf"refuses to create '{mine}-bad': .*{words}.* Nothing was changed\.$"):
+        Plan({f"{mine}-good": Topic(), f"{mine}-bad": bad}).apply(kq_cluster)
+    assert not [name for name in names(kq_cluster) if name.startswith(mine)]
+
+
+def test_a_stranger_is_counted_and_left_alone(kq_cluster: Kafka, kq_topic: str, mine: str) -> None:
+    before = shape(kq_cluster, kq_topic)
+    done = Plan({mine: Topic(partitions=3, compact=True)}).apply(kq_cluster, quiet=True)
+    assert "on this cluster: left alone." in repr(done) and kq_topic not in repr(done)
+    assert shape(kq_cluster, kq_topic) == before
+
+
+def test_a_name_that_collides_with_a_topic_of_the_cluster_is_refused_and_nothing_else_is_made(
+    kq_cluster: Kafka, mine: str
+) -> None:
+    Plan({f"{mine}_a": Topic()}).apply(kq_cluster)
+    with pytest.raises(BadTopicName, match=f"'{mine}.a' cannot be a topic's name: it collides with '{mine}_a'"):
+        Plan({f"{mine}-other": Topic(), f"{mine}.a": Topic()}).apply(kq_cluster)
+    assert {name for name in names(kq_cluster) if name.startswith(mine)} == {f"{mine}_a"}
+
+
+def test_many_may_apply_the_same_plan_at_once(kq_cluster: Kafka, mine: str) -> None:
+    for servers in (1, 2):
+        plan = Plan({mine: QueueTopic(web_servers=servers), f"{mine}-scores": Topic(3 * servers, compact=True)})
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _, plan=plan: plan.apply(kq_cluster, quiet=True), range(4)))
+        assert not plan.diff(kq_cluster).waits
+
+
+def test_two_processes_may_apply_the_same_file_at_once(kq_cluster: Kafka, mine: str, tmp_path: Any) -> None:
+    plan = Plan({f"{mine}-{n}": Topic(3) for n in range(8)})
+    plan.write(tmp_path / "plan.toml")
+    code = "import sys, kqlib.broker as b, kqlib.topics as t; t.Plan.read(sys.argv[1]).apply(b.connect())"
+    env = os.environ | {"KQ_BOOTSTRAP": kq_cluster.bootstrap}
+    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "plan.toml")], env=env) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert not plan.diff(kq_cluster).waits
+
+
+def test_a_topic_that_is_not_there_is_missing_and_stays_so(locked: Cluster) -> None:
+    for name in ("nobody", "no body", ""):
+        with pytest.raises(TopicMissing, match=f"'{name}' does not exist"):
+            partitions_of(locked, name)
+    Plan({"nobody": Topic(), "queue": QueueTopic(web_servers=1)}).diff(locked)
+    assert names(locked) <= {"__consumer_offsets", "__transaction_state"}
+
+
+def test_an_application_may_look_and_is_told_whom_to_ask_for_a_change(locked: Cluster) -> None:
+    app = locked.as_user("app")
+    plan = Plan({"football": QueueTopic(web_servers=1)})
+    with pytest.raises(NotAllowed, match=r"may not create 'football' .*Nothing was changed.*Ask whoever deploys"):
+        plan.apply(app)
+    plan.apply(locked)
+    plan.apply(app)
+    assert partitions_of(app, "football") == 2
+    for more, doing in [
+        (QueueTopic(web_servers=2), "grow 'football'"),
+        (QueueTopic(web_servers=1, config={"flush.ms": 5}), "set flush.ms of 'football'"),
+    ]:
+        with pytest.raises(NotAllowed, match=f"may not {doing} .*Nothing was changed"):
+            Plan({"football": more}).apply(app)
+    assert not plan.diff(locked).waits
+
+
+def test_a_cluster_that_does_not_answer_is_unreachable(locked: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "PATIENCE", 1.0)
+    locked.broker(1).pause()
+    try:
+        with pytest.raises(Unreachable, match=locked.bootstrap):
+            Plan({"football": QueueTopic(web_servers=1)}).apply(locked)
+    finally:
+        locked.broker(1).resume()

