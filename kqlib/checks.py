@@ -268,20 +268,33 @@ def _failed(seen: _Seen, error: BaseException) -> str:
 def _within(seconds: float, work: Callable[[], str], seen: _Seen) -> str:
     """What the work returns, or a sentence that it took too long."""
     out: list[str] = []
-    thread = threading.Thread(target=lambda: out.append(work()), name="kq.check", daemon=True)
-    thread.start()
+    done = threading.Event()  # not thread.join(): interrupted, it takes a running thread for an ended one (Python 3.11)
+
+    def run() -> None:
+        try:
+            out.append(work())
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run, name="kq.check", daemon=True)
+    late = ""
     try:
-        thread.join(seconds)
+        thread.start()
+        done.wait(seconds)
     finally:  # also when the stop button raised KeyboardInterrupt here
-        late = "" if out else (seen.call if seen.call and not seen.end else "the check")
-        if thread.is_alive() and thread.ident:  # ends a loop in Python, not a wait in compiled code
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
-            thread.join(1)
+        if not done.is_set():
+            late = seen.call if seen.call and not seen.end else "the check"
+            _end(thread)
     if not late:
         return out[0]
-    if thread.is_alive():
-        return f"{late} was not done after {seconds:g} s and cannot be stopped: restart the kernel before you go on"
-    return f"{late} was not done after {seconds:g} s and was stopped. Is there a loop that never ends?"
+    if done.wait(1):
+        return f"{late} was not done after {seconds:g} s and was stopped. Is there a loop that never ends?"
+    return f"{late} was not done after {seconds:g} s and cannot be stopped: restart the kernel before you go on"
+
+
+def _end(thread: threading.Thread) -> None:
+    """Raise SystemExit in a thread: that ends a loop in Python, not a wait in compiled code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
 
 
 # --- comparing and showing values -----------------------------------------------------------------------------------

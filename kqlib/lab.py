@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kqlib import broker, places, snapshot, view
@@ -100,8 +101,8 @@ class Lab:
 
         full = self._name("topic", check_name(name))
         settings = {key: str(value) for key, value in (config or {}).items()}
-        wanted = NewTopic(full, partitions, -1 if replicas is None else replicas, config=settings)
         try:
+            wanted = NewTopic(full, config=settings, **self._placed(partitions, replicas))
             self.admin.create_topics([wanted])[full].result(15)
         except (KafkaException, TypeError, ValueError) as error:
             raise NotAllowed(f"topic '{name}' was not created: {broker.words(error)}") from None
@@ -126,9 +127,11 @@ class Lab:
         """A picture of a topic's log as it is now; with a group, what it has committed."""
         return view.log(snapshot.lanes(self.cluster, topic, group), title=topic)
 
-    def draw_cluster(self, topic: str) -> view.Picture:
-        """A picture of the brokers and of this topic's replicas on them."""
+    def draw_cluster(self, topic: str, controller: bool = False) -> view.Picture:
+        """A picture of the brokers and of this topic's replicas on them; who leads the controllers differs from start to start."""
         brokers, partitions = snapshot.rooms(self.cluster, topic)
+        if not controller:
+            brokers = [replace(each, controller=False) for each in brokers]
         return view.cluster(brokers, partitions, title=topic)
 
     def close(self) -> None:
@@ -166,6 +169,15 @@ class Lab:
             self._traces.remember(kind, full)
         self._made[kind].add(full)
         return full
+
+    def _placed(self, partitions: int, replicas: int | None) -> dict[str, Any]:
+        """How many copies where. Kafka draws the first broker at random; an embedded lab deals them in turn: p0 on 1, p1 on 2, …"""
+        up = self.cluster.brokers
+        copies = min(3, len(up)) if replicas is None else replicas
+        if not self.cluster.embedded or not 1 <= copies <= len(up):
+            return {"num_partitions": partitions, "replication_factor": -1 if replicas is None else replicas}
+        dealt = [[up[(p + copy) % len(up)] for copy in range(copies)] for p in range(partitions)]
+        return {"num_partitions": partitions, "replica_assignment": dealt}
 
     def _leads(self, topic: str, partition: int) -> bool:
         try:

@@ -35,7 +35,12 @@ def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lan
         view.Lane(
             number,
             records=[
-                view.Record(m.offset(), m.key(), "done" if m.offset() < floors.get(number, 0) else "waiting")
+                view.Record(
+                    m.offset(),
+                    m.key(),
+                    "done" if m.offset() < floors.get(number, 0) else "waiting",
+                    note="" if m.value() is not None else "∅",
+                )
                 for m in found[number]
             ],
             low=low,

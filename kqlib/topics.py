@@ -220,7 +220,7 @@ class Plan:
             if agreed == (AGREED if first.waits else 1):
                 return first if quiet else None
             if time.monotonic() > deadline:
-                last = faster or f"not there: {', '.join(now.waits)}"
+                last = faster or f"not yet so: {', '.join(now.waits)}"
                 raise errors.NotInTime(seconds=seconds, why="the planned topics and all their leaders", last=last)
             faster = _send(cluster, now, trial=True) or _send(cluster, now, trial=False)
             time.sleep(0.02)
@@ -326,7 +326,7 @@ class Diff:
     @property
     def waits(self) -> list[str]:
         """The topics that are not yet as planned."""
-        return [*self.create, *self.grow, *self.alter, *self.leaderless]
+        return list(dict.fromkeys([*self.create, *self.grow, *self.alter, *self.leaderless]))
 
     def __repr__(self) -> str:
         return "\n".join(self.lines) or "An empty plan: nothing to do."

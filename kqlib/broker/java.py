@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import zlib
@@ -18,6 +19,8 @@ from kqlib.errors import JavaMissing
 
 SUPPORTED = range(17, 22)
 VECTOR = "jdk.incubator.vector"
+IN_RELEASE = re.compile(r'^JAVA_VERSION="?(?:1\.)?(\d+)', re.MULTILINE)  # other lines name the maker's versions
+IN_ANSWER = re.compile(r'^\w+ version "(?:1\.)?(\d+)', re.MULTILINE)
 
 SHIM = """#!/bin/sh
 # Spark's launcher always asks for {vector}, which this Java does not have: the one argument is dropped, the rest passed on.
@@ -62,8 +65,8 @@ def version_of(home: Path) -> int | None:
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     release = home / "release"
-    text = release.read_text(errors="replace") if release.is_file() else _asked(home)
-    found = re.search(r'version="?\s*"?(?:1\.)?(\d+)', text, re.IGNORECASE)
+    text = release.read_text(errors="replace") if release.is_file() else ""
+    found = IN_RELEASE.search(text) or IN_ANSWER.search(_asked(home))
     return int(found[1]) if found else None
 
 
@@ -76,10 +79,10 @@ def spark_home(java: Java | None = None) -> Path:
     shim = places.cache() / "java" / f"{zlib.crc32(str(java.home).encode()):08x}"
     script = SHIM.format(vector=VECTOR, java=shlex.quote(java.command))
     target = shim / "bin" / "java"
-    if not target.is_file() or target.read_text() != script or not os.access(target, os.X_OK):
+    if not target.is_file() or target.read_bytes() != script.encode() or not os.access(target, os.X_OK):
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f"java.{os.getpid()}")
-        fresh.write_text(script)
+        fresh = target.with_name(f"java.{secrets.token_hex(4)}")
+        fresh.write_bytes(script.encode())
         fresh.chmod(0o755)
         fresh.replace(target)
     return shim
@@ -105,4 +108,4 @@ def _asked(home: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return said.stderr.replace("version ", "version=")
+    return said.stderr

@@ -33,10 +33,11 @@ class Reaper:
     """The parent's end: start children that cannot outlive this process; `close` ends them and removes `directory`."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        command = [sys.executable, "-I", "-S", __file__, str(directory or NO_DIRECTORY)]
+        command = [sys.executable, "-I", "-S", __file__, str(directory or NO_DIRECTORY), str(os.getpid())]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._children: dict[str, Child] = {}
-        self._writing = threading.Lock()
+        self._gone = False
+        self._knowing, self._writing = threading.Lock(), threading.Lock()
         self._reader = threading.Thread(target=self._listen, name="kqlib-reaper", daemon=True)
         self._reader.start()
 
@@ -49,7 +50,11 @@ class Reaper:
         env: Mapping[str, str] | None = None,
     ) -> Child:
         """Start a child whose output goes to the end of `log`."""
-        child = self._children[name] = Child(self, name)
+        child = Child(self, name)
+        with self._knowing:
+            self._children[name] = child
+            if self._gone:
+                child.finished(-signal.SIGKILL, "its reaper is gone")
         self.tell(
             start=name,
             command=list(command),
@@ -72,10 +77,10 @@ class Reaper:
         with self._writing, contextlib.suppress(BrokenPipeError):
             assert self._process.stdin
             self._process.stdin.close()
-        self._process.wait(timeout)
-        self._reader.join(timeout)
-        assert self._process.stdout
-        self._process.stdout.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a big directory on a slow disk: it goes on by itself
+            self._process.wait(timeout)
+        if threading.current_thread() is not self._reader:  # the garbage collector calls from any thread
+            self._reader.join(timeout)
 
     def __enter__(self) -> Reaper:
         return self
@@ -87,14 +92,17 @@ class Reaper:
 
     def _listen(self) -> None:
         assert self._process.stdout
-        for line in self._process.stdout:
-            said = json.loads(line)
-            if "started" in said:
-                self._children[said["started"]].began(said["pid"])
-            else:
-                self._children[said["ended"]].finished(said["code"], said.get("why", ""))
-        for child in self._children.values():  # the reaper itself was killed: nothing runs any more
-            child.finished(-signal.SIGKILL, "its reaper is gone")
+        with self._process.stdout as lines:
+            for line in lines:
+                said = json.loads(line)
+                if "started" in said:
+                    self._children[said["started"]].began(said["pid"])
+                else:
+                    self._children[said["ended"]].finished(said["code"], said.get("why", ""))
+        with self._knowing:  # closed, or the reaper itself was killed: nothing runs any more
+            self._gone = True
+            for child in self._children.values():
+                child.finished(-signal.SIGKILL, "its reaper is gone")
 
 
 class Child:
@@ -134,15 +142,16 @@ class Child:
             self._started.set()
 
 
-def _serve(directory: str) -> None:
+def _serve(directory: str, parent: int) -> None:
     """The process in between: obey orders until stdin ends or the parent changes, then leave nothing behind."""
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    asked: list[int] = []  # only noted: an exception from a signal could land in the middle of the tidying up
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     children: dict[str, subprocess.Popen[bytes]] = {}
     waiters: list[threading.Thread] = []
     try:
-        for order in _orders():
+        for order in _orders(parent, asked):
             if "start" in order:
                 child = _start(order)
                 if child:
@@ -160,10 +169,10 @@ def _serve(directory: str) -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _orders() -> Any:
+def _orders(parent: int, asked: list[int]) -> Any:
     """Orders from stdin until it ends or the parent is gone (a forked child of the parent may still hold the pipe open)."""
-    parent, rest = os.getppid(), b""
-    while os.getppid() == parent:
+    rest = b""
+    while os.getppid() == parent and not asked:
         if not select.select([0], [], [], 0.5)[0]:
             continue
         read = os.read(0, 65536)
@@ -185,7 +194,7 @@ def _start(order: dict[str, Any]) -> subprocess.Popen[bytes] | None:
                 env=order["env"],
                 preexec_fn=_die_with_reaper,
             )
-    except OSError as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         _say(ended=order["start"], code=127, why=str(error))
         return None
     _say(started=order["start"], pid=child.pid)
@@ -211,4 +220,4 @@ def _die_with_reaper() -> None:
 
 if __name__ == "__main__":
     _LIBC = ctypes.CDLL(None)
-    _serve(sys.argv[1])
+    _serve(sys.argv[1], int(sys.argv[2]))

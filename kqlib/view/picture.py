@@ -4,8 +4,9 @@ In:  shapes and words, from the small kit below (`tag`, `text`, `headline`, `she
 Out: `Picture`: a notebook shows the SVG; a terminal, a screen reader and nbval get the twin.
 
 A notebook gets the SVG as an <img>: an inline <svg> is stripped in a notebook that nobody has trusted yet. Inside an <img>
-`prefers-color-scheme` follows the browser and not JupyterLab's theme, so the two may disagree. Therefore a picture brings
-its own paper, in JupyterLab's own white and #111: no edge is seen where they agree, a legible card where they do not.
+`prefers-color-scheme` follows the page's color-scheme, which JupyterLab 4.6 sets with its theme (seen in Chromium), and the
+browser's own where the page sets none. There the two may disagree, so a picture brings its own paper, in JupyterLab's white
+and #111: no edge is seen where they agree, a legible card where they do not.
 """
 
 from __future__ import annotations
@@ -175,7 +176,10 @@ def fit(words: str, size: int, room: float, bold: bool = False) -> str:
     words = clean(words)
     if width(words, size, bold) <= room:
         return words
-    return next((cut(words, n) for n in range(len(words) - 1, 1, -1) if width(cut(words, n), size, bold) <= room), "…")
+    shown = ""
+    while width(f"{shown}{words[len(shown)]}…", size, bold) <= room:
+        shown += words[len(shown)]
+    return f"{shown}…"
 
 
 def columns(words: str) -> int:

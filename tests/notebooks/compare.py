@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 from .gate import notebooks
-from .kernels import CELL_SECONDS, REPO, Scratch, scratch
+from .kernels import CELL_SECONDS, Scratch, scratch
+from .page import REPO
 
 
 def compare(paths: list[Path], workers: int, place: Scratch, *more: str) -> tuple[int, list[str]]:

@@ -23,11 +23,10 @@ from nbformat import NotebookNode
 from nbformat.validator import iter_validate
 
 from .leaks import leaks
-from .page import Finding, Page, Wrong, is_picture
+from .page import REPO, Finding, Page, Wrong, is_picture
 from .shape import shape
 from .stored import KERNEL, normalise, text
 
-REPO = Path(__file__).resolve().parents[2]
 OUTPUT_LINES = 25
 SOURCE_LINES = 80  # kq.source shows a function or a small class to be read; more than this is a file: link to it
 LINE = 120  # a longer line wraps and counts as several
@@ -96,6 +95,9 @@ def format_rule(page: Page) -> Iterator[Wrong]:
 
 def counts(page: Page) -> Iterator[Wrong]:
     """Every code cell was run once, in order: nbval does not compare a cell that was not."""
+    if all(cell.node.execution_count is None for cell in page.code):
+        yield None, "it was never run", "run make notebooks"
+        return
     for cell in page.code:
         if not cell.source.strip():
             yield cell, "an empty code cell", "delete it"

@@ -103,9 +103,9 @@ def check(exercise, answer):
 
 def put(folder: Path, nb: NotebookNode | str, name: str = "01-keys.ipynb") -> Path:
     """Write it into a small checkout: neighbours before and after it, the room that it links to, its stage."""
-    for path in ("notebooks/00-start.ipynb", "notebooks/02-after.ipynb", "kqlib/keys.py"):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).touch()
+    for other in ("notebooks/00-start.ipynb", "notebooks/02-after.ipynb", "kqlib/keys.py"):
+        (folder / other).parent.mkdir(parents=True, exist_ok=True)
+        (folder / other).touch()
     path = folder / "notebooks" / name
     path.with_name("kqlib.py").write_text(f"PICTURE = {PICTURE!r}\n{STAGE}", encoding="utf-8")
     path.write_text(nb if isinstance(nb, str) else text(nb), encoding="utf-8")

@@ -25,7 +25,8 @@ from jupyter_client import AsyncKernelManager
 from nbformat import NotebookNode
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
-REPO = Path(__file__).resolve().parents[2]
+from .page import REPO
+
 CELL_SECONDS = 120  # nbval gets the same
 GONE_SECONDS = 3.0  # the promise of the issue: every JVM is gone within 3 s
 MARK = "KQ_TEST_MARK"

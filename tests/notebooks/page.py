@@ -15,7 +15,13 @@ from urllib.parse import unquote
 
 from nbformat import NotebookNode
 
+REPO = Path(__file__).resolve().parents[2]
 PICTURE_MARKS = ("<img", "<svg")
+
+
+def named(path: Path) -> str:
+    """A path as a person reads it: within the checkout from its root on."""
+    return str(path.relative_to(REPO) if path.is_relative_to(REPO) else path)
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Finding:
     do: str
 
     def __str__(self) -> str:
-        return ": ".join([str(self.path), *([self.cell] if self.cell else []), f"{self.what}; {self.do}"])
+        return ": ".join([named(self.path), *([self.cell] if self.cell else []), f"{self.what}; {self.do}"])
 
 
 @dataclass(frozen=True)

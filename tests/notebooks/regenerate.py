@@ -24,6 +24,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 
 from .gate import check, notebooks
 from .kernels import run, scratch
+from .page import named
 from .stored import normalise, text
 
 AT_ONCE = 2  # one to three brokers each: more starve a small machine
@@ -44,10 +45,10 @@ def made(path: Path) -> Made:
     try:
         with scratch() as place:
             nb = normalise(run(nbformat.v4.reads(path.read_text(encoding="utf-8")), path.parent, place))
-            left = [f"{path}: it left something behind: {one}" for one in place.left()]
+            left = [f"{named(path)}: it left something behind: {one}" for one in place.left()]
     except (CellExecutionError, CellTimeoutError, DeadKernelError, ValueError) as error:
         words = re.sub(r"\x1b\[[\d;]*m", "", str(error)).strip()  # nbclient's message: the cell, then the traceback
-        return Made(wrong=(f"{path}: {type(error).__name__}: {words}",), seconds=time.monotonic() - start)
+        return Made(wrong=(f"{named(path)}: {type(error).__name__}: {words}",), seconds=time.monotonic() - start)
     found = [str(finding) for finding in check(path, text(nb))]
     return Made(text(nb), tuple(found + left), time.monotonic() - start)
 
@@ -56,11 +57,11 @@ def store(path: Path) -> tuple[bool, str]:
     """Make one notebook and write it if it changed and is good; (is it good, what to print)."""
     new = made(path)
     if new.wrong:
-        return False, "\n".join([*new.wrong, f"{path}: refused, the file stays as it was ({new.seconds:.0f} s)"])
+        return False, "\n".join([*new.wrong, f"{named(path)}: refused, the file stays as it was ({new.seconds:.0f} s)"])
     if new.text == path.read_text(encoding="utf-8"):
-        return True, f"{path}: the same ({new.seconds:.0f} s)"
+        return True, f"{named(path)}: the same ({new.seconds:.0f} s)"
     path.write_text(new.text, encoding="utf-8", newline="\n")
-    return True, f"{path}: changed ({new.seconds:.0f} s)"
+    return True, f"{named(path)}: changed ({new.seconds:.0f} s)"
 
 
 def twice(path: Path) -> tuple[bool, str]:
@@ -72,8 +73,8 @@ def twice(path: Path) -> tuple[bool, str]:
     for name, old, new in (("the second time", first.text, second.text), ("the stored file", kept, first.text)):
         if old != new:
             lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1)
-            return False, "\n".join([f"{path}: not the same bytes ({name})", *(line[:200] for line in lines)])
-    return True, f"{path}: the same bytes twice, and as stored ({first.seconds:.0f} + {second.seconds:.0f} s)"
+            return False, "\n".join([f"{named(path)}: not the same bytes ({name})", *(line[:200] for line in lines)])
+    return True, f"{named(path)}: the same bytes twice, and as stored ({first.seconds:.0f} + {second.seconds:.0f} s)"
 
 
 def main(arguments: list[str]) -> int:

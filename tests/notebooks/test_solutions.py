@@ -12,7 +12,8 @@ import pytest
 
 from kqlib import checks
 from kqlib.checks import Exercise
-from tests.notebooks.gate import REPO, notebooks
+from tests.notebooks.gate import notebooks
+from tests.notebooks.page import REPO
 
 FILES = sorted((REPO / "notebooks" / "solutions").glob("[0-9][0-9]_*.py"))
 EXERCISES = [exercise for path in FILES for exercise in checks.load(path)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kqlib import topics
@@ -345,6 +345,7 @@ QUEUES |= st.builds(lambda n, r, c: QueueTopic(partitions=n, replicas=r, config=
 
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(NAMES, PLAIN | QUEUES, max_size=4))
+@example({"a.b": Topic(config={"flush.ms": '"🏀\\n"'})})
 def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, said: dict[str, Any]) -> None:
     try:
         plan = Plan(said)
@@ -497,7 +498,7 @@ def test_a_refusal_becomes_an_error_of_ours_in_the_brokers_words(code: int, kind
 
 def test_applying_gives_up_in_time_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "_look", lambda cluster, wanted: ({"scores": Existing(3, leaderless=1)}, ["scores"]))
-    with pytest.raises(NotInTime, match=r"Last seen: not there: scores"):
+    with pytest.raises(NotInTime, match=r"Last seen: not yet so: scores"):
         Plan(SCORES).apply(Answers(0), quiet=True, seconds=0.05)  # type: ignore[arg-type]
 
 

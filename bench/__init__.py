@@ -1,0 +1,1 @@
+"""How fast and how big: figures that this project's README quotes, printed by `make bench` and never asserted."""

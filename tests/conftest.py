@@ -1,0 +1,56 @@
+"""What tests share: processes that carry this test's mark, and patience on a busy machine."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+
+class Marked:
+    """The processes that this test started, at any depth: their environment carries its mark."""
+
+    name = "KQ_TEST_MARK"
+
+    def __init__(self, mark: str) -> None:
+        self.mark, self.env = mark, {self.name: mark}
+
+    def alive(self, word: str = "") -> list[psutil.Process]:
+        """Those that still run; with a word, those with it in their command line. A zombie does not run."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(self.name) == self.mark and process.pid != psutil.Process().pid:
+                    line = " ".join(process.cmdline())
+                    if word in line and process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
+    """Put a mark into the environment; whatever still carries it after the test is ended."""
+    marks = Marked(uuid.uuid4().hex)
+    monkeypatch.setenv(marks.name, marks.mark)
+    yield marks
+    for process in marks.alive():
+        process.kill()
+
+
+@pytest.fixture(scope="session")
+def within() -> Callable[..., float]:
+    """Wait until something is true and return how many seconds it took; it fails when they are over."""
+
+    def wait(seconds: float, condition: Callable[[], object], why: str = "") -> float:
+        start = time.monotonic()
+        while not condition():
+            assert time.monotonic() - start < seconds, why or f"it did not happen within {seconds} s"
+            time.sleep(0.02)
+        return time.monotonic() - start
+
+    return wait

@@ -1,0 +1,65 @@
+"""The long runs of the broker room: killed at every moment, again and again. `make faults`; minutes, not seconds."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+import uuid
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from kqlib.broker import Cluster
+from kqlib.snapshot import records
+
+START = "import kqlib.broker, time; kqlib.broker.Cluster(3); time.sleep(60)"
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """This user's processes that carry the mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("KQ_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_process_killed_at_any_moment_of_a_start_leaves_nothing(seed: int) -> None:
+    mark = uuid.uuid4().hex
+    child = subprocess.Popen([sys.executable, "-c", START], env={**os.environ, "KQ_TEST_MARK": mark})
+    time.sleep(random.Random(seed).uniform(0.1, 9))
+    child.kill()
+    child.wait()
+    deadline = time.monotonic() + 3
+    while marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert marked(mark) == []
+
+
+def test_nothing_acknowledged_is_lost_while_leaders_are_killed_in_turn() -> None:
+    acked: set[bytes] = set()
+    with Cluster(3) as cluster:
+        topic = NewTopic("kept", replica_assignment=[[1, 2, 3]], config={"min.insync.replicas": "2"})
+        cluster.admin.create_topics([topic])["kept"].result(15)
+        producer = Producer(cluster.client(acks="all", enable_idempotence=True))
+        for turn in range(9):
+            victim = cluster.broker(turn % 3 + 1)
+            for number in range(1000):
+                value = f"{turn} {number}".encode()
+                producer.produce("kept", value, on_delivery=lambda error, sent: error or acked.add(sent.value()))
+                if number == 500:
+                    victim.kill()
+            assert producer.flush(60) == 0
+            victim.start()
+        stored = [message.value() for message in records(cluster, "kept")[0]]
+    assert len(stored) == len(acked) == 9000
+    assert set(stored) == acked

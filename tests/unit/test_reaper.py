@@ -1,0 +1,293 @@
+"""No child outlives its parent, however that ends. The children here are sleeps and shells; the JVMs' turn is in promises."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kqlib.broker import reaper
+from kqlib.broker.reaper import Reaper
+
+SLEEP = ["sleep", "60"]
+# A parent as a notebook's kernel is one: it starts two children, says that they run, and ends in some way.
+PARENT = f"""
+import os, signal, sys, time
+sys.path.insert(0, {str(Path(reaper.__file__).parent)!r})
+import reaper
+from pathlib import Path
+place = Path(sys.argv[1])
+guard = reaper.Reaper(place)
+for name in "ab":
+    child = guard.start(name, ["sleep", "60"], place / name)
+    child._started.wait()
+print("up", flush=True)
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A directory for a reaper to remove."""
+    place = tmp_path / "home"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def begun(home, marked):
+    """Start a parent whose last lines are these."""
+    parents = []
+
+    def begin(last: str) -> subprocess.Popen:
+        parent = subprocess.Popen(
+            [sys.executable, "-c", PARENT + last, home],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+        parents.append(parent)
+        assert parent.stdout.readline() == "up\n"
+        assert len(marked.alive("sleep 60")) == 2
+        return parent
+
+    yield begin
+    for parent in parents:
+        parent.kill()
+        parent.communicate()
+
+
+WAIT = "sys.stdin.readline()\n"
+ENDS = {
+    "the last line": (WAIT, None),
+    "an exception": (WAIT + "raise ValueError", None),
+    "sys.exit": (WAIT + "sys.exit(3)", None),
+    "os._exit": (WAIT + "os._exit(0)", None),
+    "abort": (WAIT + "os.abort()", None),
+    "exec": (WAIT + "os.execlp('true', 'true')", None),
+    "SIGKILL": (WAIT, signal.SIGKILL),
+    "SIGTERM": (WAIT, signal.SIGTERM),
+    "SIGHUP": (WAIT, signal.SIGHUP),
+    "SIGINT": (WAIT, signal.SIGINT),
+    "SIGKILL with a forked child that lives on": ("os.fork() or time.sleep(60)\n" + WAIT, signal.SIGKILL),
+    "its end with a forked child that lives on": ("os.fork() or time.sleep(60)\n" + WAIT, None),
+    "SIGKILL with a program started that lives on": (
+        "import subprocess; subprocess.Popen(['sleep', '59'])\n" + WAIT,
+        signal.SIGKILL,
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_after_the_parents_end_no_child_no_reaper_and_no_directory_is_left(begun, home, marked, within, end):
+    last, number = ENDS[end]
+    parent = begun(last)
+    if number is None:
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+    else:
+        parent.send_signal(number)
+    parent.wait(10)
+    within(3, lambda: not marked.alive("sleep 60") and not marked.alive("reaper.py") and not home.exists(), end)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_to_the_parents_group_reaches_no_child(begun, home, marked, number):
+    parent = begun(f"signal.signal({number:d}, signal.SIG_IGN)\nprint('ready', flush=True)\n" + WAIT)
+    parent.stdout.readline()
+    os.killpg(parent.pid, number)  # as Ctrl-C and Jupyter's stop button do
+    assert len(marked.alive("sleep 60")) == 2
+    assert parent.poll() is None
+    assert home.is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_the_reaper_itself_does_not_mind_ctrl_c(tmp_path, number):
+    with Reaper() as guard:
+        child = guard.start("a", SLEEP, tmp_path / "log")
+        child._started.wait(10)
+        os.kill(guard._process.pid, number)
+        assert child.wait(0.3) is None
+        assert guard.start("b", ["true"], tmp_path / "log").wait(10) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_reaper_that_is_ended_takes_its_children_along(tmp_path, home, within, number):
+    if number == signal.SIGKILL and sys.platform != "linux":
+        pytest.skip("only Linux ends a child with its parent")
+    guard = Reaper(home)
+    child = guard.start("a", SLEEP, home / "log")
+    child._started.wait(10)
+    os.kill(guard._process.pid, number)
+    within(3, lambda: not psutil.pid_exists(child.pid))
+    assert child.wait(10) == -signal.SIGKILL
+    assert not child.alive
+    guard._process.wait(10)
+    assert home.exists() == (number == signal.SIGKILL)
+    late = guard.start("late", SLEEP, tmp_path / "log")
+    assert (late.wait(10), late.why) == (-signal.SIGKILL, "its reaper is gone")
+    child.signal(signal.SIGTERM)  # to nobody: no error
+    guard.close()
+
+
+def test_a_second_sigterm_does_not_stop_a_reaper_from_tidying_up(home, within):
+    guard = Reaper(home)
+    child = guard.start("a", SLEEP, home / "log")
+    child._started.wait(10)
+    for number in range(300):
+        (home / f"file-{number}").touch()
+    while guard._process.poll() is None:
+        guard._process.terminate()
+    assert child.wait(10) == -signal.SIGKILL
+    within(3, lambda: not home.exists())
+    guard.close()
+
+
+STUBBORN = ["sh", "-c", 'trap "" TERM INT HUP; echo ready; while :; do sleep 0.05; done']
+
+
+def test_a_child_that_minds_no_signal_ends_when_its_reaper_is_closed(tmp_path, within):
+    log = tmp_path / "log"
+    guard = Reaper()
+    child = guard.start("a", STUBBORN, log)
+    within(10, lambda: log.exists() and log.read_text())
+    child.signal(signal.SIGTERM)
+    assert child.wait(0.3) is None
+    guard.close()
+    assert child.wait(0) == -signal.SIGKILL
+    assert not psutil.pid_exists(child.pid)
+
+
+CANNOT = {
+    "no such file": (["/no/such/program"], {}, "No such file"),
+    "not executable": ([__file__], {}, "Permission denied"),
+    "no such directory": (["true"], {"cwd": Path("/no/such/place")}, "No such file"),
+    "a NUL in its words": (["echo", "a\0b"], {}, "null byte"),
+    "nothing at all": ([], {}, ""),
+    "a log in no directory": (["true"], {"log": Path("/no/such/place/log")}, "No such file"),
+}
+
+
+def test_a_child_that_cannot_be_started_ends_with_127_and_says_why_and_the_reaper_goes_on(tmp_path):
+    with Reaper() as guard:
+        for name, (command, more, why) in CANNOT.items():
+            child = guard.start(name, command, **{"log": tmp_path / "log", **more})
+            assert child.wait(10) == 127, name
+            assert why in child.why, name
+            child.signal(signal.SIGTERM)
+        assert guard.start("well", ["true"], tmp_path / "log").wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", -9), ("kill -15 $$", -15)]
+)
+def test_a_childs_exit_code_is_told(tmp_path, script, code):
+    with Reaper() as guard:
+        child = guard.start("a", ["sh", "-c", script], tmp_path / "log")
+        assert child.wait(10) == child.code == code
+        assert not child.alive
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_passed_on_to_a_child_ends_it(tmp_path, number):
+    with Reaper() as guard:
+        child = guard.start("a", SLEEP, tmp_path / "log")
+        assert child.alive
+        child.signal(number)  # at once: it waits for the start
+        assert child.wait(10) == -number
+
+
+def test_a_paused_child_lives_and_goes_on(tmp_path, within):
+    with Reaper() as guard:
+        child = guard.start("a", SLEEP, tmp_path / "log")
+        child.signal(signal.SIGSTOP)
+        within(10, lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
+        assert child.alive
+        child.signal(signal.SIGCONT)
+        within(10, lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
+        child.signal(signal.SIGSTOP)
+    assert child.wait(0) == -signal.SIGKILL  # closing ends a paused one too
+
+
+def test_everything_a_child_says_is_in_its_log_in_order_and_after_what_was_there(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    with Reaper() as guard:
+        for _ in range(2):
+            assert guard.start("a", ["sh", "-c", "seq 2000; echo wrong >&2"], log).wait(10) == 0
+    assert log.read_text().splitlines() == ["before", *[*map(str, range(1, 2001)), "wrong"] * 2]
+
+
+def test_a_child_gets_its_directory_its_environment_and_an_empty_stdin(tmp_path):
+    log = tmp_path / "log"
+    with Reaper() as guard:
+        guard.start("a", ["sh", "-c", "pwd; echo $WORD; cat"], log, cwd=tmp_path, env={"WORD": "x" * 100_000}).wait(10)
+    assert log.read_text().splitlines() == [str(tmp_path), "x" * 100_000]
+
+
+def test_children_started_from_many_threads_are_all_told_apart(tmp_path):
+    with Reaper() as guard, ThreadPoolExecutor(8) as pool:
+
+        def ends(number: int) -> int | None:
+            return guard.start(f"c{number}", ["sh", "-c", f"exit {number}"], tmp_path / "log").wait(20)
+
+        assert list(pool.map(ends, range(40))) == list(range(40))
+
+
+def test_a_name_can_be_used_again(tmp_path):
+    with Reaper() as guard:
+        codes = [guard.start("a", ["sh", "-c", f"exit {code}"], tmp_path / "log").wait(10) for code in (1, 2, 3)]
+    assert codes == [1, 2, 3]
+
+
+def test_a_child_started_after_the_close_never_runs_and_nobody_waits_for_it(tmp_path):
+    guard = Reaper()
+    guard.close()
+    child = guard.start("a", ["touch", str(tmp_path / "made")], tmp_path / "log")
+    assert (child.wait(10), child.why) == (-signal.SIGKILL, "its reaper is gone")
+    assert not (tmp_path / "made").exists()
+    guard.close()
+
+
+def test_twenty_times_the_directory_goes_once_and_no_process_descriptor_or_thread_is_left(tmp_path, marked):
+    me = psutil.Process()
+    writes = 'while :; do mkdir -p "$0/d"; echo x > "$0/d/$$"; done'
+
+    def once(number: int) -> bool:
+        home = tmp_path / f"home-{number}"
+        home.mkdir()
+        with Reaper(home) as guard:
+            child = guard.start("a", ["sh", "-c", writes, str(home)], tmp_path / "log")
+            child._started.wait(20)
+        return home.exists()
+
+    assert once(0) is False
+    before = me.num_fds(), threading.active_count()
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(once, range(1, 21)))
+    assert (me.num_fds(), threading.active_count()) == before
+    assert marked.alive() == []
+    assert [child for child in me.children() if child.status() == psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_reaper_closed_by_its_own_listening_thread_does_not_wait_for_itself(tmp_path):
+    guard = Reaper()
+    child = guard.start("a", ["sh", "-c", "exit 5"], tmp_path / "log")
+    wrong: list[BaseException] = []
+
+    def close() -> None:  # as the garbage collector does, in whatever thread it happens to run
+        try:
+            guard.close()
+        except BaseException as error:
+            wrong.append(error)
+
+    child.finished = lambda *_: close()  # type: ignore[method-assign]
+    guard._reader.join(10)
+    assert not guard._reader.is_alive()
+    assert wrong == []

@@ -1,0 +1,277 @@
+"""Pictures in words: what a text twin says, and that it counts honestly."""
+
+import sys
+
+import pytest
+from view_examples import FOOTBALL, docstring_pictures, plain, records, words
+
+from kqlib.view import Broker, Cell, Lane, Partition, Record, Table, cluster, letters, links, log, record
+
+
+def example(module):
+    """The twin that a module's docstring promises."""
+    block = module.__doc__.split("twin:\n\n" if "twin:" in module.__doc__ else "as text:\n\n")[1].split("\n\n")[0]
+    return "\n".join(line.removeprefix("    ") for line in block.splitlines()).strip()
+
+
+# --- the log in words --------------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_grammar_comes_out_word_for_word():
+    assert log(FOOTBALL, "football").text == (
+        "football · 2 partitions · 11 + 7 records · 9 not done\n"
+        "p0  ░12 ░13 |low B✓14 A✓15 |floor C²16 B✓17 A◷18 C✕19 B¹20 |read A21 C22 |end\n"
+        "p1  D✓8 E✓9 D✓10 |floor E¹11 |read D12 E13 D14 |end"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lane", "line"),
+    [
+        (Lane(0), "p0  empty |end"),
+        (Lane(0, floor=0, read=0), "p0  empty |floor·read·end"),
+        (Lane(0, low=7, end=7, floor=7), "p0  ░0…6 |low·floor·end"),
+        (Lane(0, records("A")), "p0  A0 |end"),
+        (Lane(1023, records("A"), read=0), "p1023  |read A0 |end"),
+        (Lane(0, records("A B"), low=0, end=2, floor=1, read=2), "p0  A0 |floor B1 |read·end"),
+        (Lane(0, [Record(3)]), "p0  ░0…2 ·3 |end"),
+        (Lane(0, records("A B", 5), low=5), "p0  ░0…4 |low A5 B6 |end"),
+        (Lane(0, records("A B", 5), low=5, start=3), "p0  ░3 ░4 |low A5 B6 |end"),
+        (Lane(0, records("A B", 5), low=5, start=5), "p0  A5 B6 |end"),
+        (Lane(0, records("A B", 5), low=5, start=9), "p0  A5 B6 |end"),
+        (Lane(0, records("A B", 5), low=5, floor=2), "p0  ░0 ░1 |floor ░2…4 |low A5 B6 |end"),
+        (Lane(0, [*records("A"), *records("B", 2), *records("C", 9)]), "p0  A0 ░1 B2 ░3…8 C9 |end"),
+        (Lane(0, records("A"), end=2), "p0  A0 ░1 |end"),
+        (Lane(0, records("A B C"), end=1), "p0  A0 B1 C2 |end"),  # asked for the end, then more came
+        (Lane(0, [Record(0, "A", "claimed", attempt=12)]), "p0  A¹²0 |end"),
+        (Lane(0, [Record(0, "A", note="v2"), Record(1, "A", "done", note="a\nb")]), r"p0  A0(v2) A✓1(a\nb) |end"),
+        (Lane(0, [Record(0, state="gone", note="marker")]), "p0  ░0(marker) |end"),
+        (Lane(0, records("A", 1234567), low=1234567), "p0  ░0…1234566 |low A1234567 |end"),
+    ],
+)
+def test_a_lane_reads_from_left_to_right(lane, line):
+    assert log([lane]).text.splitlines()[1] == line
+
+
+@pytest.mark.parametrize(
+    ("lanes", "counts"),
+    [
+        ([], "0 partitions · 0 records"),
+        ([Lane(0)], "1 partition · 0 records"),
+        ([Lane(0, plain(1))], "1 partition · 1 record"),
+        ([Lane(0, plain(1)), Lane(1)], "2 partitions · 1 + 0 records"),
+        ([Lane(n, plain(2)) for n in range(4)], "4 partitions · 2 + 2 + 2 + 2 records"),
+        ([Lane(n, plain(2)) for n in range(5)], "5 partitions · 10 records"),
+        ([Lane(0, records("A✓ B✕ ░"))], "1 partition · 3 records · 0 not done"),
+        ([Lane(0, records("A✓ B◷ C¹ D"))], "1 partition · 4 records · 3 not done"),
+        ([Lane(0, plain(2, 5), low=5)], "1 partition · 2 records"),  # offsets that nobody listed are not records
+    ],
+)
+def test_the_headline_counts_what_there_is(lanes, counts):
+    shown = log(lanes, "t")
+    assert shown.text.splitlines()[0] == shown.title == f"t · {counts}"
+
+
+@pytest.mark.parametrize(
+    ("n", "marks", "middle"),
+    [
+        (40, {}, "A10"),
+        (41, {}, "… 21 more"),
+        (980, {}, "… 960 more"),
+        (980, {"floor": 512, "read": 700}, "… 502 more |floor … 188 more |read … 270 more"),
+        (980, {"floor": 10, "read": 970}, "|floor … 960 more |read"),
+        (980, {"floor": 500, "read": 500}, "… 490 more |floor·read … 470 more"),
+    ],
+)
+def test_of_more_than_forty_records_ten_are_shown_at_each_end(n, marks, middle):
+    line = log([Lane(0, plain(n), end=n, **marks)]).text.splitlines()[1]
+    assert f" E9 {middle} " in line
+    assert line.endswith(f"E{n - 1} |end") or n == 41
+
+
+def test_of_more_than_twentyfour_partitions_ten_are_shown_at_each_end():
+    lines = log([Lane(n, plain(n)) for n in range(30)]).text.splitlines()
+    assert lines[11] == f"… 10 more partitions with {sum(range(10, 20))} records"
+    assert [line.split()[0] for line in lines[1:-1]] == [
+        *(f"p{n}" for n in range(10)),
+        "…",
+        *(f"p{n}" for n in range(20, 30)),
+    ]
+    assert "more" not in log([Lane(n, plain(n)) for n in range(24)]).text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda: Record(0, "A", "lost"), "'lost' is not a state"),
+        (lambda: Lane(3, [Record(1), Record(1)]), "partition 3 has two records at one offset"),
+        (lambda: Table([[1]], ["a", "b"]), "1 cells under 2 columns"),
+        (lambda: record(b"", timestamp="yesterday"), "'yesterday' is not a type of a timestamp"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong, why):
+    with pytest.raises(ValueError, match=why):
+        wrong()
+
+
+# --- keys as letters ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "known", "found"),
+    [
+        (["LIV", "ARS", "LIV"], {}, {b"LIV": "A", b"ARS": "B"}),
+        (["X", "ARS", None, "é"], {}, {b"X": "X", b"ARS": "A", "é".encode(): "é"}),
+        (["ARS", "A"], {}, {b"ARS": "B", b"A": "A"}),  # a key that is a letter goes before one that needs one
+        (["1", "", " ", "░"], {}, {b"1": "A", b"": "B", b" ": "C", "░".encode(): "D"}),
+        ([b"\xff", "ARS", b"ARS"], {}, {b"\xff": "A", b"ARS": "B"}),
+        (["LIV", "ARS"], {"ARS": "A"}, {b"ARS": "A", b"LIV": "B"}),
+        (["A", "LIV"], {"ARS": "A"}, {b"ARS": "A", b"A": "B", b"LIV": "C"}),
+        (["LIV"], {b"ARS": "C"}, {b"ARS": "C", b"LIV": "A"}),
+    ],
+)
+def test_a_key_gets_a_letter_and_keeps_it(keys, known, found):
+    assert letters(keys, known) == found
+
+
+def test_after_z_comes_aa():
+    given_out = list(letters([f"key-{n}" for n in range(703)]).values())
+    assert [given_out[n] for n in (0, 25, 26, 27, 701, 702)] == ["A", "Z", "AA", "AB", "ZZ", "AAA"]
+    assert len(set(given_out)) == 703
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (["ARS-CHE", "LIV-MCI", "ARS-CHE"], "A ARS-CHE · B LIV-MCI"),
+        (["X", "ARS-CHE"], "A ARS-CHE"),
+        ([b"\xff\n", ""], r"A \xff\n · B (empty)"),
+        (["x" * 99], "A " + "x" * 23 + "…"),
+        ([f"k{n}" for n in range(26)], " · ".join([*(f"{chr(65 + n)} k{n}" for n in range(24)), "… 2 more keys"])),
+    ],
+)
+def test_the_last_line_explains_the_letters(keys, line):
+    lane = Lane(0, [Record(offset, key) for offset, key in enumerate(keys)])
+    assert log([lane]).text.splitlines()[-1] == line
+    assert line.split(" · ")[0] in " ".join(words(log([lane])))
+
+
+def test_letters_of_an_earlier_picture_stay():
+    first = letters(["ARS-CHE", "LIV-MCI"])
+    assert log([Lane(0, [Record(0, b"LIV-MCI"), Record(1, "TOT-EVE")])], letters=first).text.splitlines()[1:] == [
+        "p0  B0 C1 |end",
+        "B LIV-MCI · C TOT-EVE",
+    ]
+
+
+# --- the others in words -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cluster", "record", "flow", "table"])
+def test_a_rooms_docstring_shows_its_twin(name):
+    assert docstring_pictures()[name].text == example(sys.modules[f"kqlib.view.{name}"])
+
+
+def test_the_logs_docstring_shows_its_twin():
+    assert log(FOOTBALL, "football").text == example(sys.modules["kqlib.view.log"])
+
+
+@pytest.mark.parametrize(
+    ("brokers", "partitions", "lines"),
+    [
+        ([], [], ["c · 0 brokers · 0 partitions"]),
+        ([Broker(1)], [], ["c · 1 broker · 0 partitions", "broker 1  no replica"]),
+        (
+            [Broker(2, alive=False), Broker(1, controller=True)],
+            [Partition("t", 0, 1, [1, 2], [1])],
+            ["c · 2 brokers, 1 dead · 1 partition", "broker 1 ◆  ★p0", "broker 2 ✕  p0 out of ISR"],
+        ),
+        (
+            [Broker(1)],
+            [Partition("b", 0, 1, [1], [1], epoch=0), Partition("a", 1, 1, [1], [1])],
+            ["c · 1 broker · 2 partitions", "broker 1  ★a-1 · ★b-0 epoch 0"],
+        ),
+        (
+            [Broker(1)],
+            [Partition("t", n, None, [1], []) for n in range(10)],
+            [
+                "c · 1 broker · 10 partitions, 10 without a leader",
+                "broker 1  " + " · ".join(f"p{n} out of ISR" for n in range(10)),
+                "p0, p1, p2, p3, p4, p5, p6, p7, 2 more have no leader: nobody can write to them or read them",
+            ],
+        ),
+        (
+            [Broker(1)],
+            [Partition("t", n, 1, [1], [1]) for n in range(25)],
+            [
+                "c · 1 broker · 25 partitions",
+                "broker 1  " + " · ".join(f"★p{n}" for n in [*range(10), *range(15, 25)]),
+                "… 5 more partitions in between",
+            ],
+        ),
+    ],
+)
+def test_a_cluster_says_who_holds_leads_and_lags(brokers, partitions, lines):
+    assert cluster(brokers, partitions, "c").text.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("given_", "line"),
+    [
+        ({"value": None}, "value      null: a tombstone"),
+        ({"value": b""}, "value      (empty)        0 bytes"),
+        ({"value": "é"}, "value      é              2 bytes"),
+        ({"value": b"\x00\x00\x00\x00\x2a"}, "value      00 00 00 00 2a  5 bytes"),
+        ({"value": "a\nb"}, r"value      a\nb           3 bytes"),
+        ({"value": "x" * 1000}, f"value      {'x' * 36} … 964 more bytes  1000 bytes"),
+        ({"value": b"\xff" * 17}, f"value      {'ff ' * 16}… 1 more byte  17 bytes"),
+        ({"value": "日" * 100}, f"value      {'日' * 18} … 246 more bytes  300 bytes"),
+        ({"value": b"", "key": None}, "key        null: no key"),
+        ({"value": b"", "timestamp": (2, 1700000000000)}, "timestamp  LogAppendTime, present"),
+        ({"value": b"", "timestamp": (0, 0)}, "timestamp  not available"),
+        ({"value": b"", "timestamp": "CreateTime"}, "timestamp  CreateTime, present"),
+        ({"value": b"", "headers": None}, "headers    none"),
+        ({"value": b"", "headers": [("a", None), ("b", "1")]}, "           b = 1          2 bytes"),
+        ({"value": b"", "headers": [("a", b"")] * 9}, "           … 3 more headers"),
+    ],
+)
+def test_a_record_says_what_it_is_made_of(given_, line):
+    assert line in record(**given_).text.splitlines()
+
+
+def test_a_picture_of_a_record_never_holds_a_time():
+    one, two = (record(b"v", "k", timestamp=(1, at)) for at in (1700000000000, 1800000000000))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("writers", "readers", "counts"),
+    [
+        (4, 5, "20 connections point to point, 9 through a log"),
+        (1, 1, "1 connection point to point, 2 through a log"),
+        (30, 20, "600 connections point to point, 50 through a log"),
+        (["a", "b"], ["c"], "2 connections point to point, 3 through a log"),
+    ],
+)
+def test_links_count_and_draw_every_connection(writers, readers, counts):
+    shown = links(writers, readers)
+    assert counts in shown.title
+    n, m = (min(12, side if isinstance(side, int) else len(side)) for side in (writers, readers))
+    assert shown.svg.count("class='call'") == n * m + n + m
+
+
+def test_a_table_is_aligned_and_gives_its_reasons():
+    table = Table(
+        [["order", True, 1.25], ["日本", Cell(False, "3 lost"), 10], ["x", Cell(None, strong=True), 0]],
+        ["p", "ours", "n"],
+    )
+    assert repr(table).splitlines() == [
+        "p      ours    n",
+        "order  ✓     1.2",
+        "日本   ✗      10",
+        "x      *–*     0",
+        "日本, ours: 3 lost",
+    ]
+    assert "(no rows)" in Table([], ["a"]).text
+    assert 'title="3 lost"' in table.html
+    assert "font-weight:600" in table.html.splitlines()[-3]

@@ -1,0 +1,240 @@
+"""Pictures are well drawn, stored readably, told apart without colour, and nothing hostile gets through."""
+
+import ast
+import html.parser
+import itertools
+import random
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from view_examples import FOOTBALL, GAMES, HOSTILE, HOSTILE_KEYS, SVG, boxes, docstring_pictures, plain, records, words
+
+from kqlib import view
+from kqlib.view import Broker, Cell, Lane, Partition, Record, Table, cluster, links, log, picture, record
+from kqlib.view.lane import STATES
+from kqlib.view.log_svg import DEEP, PALETTE
+
+GALLERY = {
+    "football": log(FOOTBALL, "football"),
+    "no lanes": log([]),
+    "one record": log([Lane(0, plain(1))]),
+    "empty": log([Lane(n, floor=0, read=0) for n in range(3)]),
+    "forty": log([Lane(p, plain(40), end=40, floor=7, read=21) for p in range(3)]),
+    "seventeen, all marks at the end": log([Lane(0, plain(17), floor=17, read=17)]),
+    "many": log([Lane(p, plain(980 * p), end=980 * p, floor=500, read=700) for p in (0, 1, 2)]),
+    "huge offsets": log([Lane(0, plain(980, 1234567), low=1234567, floor=1234567, read=1234570)]),
+    "huger offsets": log([Lane(0, plain(40, 10**15), low=10**15, floor=10**15)]),
+    "hundred partitions": log([Lane(p, plain(p % 7)) for p in range(100)]),
+    "holes": log([Lane(0, [Record(3 * n * n, "A") for n in range(40)], end=9999)]),
+    "notes": log([Lane(0, [Record(n, "A", state, "a long note", 12) for n, state in enumerate(STATES)])]),
+    "hostile": log([Lane(0, [Record(n, key, note=HOSTILE[0]) for n, key in enumerate(HOSTILE_KEYS)])], HOSTILE[1] * 50),
+    "by key": log(
+        [Lane(p, [Record(n, GAMES[n % 5] if n % 3 else None, STATES[n % 6]) for n in range(12)]) for p in (0, 1)],
+        colour="key",
+    ),
+    "hundreds of letters": log([Lane(p, [Record(n, f"key-{p}-{n}") for n in range(40)]) for p in range(8)]),
+    "without legend": log([Lane(0, records("A✓ B¹"))], legend=False),
+    "cluster": docstring_pictures()["cluster"],
+    "no brokers": cluster([], []),
+    "nine brokers": cluster(
+        [Broker(n, alive=n != 4, controller=n == 7) for n in range(9)],
+        [
+            Partition("t", n, n % 9, [n % 9, (n + 1) % 9, (n + 2) % 9], [n % 9], n, {n % 9: 10**7, (n + 1) % 9: 5})
+            for n in range(24)
+        ],
+    ),
+    "four brokers": cluster(
+        [Broker(n) for n in range(4)], [Partition("t", n, 0, range(4), [0], 99999) for n in range(24)]
+    ),
+    "long topics": cluster(
+        [Broker(n) for n in range(4)],
+        [Partition(name * 30, 0, None, [0, 9], []) for name in ("a-topic", HOSTILE[1])],
+        HOSTILE[0],
+    ),
+    "record": docstring_pictures()["record"],
+    "nothing in it": record(None),
+    "large record": record(
+        "日" * 10**5,
+        b"\xff" * 10**5,
+        timestamp=(1, 1),
+        headers=[("n" * 99, HOSTILE[0])] * 9,
+        topic="t" * 249,
+        partition=10**4,
+        offset=10**15,
+    ),
+    "hostile record": record(
+        HOSTILE[0], HOSTILE[2], headers=[(HOSTILE[1], HOSTILE[5])], topic=HOSTILE[3], title=HOSTILE[1] * 9
+    ),
+    "links": links(4, 5),
+    "many links": links(1000, 13),
+    "no links": links(0, 0),
+    "named links": links([*HOSTILE], ["web", "w" * 99]),
+}
+
+
+def apart(a, b):
+    """Do two boxes not touch?"""
+    return a[2] <= b[0] + 0.5 or b[2] <= a[0] + 0.5 or a[3] <= b[1] + 0.5 or b[3] <= a[1] + 0.5
+
+
+def assert_well_drawn(shown):
+    """Well-formed, at most 640 wide, nothing below 8 px, no word outside and none over another."""
+    root = ElementTree.fromstring(shown.svg)
+    wide, high = int(root.get("width")), int(root.get("height"))
+    assert wide <= 640
+    assert (root.get("viewBox"), root.get("role")) == (f"0 0 {wide} {high}", "img")
+    assert root[0].tag == f"{SVG}title"
+    assert root[0].text == shown.title
+    sizes = [float(size) for size in re.findall(r"font-size[:=]'?([\d.]+)", shown.svg)]
+    assert min(sizes) >= 8
+    assert "scale(" not in shown.svg
+    assert not re.search(r"\d\.\d\d", re.sub("<style>.*</style>|<text.*?</text>|<title>.*</title>", "", shown.svg))
+    found = [(said, box) for said, _, box in boxes(shown)]
+    for said, (left, top, right, bottom) in found:
+        assert min(left, top, wide + 0.5 - right, high - bottom) >= 0, said
+    found.sort(key=lambda words: words[1][1])
+    for place, (one, a) in enumerate(found):
+        for two, b in itertools.takewhile(lambda words, bottom=a[3]: words[1][1] < bottom, found[place + 1 :]):
+            assert apart(a, b), (one, two)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_picture_is_well_formed_fits_and_no_words_touch(name):
+    assert_well_drawn(GALLERY[name])
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_notebook_stores_one_image_that_is_just_the_svg(name):
+    class Tags(html.parser.HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.found = []
+
+        def handle_starttag(self, tag, attrs):
+            self.found.append((tag, dict(attrs)))
+
+        def handle_data(self, data):
+            raise AssertionError(data)
+
+    shown = GALLERY[name]
+    bundle = shown._repr_mimebundle_(include=None, exclude=None)
+    assert list(bundle) == ["text/plain", "text/html"]
+    assert bundle["text/plain"] == repr(shown) == shown.text
+    tags = Tags()
+    tags.feed(bundle["text/html"])
+    tags.close()
+    [(tag, attributes)] = tags.found
+    assert (tag, set(attributes)) == ("img", {"alt", "src"})
+    assert attributes["alt"] == shown.title
+    assert unquote(attributes["src"]) == f"data:image/svg+xml,{shown.svg}"
+    assert not set('<>"#&') & set(bundle["text/html"].split('src="')[1].removesuffix('">'))
+
+
+def test_what_is_stored_stays_readable():
+    stored = GALLERY["football"]._repr_mimebundle_()["text/html"]
+    assert "%3Ctext x='8' y='16' class='big'%3E" in stored  # blanks, quotes and slashes are not encoded
+    assert stored.count("\n") > 40  # one element a line
+
+
+def test_hostile_words_stay_words():
+    for shown in GALLERY.values():
+        assert not {element.tag for element in ElementTree.fromstring(shown.svg).iter()} & {f"{SVG}script", f"{SVG}b"}
+        assert all(c.isprintable() or c == "\n" for c in shown.text)
+    table = Table([[word, Cell(word, word)] for word in HOSTILE], [HOSTILE[0], HOSTILE[1]], HOSTILE[0])
+    assert "<script" not in table.html
+    assert ElementTree.fromstring(table.html).tag == "table"
+
+
+def test_a_file_holds_the_svg(tmp_path):
+    path = GALLERY["football"].save(tmp_path / "football.svg")
+    assert path.read_bytes().decode() == GALLERY["football"].svg
+
+
+def test_equal_values_give_equal_bytes():
+    shuffled = [replace(lane, records=random.Random(1).sample(lane.records, len(lane.records))) for lane in FOOTBALL]
+    assert log(shuffled, "football") == GALLERY["football"]
+    assert docstring_pictures()["cluster"] == GALLERY["cluster"]
+
+
+def luminance(colour):
+    """How bright a colour is to the eye, 0 to 1 (WCAG)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("ink", "ground"),
+    [
+        ("#222222", "#ffffff"),
+        ("#eeeeee", "#111111"),
+        ("#ffffff", picture.BLUE),
+        ("#ffffff", picture.RED),
+        *(("#ffffff" if colour in DEEP else "#111111", colour) for colour in PALETTE),
+    ],
+)
+def test_letters_stand_out_from_their_ground(ink, ground):
+    bright, dark = sorted((luminance(ink), luminance(ground)), reverse=True)
+    assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_no_state_is_told_by_colour_alone():
+    alone = {}
+    for state in STATES:
+        shown = log([Lane(0, [Record(0, "A", state)])], legend=False)
+        cell = re.search(rf"<g class='{state}'.*</g>", shown.svg)[0]
+        alone[state] = re.sub(r"class='\w+'", "", cell)
+    alone["due"] += "dashed" if ".due rect{stroke-dasharray" in shown.svg else ""
+    assert len(set(alone.values())) == len(STATES)
+
+
+def test_this_room_knows_nothing_of_kafka():
+    for path in Path(view.__file__).parent.glob("*.py"):
+        imports = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        modules = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
+        assert all(
+            name.startswith("kqlib.view") or name.split(".")[0] in sys.stdlib_module_names for name in modules
+        ), path
+
+
+# --- any lane at all ---------------------------------------------------------------------------------------------------
+
+MORE = r"… (\d+) more"
+KEYS = st.none() | st.sampled_from(["A", "B", *GAMES]) | st.binary(max_size=3)
+
+
+@st.composite
+def lanes(draw):
+    """A lane with holes and marks anywhere, short or long."""
+    first = draw(st.sampled_from([0, 3, 95, 1234567]))
+    gaps = draw(st.lists(st.sampled_from([1, 1, 1, 1, 2, 3, 50]), max_size=draw(st.sampled_from([3, 45, 90]))))
+    offsets = list(itertools.accumulate(gaps, initial=first))[1:]
+    kept = [Record(at, draw(KEYS), draw(st.sampled_from(STATES)), attempt=draw(st.integers(1, 15))) for at in offsets]
+    last = offsets[-1] + 1 if offsets else first
+    mark = st.none() | st.integers(max(0, first - 3), last + 3)
+    low, end = draw(st.sampled_from([0, first])), last + draw(st.integers(0, 3))
+    start = draw(st.sampled_from([0, low]))
+    return Lane(draw(st.integers(0, 2000)), kept, low, end, draw(mark), draw(mark), start)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(lanes(), max_size=3), st.sampled_from(["state", "key"]))
+def test_any_picture_is_honest_and_well_drawn(any_lanes, colour):
+    shown = log(any_lanes, colour=colour)
+    assert_well_drawn(shown)
+    lines = shown.text.splitlines()[1 : 1 + len(any_lanes)]
+    for lane, line in zip(any_lanes, lines, strict=True):
+        more = sum(int(n) for n in re.findall(MORE, line))
+        said = [word for word in re.sub(MORE, "", line).split()[1:] if not word.startswith("|") and "…" not in word]
+        offsets = {int(re.search(r"\d+$", word)[0]) for word in said if word != "empty"}
+        assert len(offsets & {record.offset for record in lane.records}) + more == len(lane.records)
+    assert sorted(re.findall(MORE, " ".join(lines))) == sorted(re.findall(MORE, " ".join(words(shown))))
