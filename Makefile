@@ -14,7 +14,7 @@ $(READY): requirements.lock pyproject.toml kqlib/broker/jars.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m kqlib.broker.jars
+	@$(BIN)/python -m kqlib.broker
 	@touch $@
 
 lab: venv    ## JupyterLab on notebooks/00-start-here.ipynb
@@ -37,7 +37,7 @@ faults: venv ## the long runs: brokers and processes killed for minutes
 
 lock: venv   ## remake requirements.lock and jars.lock from what pyproject.toml and jars.lock ask for
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras pyproject.toml -o requirements.lock --custom-compile-command "make lock"
-	@$(BIN)/python -m kqlib.broker.jars --lock
+	@$(BIN)/python -m kqlib.broker.jars
 
 clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

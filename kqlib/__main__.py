@@ -11,55 +11,252 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from kqlib.errors import KqError
 
 EXAMPLE = """\
-example: a Kafka of three brokers for several notebooks
+example: three brokers that several notebooks share
   eval "$(kq up --brokers 3)" && kq lab
 """
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells say it
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as shells have it
+
+# --- the commands: the first line of each is its help -----------------------------------------------------------------
 
 
-# --- the commands -----------------------------------------------------------------------------------------------------
+def lab(args: argparse.Namespace) -> NoReturn:
+    """Open the notebooks in JupyterLab."""
+    from kqlib import jupyter, up
 
-
-def lab(args: argparse.Namespace) -> int:
-    """open the notebooks in JupyterLab"""
-    from kqlib import jupyter
-
-    jupyter.become(args.notebook, browser=not args.no_browser, extra=args.rest)
+    running, named = up.find(), os.environ.get("KQ_BOOTSTRAP")
+    if named:
+        _tell(f"Notebooks will use the cluster at {named} (KQ_BOOTSTRAP).")
+    elif running:
+        _tell('The cluster of `kq up` is used by notebooks only after: eval "$(kq up)"')
+    jupyter.become(args.notebook, not args.no_browser, args.rest)
 
 
 def up(args: argparse.Namespace) -> int:
-    """keep a Kafka running for several notebooks"""
+    """Keep a Kafka running for several notebooks."""
     from kqlib import up as room
 
     running = room.start(args.brokers or 1)
     if args.brokers not in {None, running.brokers}:
-        said = f"`kq up` keeps a cluster of {_brokers(running.brokers)} already; end it with `kq down` first"
-        return _tell(f"kq: {said}", 1)
-    _tell(f"Kafka is running: {_brokers(running.brokers)}, until `kq down`. Notebooks and kq use it after this line:")
+        _tell(f"kq: a cluster of {_count(running.brokers)} runs already, and it stays as it is; `kq down` ends it")
+        return 1
+    _tell(
+        f'Kafka is running ({_count(running.brokers)}) until `kq down`. Notebooks use it after this line, or eval "$(kq up)":'
+    )
     print(running.export)
     return 0
 
 
 def down(args: argparse.Namespace) -> int:
-    """end the Kafka that `kq up` keeps"""
+    """End the Kafka that `kq up` keeps."""
     from kqlib import up as room
 
     was = room.find()
     print("Kafka has ended." if room.stop() else "Nothing runs.")
     if was and was.bootstrap == os.environ.get("KQ_BOOTSTRAP"):
-        _tell("KQ_BOOTSTRAP still names it here: unset KQ_BOOTSTRAP")
+        _tell("KQ_BOOTSTRAP still names it: unset KQ_BOOTSTRAP")
     return 0
 
 
 def status(args: argparse.Namespace) -> int:
-    """what runs, where, and how it is"""
+    """Show what runs, where, and how it is."""
     from dataclasses import asdict
 
     from kqlib import up as room
-    from kqlib.broker import configured
+
+    seen = room.status()
+    if args.json:
+        print(json.dumps(asdict(seen) if seen else None, indent=1))
+    else:
+        print(seen or "Nothing runs. Start a cluster with `kq up`, or set KQ_BOOTSTRAP.")
+    return 0 if seen else 1
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Check this machine, and say what to do for each ✗."""
+    from dataclasses import asdict
+
+    from kqlib.doctor import Finding, findings
+
+    found: list[Finding] = []
+    for finding in findings():
+        found.append(finding)
+        if not args.json:
+            print(finding, flush=True)
+    if args.json:
+        print(json.dumps([asdict(each) for each in found], indent=1, ensure_ascii=False))
+    return min(sum(each.ok is False for each in found), 100)
+
+
+def progress(args: argparse.Namespace) -> int:
+    """Show which exercises were passed."""
+    from kqlib import checks
+
+    found = checks.progress(args.files or None)
+    print(found.as_json() if args.json else found)
+    return 0
+
+
+def topics(args: argparse.Namespace) -> int:
+    """Compare a cluster with a plan of topics, or make it so."""
+    from kqlib import up as room
+    from kqlib.topics import Plan
+
+    plan = Plan.read(args.file)
+    if args.what == "show":
+        print(plan.show())
+        return 0
+    with room.current() as cluster:
+        if args.what == "diff":
+            diff = plan.diff(cluster)
+            print(diff)
+            return int(bool(diff.waits or diff.refusals or any(line.startswith("≠") for line in diff.lines)))
+        plan.apply(cluster)
+        print("Done: every topic is as planned.")
+    return 0
+
+
+def kafka(args: argparse.Namespace) -> int:
+    """Run one of Kafka's own tools, with its own arguments."""
+    from kqlib import up as room
+    from kqlib.broker import tools
+
+    if not args.tool:
+        print(_tools(tools.ASKING, tools.OTHER))
+        return 0
+    tool = args.tool.removesuffix(".sh").removeprefix("kafka-")  # as Kafka's own documentation writes it
+    asks = tool in tools.ASKING and not any(word.startswith(tools.ADDRESSED) for word in args.rest)
+    cluster = room.current() if asks else None
+    return tools.become(tool, args.rest, cluster.bootstrap if cluster else None, cluster._own if cluster else {})
+
+
+def _tools(asking: Iterable[str], other: Iterable[str]) -> str:
+    def paragraph(names: Iterable[str]) -> str:
+        return textwrap.fill(
+            ", ".join(sorted(names)), 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
+
+    return (
+        "Kafka's own tools: kq kafka TOOL ARGS…, for example kq kafka topics --list; TOOL --help tells a tool's arguments.\n"
+        f"\nasked of the current cluster, whose address is filled in:\n{paragraph(asking)}\n"
+        f"\nof files, or with an address of their own:\n{paragraph(other)}"
+    )
+
+
+def _count(brokers: int) -> str:
+    return f"{brokers} broker{'s' * (brokers > 1)}"
+
+
+def _tell(text: str) -> None:
+    """A notice: stdout is for answers, which `eval` and pipes read."""
+    print(text, file=sys.stderr, flush=True)
+
+
+# --- what is typed ----------------------------------------------------------------------------------------------------
+
+
+def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of `kq`, and each command's."""
+    whole = argparse.ArgumentParser(
+        "kq",
+        usage="kq COMMAND …",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    whole.add_argument("--version", action="store_true", help="show which kqlib this is and exit")
+    under = whole.add_subparsers(prog="kq", metavar="COMMAND", dest="command", help=argparse.SUPPRESS)
+    made: dict[str, argparse.ArgumentParser] = {}
+
+    def command(run: Callable[[argparse.Namespace], int], **more: Any) -> Callable[..., argparse.Action]:
+        made[run.__name__] = under.add_parser(run.__name__, description=run.__doc__, allow_abbrev=False, **more)
+        made[run.__name__].set_defaults(run=run, rest=[])
+        return made[run.__name__].add_argument
+
+    as_json = {"action": "store_true", "help": "for programs"}
+    add = command(lab, epilog="What follows -- goes to JupyterLab: kq lab 03 -- --port=9999")
+    add("notebook", nargs="?", metavar="NOTEBOOK", help="its number, name or file (default: 00)")
+    add("--no-browser", action="store_true", help="only print the address")
+    add = command(up, epilog='It prints one line for the shell: eval "$(kq up)"')
+    add("--brokers", type=int, choices=range(1, 10), metavar="N", help="how many, 1 to 9 (default: 1)")
+    command(down)
+    command(status)("--json", **as_json)
+    command(doctor)("--json", **as_json)
+    add = command(progress)
+    add("files", nargs="*", metavar="FILE", help="what `kq progress --json` printed for others: a column each")
+    add("--json", **as_json)
+    add = command(
+        topics, epilog="diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk or deleted."
+    )
+    add("what", choices=("diff", "apply", "show"), help="say what would change, do it, or list the planned topics")
+    add("file", metavar="FILE", help="the plan, as Plan.write makes it")
+    add = command(kafka, epilog="Everything after TOOL goes to the tool as it is.", usage="kq kafka [TOOL [ARGS…]]")
+    add("tool", nargs="?", metavar="TOOL", help="its name; without one, all of them are listed")
+    lines = [f"  {name:<9} {parser.description}" for name, parser in made.items()]
+    whole.description = "\n".join(["A Kafka queue, learned by building it.", "", "commands:", *lines])
+    return whole, made
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """What kq reads, and what goes on untouched: all that follows a Kafka tool's name, or `--` for JupyterLab."""
+    if words[:1] == ["kafka"] and len(words) > 1 and not words[1].startswith("-"):
+        return words[:2], words[2:]
+    if words[:1] == ["lab"] and "--" in words:
+        return words[: words.index("--")], words[words.index("--") + 1 :]
+    return words, []
+
+
+def _run(words: list[str]) -> int:
+    whole, commands = parsers()
+    if not words:
+        whole.print_help()
+        return 0
+    if not words[0].startswith("-") and words[0] not in commands:
+        whole.error(f"there is no command {words[0]!r}{_near(words[0], commands)}")
+    mine, rest = _split(words)
+    args, unknown = whole.parse_known_args(mine)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"kq {version('kqlib')}")
+        return 0
+    parser = commands.get(args.command, whole)
+    if unknown:
+        parser.error(f"there is no {unknown[0]!r} here{_near(unknown[0], parser._option_string_actions)}")
+    if parser is whole:  # `kq --` and the like
+        whole.error("which command?")
+    args.rest = rest
+    code: int = args.run(args)
+    return code
+
+
+def _near(word: str, words: Any) -> str:
+    found = difflib.get_close_matches(word, words, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `kq` with these arguments (None: those that were typed) and return its exit code."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # `kq kafka | head`: who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (KqError, OSError) as error:
+        _tell(f"kq: {error}")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,6 +27,7 @@ from kqlib.errors import KqError, NotAllowed, NotInTime, Unreachable
 
 START, STOP = 90.0, 30.0  # seconds; a start takes three to ten
 NONE = "no cluster: start one with `kq up`, or set KQ_BOOTSTRAP"
+EVAL = 'eval "$(kq up)"'
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,23 @@ class Status:
     controller: int | None  # the node that leads the controllers, if this user may know
     topics: int  # without Kafka's own
     exported: bool  # KQ_BOOTSTRAP names it
+    other: str | None = None  # where `kq up` keeps another one
+
+    def __str__(self) -> str:
+        ours = self.source == "kq up"
+        lines = [f"{'The cluster of `kq up`' if ours else f'Your cluster ({self.source})'} at {self.bootstrap}"]
+        for number, how in self.brokers.items():
+            lines.append(f"  broker {number}  {how}{', controller' * (number == self.controller)}")
+        if self.controller is not None and self.controller not in self.brokers:
+            lines.append(f"  {f'node {self.controller}':<9} controller")
+        lines.append(f"  topics    {self.topics}")
+        if ours:
+            lines.append(
+                "Notebooks use it: KQ_BOOTSTRAP names it." if self.exported else f"Notebooks use it after {EVAL}"
+            )
+        if self.other:
+            lines.append(f"`kq up` keeps another one at {self.other}; notebooks use that after {EVAL}")
+        return "\n".join(lines)
 
 
 # --- start, find, stop ------------------------------------------------------------------------------------------------
@@ -90,9 +108,9 @@ def stop() -> bool:
     shared = _lock(fcntl.LOCK_SH)
     if shared:
         shared.close()
-    deadline = time.monotonic() + STOP
+    deadline, last = time.monotonic() + STOP, None
     while not (alone := _lock(fcntl.LOCK_EX)):
-        last = _read() or "it is starting"
+        last = _read() or last  # one that is only starting has no file yet
         _file("json").unlink(missing_ok=True)
         if time.monotonic() > deadline:
             raise NotInTime(seconds=STOP, why="the cluster of `kq up` to end", last=f"{last}\n{_tail()}")
@@ -186,36 +204,42 @@ def hold(brokers: int) -> None:
 
 def current() -> broker.Kafka:
     """The cluster that a command works on: KQ_BOOTSTRAP's (or KQ_KAFKA_CONFIG's), else the one of `kq up`."""
-    running = find()
-    try:
-        named = broker.named()
-    except Unreachable as error:
-        if not running or _same(error.facts["address"], running.bootstrap):
-            raise
-        why = f'{error.facts["why"]}. But `kq up` keeps a cluster at {running.bootstrap}: eval "$(kq up)"'
-        raise Unreachable(address=error.facts["address"], why=why) from None
-    if named is None and running is None:
+    found = _seek(find())
+    if found is None:
         raise NotAllowed(NONE)
-    return named or broker.reach(running.bootstrap, {})  # type: ignore[union-attr]
+    return found
 
 
-def status() -> Status:
-    """How the current cluster is."""
-    with current() as cluster:
-        running = find()
-        ours = running if running and _same(running.bootstrap, cluster.bootstrap) else None
-        alive = cluster.brokers
-        ids = range(1, ours.brokers + 1) if ours else alive
-        names = cluster.admin.list_topics(timeout=10).topics
-        exported = os.environ.get("KQ_BOOTSTRAP", "")
-        return Status(
-            source="kq up" if ours else "KQ_BOOTSTRAP" if exported else "KQ_KAFKA_CONFIG",
-            bootstrap=cluster.bootstrap,
-            brokers={number: "up" if number in alive else "down" for number in sorted({*ids, *alive})},
-            controller=_controller(cluster),
-            topics=sum(not name.startswith("__") for name in names),
-            exported=_same(exported, cluster.bootstrap),
-        )
+def _seek(running: Running | None) -> broker.Kafka | None:
+    try:
+        return broker.named() or (broker.reach(running.bootstrap, {}) if running else None)
+    except Unreachable as error:
+        if running is None or _same(error.facts["address"], running.bootstrap):
+            raise
+        why = f"{error.facts['why']}. But `kq up` keeps a cluster at {running.bootstrap}: {EVAL}"
+        raise Unreachable(address=error.facts["address"], why=why) from None
+
+
+def status() -> Status | None:
+    """How the current cluster is; None when there is none."""
+    running = find()
+    cluster = _seek(running)
+    if cluster is None:
+        return None
+    exported = os.environ.get("KQ_BOOTSTRAP", "")
+    ours = running if running and _same(running.bootstrap, cluster.bootstrap) else None
+    alive = cluster.brokers
+    return Status(
+        source="kq up" if ours else "KQ_BOOTSTRAP" if exported else "KQ_KAFKA_CONFIG",
+        bootstrap=cluster.bootstrap,
+        brokers={
+            n: "up" if n in alive else "down" for n in sorted({*alive, *range(1, ours.brokers + 1 if ours else 1)})
+        },
+        controller=_controller(cluster),
+        topics=sum(not name.startswith("__") for name in cluster.admin.list_topics(timeout=10).topics),
+        exported=_same(exported, cluster.bootstrap),
+        other=running.bootstrap if running and not ours else None,
+    )
 
 
 def _controller(cluster: broker.Kafka) -> int | None:

@@ -37,27 +37,9 @@ def retrieve(
     dependencies = "\n".join(DEPENDENCY.format(**part, transitive=flag) for part in parts)
     (work / "settings.xml").write_text(SETTINGS.format(poms=flag))
     (work / "ivy.xml").write_text(MODULE.format(dependencies=dependencies))
-    command = [
-        java.find().command,
-        *_trust(work / "trust.p12"),
-        "-jar",
-        str(_jar()),
-        "-settings",
-        "settings.xml",
-        "-ivy",
-        "ivy.xml",
-    ]
-    command += [
-        "-cache",
-        "cache",
-        "-confs",
-        "default",
-        "-types",
-        "jar",
-        "bundle",
-        "-retrieve",
-        "lib/[artifact]-[revision].[ext]",
-    ]
+    command = [java.find().command, *_trust(work / "trust.p12"), *_proxy(), "-jar", str(_jar())]
+    command += "-settings settings.xml -ivy ivy.xml -cache cache -confs default -types jar bundle".split()
+    command += ["-retrieve", "lib/[artifact]-[revision].[ext]"]
     log = work / "ivy.log"
     log.unlink(missing_ok=True)
     with reaper.Reaper() as guard:  # a fetch that is interrupted takes its Java along
@@ -96,7 +78,7 @@ def _trust(store: Path) -> list[str]:
         return []
     store.write_bytes(pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(PASSWORD.encode())))
     options = {"trustStore": store.name, "trustStoreType": "PKCS12", "trustStorePassword": PASSWORD}
-    return [f"-Djavax.net.ssl.{key}={value}" for key, value in options.items()] + _proxy()
+    return [f"-Djavax.net.ssl.{key}={value}" for key, value in options.items()]
 
 
 def _proxy() -> list[str]:
@@ -106,7 +88,8 @@ def _proxy() -> list[str]:
 
     options = []
     for scheme in ("http", "https"):
-        at = urlsplit(getproxies().get(scheme, ""))
+        named = getproxies().get(scheme, "")
+        at = urlsplit(named if "//" in named else f"//{named}")
         if at.hostname:
             options += [f"-D{scheme}.proxyHost={at.hostname}", f"-D{scheme}.proxyPort={at.port or 80}"]
     return options

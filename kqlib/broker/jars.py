@@ -3,8 +3,8 @@
 In:  `jars.lock`: for each set the coordinates asked for, and every jar they need with its sha256.
 Out: `fetch("broker")`, `fetch("spark")`: paths in the cache, each checked against the lock in this process.
 
-    python -m kqlib.broker.jars            fetch both sets
-    python -m kqlib.broker.jars --lock     remake jars.lock from its coordinates
+    python -m kqlib.broker         fetch both sets, among other things
+    python -m kqlib.broker.jars    remake jars.lock from its coordinates
 """
 
 from __future__ import annotations
@@ -106,13 +106,14 @@ def _complete(kind: str, missing: list[Jar], total: int, store: Path) -> None:
 
 def _reason(said: str) -> str:
     """Ivy's own words for why something did not come, without its tables."""
-    lines = (line.strip(" \t:") for line in said.splitlines())
-    telling = [
-        line
-        for line in lines
-        if re.search(r"exception|timed out|UnknownHost|refused|unable|not found", line, re.IGNORECASE)
-    ]
-    return telling[0] if telling else "it was not in the repository, or there was no network"
+    lines = [line.strip(" \t:") for line in said.splitlines()]
+    for telling in (
+        r"exception|timed out|refused|unable|server access error",
+        "not found",
+    ):  # the cause, else the effect
+        if found := next((line for line in lines if re.search(telling, line, re.IGNORECASE)), None):
+            return found
+    return "it was not in the repository, or there was no network"
 
 
 @contextmanager
@@ -154,8 +155,4 @@ def _list(items: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--lock"]:
-        remake()
-    else:
-        for every in ("broker", "spark"):
-            fetch(every)
+    remake()

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kqlib.broker import jars, java
+from kqlib.broker import archive, jars, java
 from kqlib.broker.reaper import Reaper
 from kqlib.errors import BrokerDied
 
@@ -26,6 +26,7 @@ BELOW_EPHEMERAL = range(
     20_000, 32_000
 )  # where no client's own port is drawn from: a restarted broker finds its port free
 FOREVER_MINUTES = 2**31 - 1
+NOT_PLAIN = re.compile(r"[^ -~]+")
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 # What a lab wants, and production would not: short clocks, few internal partitions, small buffers.
@@ -155,9 +156,13 @@ def write_properties(path: Path, values: Mapping[str, str]) -> None:
 
 
 def properties_text(values: Mapping[str, str]) -> str:
-    """The text of a Java properties file."""
-    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in values.items()}
-    return "".join(f"{key}={value}\n" for key, value in escaped.items())
+    """The text of a Java properties file: Latin-1 to Java, so that what is not ASCII is written as \\uXXXX."""
+    escaped = {key: value.replace("\\", "\\\\") for key, value in values.items()}
+    return "".join(f"{key}={NOT_PLAIN.sub(_escape, value)}\n" for key, value in escaped.items())
+
+
+def _escape(found: re.Match[str]) -> str:
+    return re.sub("....", r"\\u\g<0>", found[0].encode("utf-16-be").hex())
 
 
 def classpath() -> str:
@@ -165,27 +170,29 @@ def classpath() -> str:
     return os.pathsep.join(str(path) for path in jars.fetch("broker"))
 
 
-def run_command(node: Node) -> list[str]:
-    """The command of a broker: the quick compiler only, a small heap; for labs and tests, not for benchmarks."""
-    options = [
-        "-Xms128m",
+def jvm(main: str, *args: str, options: Sequence[str] = (), logging: Path = LOG4J) -> list[str]:
+    """The command of one of Kafka's programs: the quick compiler only, a small heap; for labs and tests, not for benchmarks."""
+    path = classpath()
+    quick = [
         "-Xmx256m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
-        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        f"-Dlog4j2.configurationFile={logging.as_uri()}",
     ]
-    return [java.find().command, *options, "-cp", classpath(), "kafka.Kafka", str(node.settings)]
+    return [java.find().command, *archive.options(path), *quick, *options, "-cp", path, main, *args]
+
+
+def run_command(node: Node) -> list[str]:
+    """The command of a broker."""
+    return jvm("kafka.Kafka", str(node.settings), options=["-Xms128m"])
 
 
 def format_disks(nodes: Sequence[Node], cluster_id: str, reaper: Reaper) -> None:
     """Give every node an empty formatted disk. One run of Kafka's tool, then copies: only the two ids in meta.properties differ."""
     first = nodes[0]
     voters = ",".join(f"{n.id}@{HOST}:{n.controller_port}:{n.directory_id}" for n in nodes)
-    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command = [java.find().command, *quick, "-cp", classpath(), "kafka.tools.StorageTool", "format", "-t", cluster_id]
-    code = reaper.start(
-        "format", [*command, "-c", str(first.settings), "--initial-controllers", voters], first.log
-    ).wait(60)
+    asked = ["format", "-t", cluster_id, "-c", str(first.settings), "--initial-controllers", voters]
+    code = reaper.start("format", jvm("kafka.tools.StorageTool", *asked), first.log).wait(60)
     if code != 0:
         raise BrokerDied(broker=first.id, why=f"formatting its disk gave {code}", tail=first.tail())
     for other in nodes[1:]:

@@ -148,22 +148,22 @@ def _serve(directory: str, parent: int) -> None:
         signal.signal(ignored, signal.SIG_IGN)
     asked: list[int] = []  # only noted: an exception from a signal could land in the middle of the tidying up
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    children: dict[str, subprocess.Popen[bytes]] = {}
-    waiters: list[threading.Thread] = []
+    children: dict[str, subprocess.Popen[bytes]] = {}  # the latest of each name
+    waiters: list[tuple[subprocess.Popen[bytes], threading.Thread]] = []
     try:
         for order in _orders(parent, asked):
             if "start" in order:
                 child = _start(order)
                 if child:
                     children[order["start"]] = child
-                    waiters.append(threading.Thread(target=_wait, args=(order["start"], child)))
-                    waiters[-1].start()
+                    waiters.append((child, threading.Thread(target=_wait, args=(order["start"], child))))
+                    waiters[-1][1].start()
             elif order["to"] in children:
                 children[order["to"]].send_signal(order["signal"])
     finally:
-        for child in children.values():
+        for child, _ in waiters:
             child.kill()
-        for waiter in waiters:  # the directory goes when nobody writes into it any more
+        for _, waiter in waiters:  # the directory goes when nobody writes into it any more
             waiter.join()
         if directory != NO_DIRECTORY:
             shutil.rmtree(directory, ignore_errors=True)
@@ -194,7 +194,7 @@ def _start(order: dict[str, Any]) -> subprocess.Popen[bytes] | None:
                 env=order["env"],
                 preexec_fn=_die_with_reaper,
             )
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except Exception as error:  # whatever is wrong with one order, the other children live on
         _say(ended=order["start"], code=127, why=str(error))
         return None
     _say(started=order["start"], pid=child.pid)

@@ -7,7 +7,7 @@ A secret is a `Secret`: the clients read it as the string it is, a repr, and so 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,21 @@ DEFAULTS: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,  # a producer meets new partitions after 10 s, not after 300
     "log_level": 0,  # errors reach the caller; librdkafka's own lines would land in a notebook's output
 }
-SECRET = re.compile(r"password|secret|jaas|token|key\.pem|keystore\.key|credential", re.IGNORECASE)
-NOT_DOTTED = {"log_level", "logger", "on_delivery"}
-JAAS = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
+SECRET = re.compile(r"password|passphrase|secret|jaas|token|key\.pem|keystore\.key|credential", re.IGNORECASE)
+NOT_DOTTED = {"log_level", "logger", "on_commit", "on_delivery"}
+CLASSIC = {
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "partition.assignment.strategy",
+}  # KIP-848 has them in the group
+JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.config")
+PEM = {  # certificates and keys written into the file itself
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+FILES = {"ssl.certificate.location": "ssl.certificate.pem", "ssl.key.location": "ssl.key.pem"}
 SAME_FOR_JAVA = ("security.protocol", "sasl.kerberos.service.name", "ssl.endpoint.identification.algorithm")
 
 
@@ -53,25 +64,20 @@ def client(bootstrap: str, own: Mapping[str, Any], extra: Mapping[str, Any]) -> 
         for key, value in extra.items()
     }
     merged = {"bootstrap.servers": bootstrap, **DEFAULTS, **own, **named}
-    if "session.timeout.ms" in named and "group.protocol" not in named:
-        merged["group.protocol"] = (
-            "classic"  # under KIP-848 the session is the group's setting, and a client that sets it is refused
-        )
+    if CLASSIC & merged.keys() and "group.protocol" not in {**own, **named}:
+        merged["group.protocol"] = "classic"  # under KIP-848 a client that sets one of these is refused
     return hidden(merged)
 
 
 def read(path: Path) -> dict[str, Any]:
     """A client properties file as librdkafka's settings; Java's words for PEM trust and for a JAAS login are understood."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfig(source=f"KQ_KAFKA_CONFIG={path}", why=f"it cannot be read ({type(error).__name__})") from None
     values: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        key, equals, value = text.partition("=")
+    for number, line in _lines(text):
+        key, equals, value = line.partition("=")
         if not equals or not key.strip():
             raise BadConfig(
                 source=f"{path.name}, line {number}",
@@ -81,13 +87,39 @@ def read(path: Path) -> dict[str, Any]:
     return hidden(_from_java(values, path.name))
 
 
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that say something, numbered; one of Java's own settings goes on after a backslash at its end."""
+    begun = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        whole = begun + line.strip()
+        goes_on = whole.startswith(JAVA_ONLY) and (len(whole) - len(whole.rstrip("\\"))) % 2
+        begun = whole[:-1] if goes_on else ""
+        if whole and whole[0] not in "#!" and not goes_on:
+            yield number, whole
+
+
+def _unescaped(value: str) -> str:
+    """A value of a Java properties file without that file's escapes (a JAAS login has its own below them)."""
+    return (
+        re.sub(r"\\u[0-9a-fA-F]{4}|\\.", _character, value)
+        .encode("utf-16", "surrogatepass")
+        .decode("utf-16", "replace")
+    )
+
+
+def _character(escape: re.Match[str]) -> str:
+    word = escape[0][1:]
+    return chr(int(word[1:], 16)) if len(word) == 5 else {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}.get(word, word)
+
+
 def _from_java(values: dict[str, str], source: str) -> dict[str, Any]:
     """Translate what only Java's clients know into librdkafka's words."""
     own: dict[str, Any] = {key: value for key, value in values.items() if not key.startswith(JAVA_ONLY)}
+    values = {key: _unescaped(value) if key.startswith(JAVA_ONLY) else value for key, value in values.items()}
     if "sasl.jaas.config" in values:
         login = {
-            name: re.sub(r"\\(.)", r"\1", quoted or bare)
-            for name, quoted, bare in JAAS.findall(values["sasl.jaas.config"])
+            name: re.sub(r"\\(.)", r"\1", double or single) or bare
+            for name, double, single, bare in JAAS.findall(values["sasl.jaas.config"])
         }
         if set(login) != {"username", "password"}:
             raise BadConfig(
@@ -103,6 +135,7 @@ def _from_java(values: dict[str, str], source: str) -> dict[str, Any]:
             own[f"{ours}.location"] = values[f"{store}.location"]
             if store == "ssl.keystore":
                 own["ssl.key.location"] = values[f"{store}.location"]
+    own |= {ours: values[theirs] for theirs, ours in PEM.items() if theirs in values}
     if values.get("ssl.endpoint.identification.algorithm") == "":
         own["ssl.endpoint.identification.algorithm"] = "none"
     return own
@@ -120,14 +153,15 @@ def to_java(own: Mapping[str, Any]) -> dict[str, str]:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         login = " ".join(f'{name}="{_quoted(own.get(f"sasl.{name}", ""))}"' for name in ("username", "password"))
         java["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    texts = {pem: Path(str(own[file])).read_text() for file, pem in FILES.items() if file in own}
+    java |= {theirs: str({**own, **texts}[ours]) for theirs, ours in PEM.items() if ours in {**own, **texts}}
     if "ssl.ca.location" in own:
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(own["ssl.ca.location"])}
-    if "ssl.certificate.location" in own:
-        pem: Callable[[str], str] = lambda name: Path(str(own[name])).read_text()  # noqa: E731
-        java |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": pem("ssl.certificate.location")}
-        java["ssl.keystore.key"] = pem("ssl.key.location")
-        if "ssl.key.password" in own:
-            java["ssl.key.password"] = str(own["ssl.key.password"])
+        java["ssl.truststore.location"] = str(own["ssl.ca.location"])
+    if "ssl.key.password" in own:
+        java["ssl.key.password"] = str(own["ssl.key.password"])
+    for store in ("ssl.truststore", "ssl.keystore"):
+        if any(key.startswith(store) for key in java):
+            java[f"{store}.type"] = "PEM"
     return java
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kqlib.broker import jars, java, node, settings
+from kqlib.broker import jars, node, settings
 from kqlib.broker.reaper import Reaper
 from kqlib.errors import NotAllowed, NotInTime
 
@@ -110,14 +110,14 @@ def command(tool: str, args: Sequence[str], bootstrap: str | None, own: Mapping[
         near = difflib.get_close_matches(tool, known, 3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names())}"
         raise NotAllowed(f"there is no tool {tool!r}; {hint}")
-    filled: list[str] = []  # before the arguments: tools with subcommands (metadata-quorum, features) take it only there
+    filled: list[
+        str
+    ] = []  # before the arguments: tools with subcommands (metadata-quorum, features) take it only there
     if tool in ASKING and bootstrap and not any(arg.startswith(ADDRESSED) for arg in args):
         filled += ["--bootstrap-server", bootstrap]
         if settings.to_java(own) and "--command-config" not in args:
             filled += ["--command-config", str(login)]
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    options.append(f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
-    return [java.find().command, *options, "-cp", node.classpath(), known[tool], *filled, *args]
+    return node.jvm(known[tool], *filled, *args, logging=LOGGING)
 
 
 def file_connector() -> Path:

@@ -30,7 +30,7 @@ from .stored import KERNEL, normalise, text
 OUTPUT_LINES = 25
 SOURCE_LINES = 80  # kq.source shows a function or a small class to be read; more than this is a file: link to it
 LINE = 120  # a longer line wraps and counts as several
-PICTURE_BYTES, FILE_BYTES = 150_000, 1_000_000  # larger ones make diffs and the first opening slow
+PICTURE_BYTES, FILE_BYTES = 100_000, 500_000  # larger ones make diffs and the first opening slow
 IGNORED_SHARE = 0.05
 IGNORING = {"nbval-ignore-output", "nbval-skip"}
 TAGS = {"raises-exception", *IGNORING}

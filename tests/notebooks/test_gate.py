@@ -102,10 +102,10 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "one endless line": (show(printed("word " * 1000)), "42 lines of output"),
     "two outputs that are too much together": (show(printed("a\n" * 13), displayed(text_plain="a\n" * 13)), "26 lines"),
     "a whole file of source": (show(displayed(text_markdown="x\n" * 81)), "81 lines of shown source"),
-    "a picture that weighs too much": (show(displayed(text_html=PICTURE + "x" * 150_000)), "an output of"),
+    "a picture that weighs too much": (show(displayed(text_html=PICTURE + "x" * 100_000)), "an output of"),
     "a file that weighs too much": (
-        lambda nb: nb.cells.extend(new_markdown_cell("word " * 40_000, id=f"m{n}") for n in range(6)),
-        "keep to 1,000,000",
+        lambda nb: nb.cells.extend(new_markdown_cell("word " * 20_000, id=f"m{n}") for n in range(6)),
+        "keep to 500,000",
     ),
     "too many cells ignored": (skipping, "1 of 7 code cells are not compared"),
     # format

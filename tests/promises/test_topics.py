@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from kqlib import topics
 from kqlib.broker import Cluster, Kafka
@@ -151,11 +152,13 @@ def test_what_the_broker_refuses_is_found_before_anything_is_changed(
     assert not [name for name in names(kq_cluster) if name.startswith(mine)]
 
 
-def test_a_stranger_is_counted_and_left_alone(kq_cluster: Kafka, kq_topic: str, mine: str) -> None:
-    before = shape(kq_cluster, kq_topic)
+def test_a_stranger_is_counted_and_left_alone(kq_cluster: Kafka, mine: str) -> None:
+    stranger = f"{mine}-stranger"
+    Plan({stranger: Topic(2, config={"flush.ms": 7_000})}).apply(kq_cluster)
+    before = shape(kq_cluster, stranger)
     done = Plan({mine: Topic(partitions=3, compact=True)}).apply(kq_cluster, quiet=True)
-    assert "on this cluster: left alone." in repr(done) and kq_topic not in repr(done)
-    assert shape(kq_cluster, kq_topic) == before
+    assert "on this cluster: left alone." in repr(done) and stranger not in repr(done)
+    assert shape(kq_cluster, stranger) == before
 
 
 def test_a_name_that_collides_with_a_topic_of_the_cluster_is_refused_and_nothing_else_is_made(
@@ -185,11 +188,12 @@ def test_two_processes_may_apply_the_same_file_at_once(kq_cluster: Kafka, mine: 
     assert not plan.diff(kq_cluster).waits
 
 
-def test_a_topic_that_is_not_there_is_missing_and_stays_so(locked: Cluster) -> None:
+def test_asking_for_a_topic_never_makes_it_even_where_a_name_is_enough(locked: Cluster) -> None:
+    careless: Any = SimpleNamespace(admin=AdminClient(locked.client() | {"allow.auto.create.topics": True}))
     for name in ("nobody", "no body", ""):
         with pytest.raises(TopicMissing, match=f"'{name}' does not exist"):
-            partitions_of(locked, name)
-    Plan({"nobody": Topic(), "queue": QueueTopic(web_servers=1)}).diff(locked)
+            partitions_of(careless, name)
+    Plan({"nobody": Topic(), "queue": QueueTopic(web_servers=1)}).diff(careless)
     assert names(locked) <= {"__consumer_offsets", "__transaction_state"}
 
 

@@ -60,7 +60,9 @@ def begun(home, marked):
     yield begin
     for parent in parents:
         parent.kill()
-        parent.communicate()
+        parent.wait()
+        parent.stdin.close()
+        parent.stdout.close()  # not read to its end: a forked child may hold it open
 
 
 WAIT = "sys.stdin.readline()\n"
@@ -246,6 +248,16 @@ def test_a_name_can_be_used_again(tmp_path):
     assert codes == [1, 2, 3]
 
 
+def test_a_child_whose_name_another_one_took_ends_with_its_reaper_too(tmp_path):
+    with Reaper() as guard:
+        pids = []
+        for _ in range(2):
+            child = guard.start("a", SLEEP, tmp_path / "log")
+            child._started.wait(10)
+            pids.append(child.pid)
+    assert not any(map(psutil.pid_exists, pids))
+
+
 def test_a_child_started_after_the_close_never_runs_and_nobody_waits_for_it(tmp_path):
     guard = Reaper()
     guard.close()
@@ -257,7 +269,7 @@ def test_a_child_started_after_the_close_never_runs_and_nobody_waits_for_it(tmp_
 
 def test_twenty_times_the_directory_goes_once_and_no_process_descriptor_or_thread_is_left(tmp_path, marked):
     me = psutil.Process()
-    writes = 'while :; do mkdir -p "$0/d"; echo x > "$0/d/$$"; done'
+    writes = 'while :; do i=$((i+1)); echo x > "$0/$i"; done'
 
     def once(number: int) -> bool:
         home = tmp_path / f"home-{number}"

@@ -3,9 +3,9 @@
 import sys
 
 import pytest
-from view_examples import FOOTBALL, docstring_pictures, plain, records, words
 
 from kqlib.view import Broker, Cell, Lane, Partition, Record, Table, cluster, letters, links, log, record
+from tests.unit.view_examples import FOOTBALL, docstring_pictures, plain, records, words
 
 
 def example(module):
@@ -40,6 +40,7 @@ def test_the_example_of_the_grammar_comes_out_word_for_word():
         (Lane(0, records("A B", 5), low=5, start=5), "p0  A5 B6 |end"),
         (Lane(0, records("A B", 5), low=5, start=9), "p0  A5 B6 |end"),
         (Lane(0, records("A B", 5), low=5, floor=2), "p0  ░0 ░1 |floor ░2…4 |low A5 B6 |end"),
+        (Lane(0, records("A", 5), low=5, floor=4), "p0  ░0…3 |floor ░4 |low A5 |end"),
         (Lane(0, [*records("A"), *records("B", 2), *records("C", 9)]), "p0  A0 ░1 B2 ░3…8 C9 |end"),
         (Lane(0, records("A"), end=2), "p0  A0 ░1 |end"),
         (Lane(0, records("A B C"), end=1), "p0  A0 B1 C2 |end"),  # asked for the end, then more came
@@ -62,6 +63,7 @@ def test_a_lane_reads_from_left_to_right(lane, line):
         ([Lane(0, plain(1)), Lane(1)], "2 partitions · 1 + 0 records"),
         ([Lane(n, plain(2)) for n in range(4)], "4 partitions · 2 + 2 + 2 + 2 records"),
         ([Lane(n, plain(2)) for n in range(5)], "5 partitions · 10 records"),
+        ([Lane(0, records("A ░"))], "1 partition · 2 records"),
         ([Lane(0, records("A✓ B✕ ░"))], "1 partition · 3 records · 0 not done"),
         ([Lane(0, records("A✓ B◷ C¹ D"))], "1 partition · 4 records · 3 not done"),
         ([Lane(0, plain(2, 5), low=5)], "1 partition · 2 records"),  # offsets that nobody listed are not records
@@ -97,7 +99,7 @@ def test_of_more_than_twentyfour_partitions_ten_are_shown_at_each_end():
         "…",
         *(f"p{n}" for n in range(20, 30)),
     ]
-    assert "more" not in log([Lane(n, plain(n)) for n in range(24)]).text
+    assert [log([Lane(p) for p in range(n)]).text.count("empty") for n in (24, 25)] == [24, 20]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,18 @@ def test_of_more_than_twentyfour_partitions_ten_are_shown_at_each_end():
 def test_what_cannot_be_is_refused(wrong, why):
     with pytest.raises(ValueError, match=why):
         wrong()
+
+
+def test_records_are_counted_and_holes_are_not_where_a_lane_is_cut():
+    lane = Lane(0, [Record(2 * n, "A") for n in range(50)], end=99, floor=51)
+    cut = "A16 ░17 A18 … 16 more |floor … 14 more A80 ░81"
+    assert f" {cut} " in log([lane]).text
+    assert {"… 16 more", "… 14 more"} <= set(words(log([lane])))
+
+
+def test_a_title_is_cut_where_it_is_too_long():
+    assert log([], "x" * 101).title.startswith("x" * 99 + "… · ")
+    assert cluster([], [], "x" * 101).title.startswith("x" * 99 + "… · ")
 
 
 # --- keys as letters ---------------------------------------------------------------------------------------------------
@@ -272,6 +286,7 @@ def test_a_table_is_aligned_and_gives_its_reasons():
         "x      *–*     0",
         "日本, ours: 3 lost",
     ]
+    assert Table([[True], [False]], ["kept"]).text == "kept\n✓\n✗"  # a yes is not a number
     assert "(no rows)" in Table([], ["a"]).text
     assert 'title="3 lost"' in table.html
     assert "font-weight:600" in table.html.splitlines()[-3]

@@ -1,0 +1,26 @@
+"""What a check found, and its words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found. ok: None where it was not tried; remedy: what to do when it is not ok."""
+
+    name: str
+    ok: bool | None
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """As `kq doctor` shows it."""
+        sign = {True: "✓", False: "✗", None: "–"}[self.ok]
+        what = f"\n{'':14}".join([*self.what.splitlines(), *([f"→ {self.remedy}"] if self.remedy else [])])
+        return f"{sign} {self.name:<12}{what}"
+
+
+def words(error: BaseException) -> str:
+    """What an error says, on one line."""
+    return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())

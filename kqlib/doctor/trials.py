@@ -1,0 +1,125 @@
+"""Does it work: a record through a real Kafka and back, and Spark started, asked and ended.
+
+In:  the environment. Out: a `Finding` for each; whatever was started or made is gone again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kqlib.doctor.finding import Finding
+from kqlib.doctor.machine import GONE
+from kqlib.errors import KqError, Unreachable
+
+if TYPE_CHECKING:
+    from kqlib.broker import Kafka
+
+COUNT = Path(__file__).with_name("count.py")
+QUIET = "status = off\nrootLogger.level = off\n"  # what Spark says goes nowhere; what fails raises
+
+
+def round_trip() -> Finding:
+    """Does a record that goes into a real Kafka come out again?"""
+    from confluent_kafka import KafkaException
+
+    from kqlib import broker
+
+    name, own = "round trip", bool(os.environ.get("KQ_BOOTSTRAP") or os.environ.get("KQ_KAFKA_CONFIG"))
+    remedy = "correct KQ_BOOTSTRAP and KQ_KAFKA_CONFIG, or unset them: labs then start a Kafka of their own"
+    if not own:
+        remedy = "the lines above come from the broker's log; a busy machine may only need another try"
+    try:
+        with broker.connect() as cluster:
+            _there_and_back(cluster)
+            where = "one started for this" if cluster.embedded else cluster.bootstrap
+            return Finding(name, True, f"a record went into a real Kafka and came out ({where})")
+    except Unreachable as error:
+        return Finding(name, False, f"no Kafka answered at {error.facts['address']}: {error.facts['why']}", remedy)
+    except (KqError, KafkaException) as error:
+        return Finding(name, False, broker.words(error), remedy)
+
+
+def _there_and_back(cluster: Kafka) -> None:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka.admin import NewTopic
+
+    topic, sent = f"kq-doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
+    cluster.admin.create_topics([NewTopic(topic, 1)])[topic].result(20)
+    try:
+        producer = Producer(cluster.client())
+        producer.produce(topic, sent)
+        if producer.flush(20):
+            raise KqError("the record was not taken within 20 s")
+        consumer = Consumer(cluster.client(group_id=topic))
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            got = consumer.poll(20)
+        finally:
+            consumer.close()
+        if got is None or got.error() or got.value() != sent:
+            raise KqError(f"another record came out than went in: {got and (got.error() or got.value())!r}")
+    finally:
+        cluster.admin.delete_topics([topic])[topic].result(20)
+
+
+def spark(seconds: float = 120) -> Finding:
+    """Does Spark start, count to ten and end, with no Java left?"""
+    from kqlib.broker import java as javas
+
+    env = os.environ | {"JAVA_HOME": str(javas.spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with tempfile.TemporaryDirectory(prefix="kqlib-doctor-") as place:
+        (Path(place) / "log4j2.properties").write_text(QUIET)
+        said = Path(place) / "said"
+        with said.open("wb") as out:
+            child = subprocess.Popen(
+                [sys.executable, "-P", str(COUNT), place],
+                env=env | {"TMPDIR": place},
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(seconds)
+            done, text = child.poll() == 0, said.read_text(errors="replace").strip()
+            left = _left(child.pid)
+        finally:
+            _end(child)
+    if done and text.endswith("counted 10") and not left:
+        return Finding("Spark", True, "started, counted to ten, and its Java is gone")
+    last = "its Java was left running" if done else text.splitlines()[-1] if text else f"no answer within {seconds:g} s"
+    other = os.environ.get("SPARK_HOME")
+    remedy = (
+        f"unset SPARK_HOME ({other}): it names another Spark"
+        if other
+        else "make venv, if Spark is not what the lock names"
+    )
+    return Finding("Spark", False, last, remedy)
+
+
+def _left(group: int) -> bool:
+    """Does a process of this group still run, after the time that it may take to end?"""
+    deadline = time.monotonic() + GONE
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.05)
+        return True
+    return False
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

@@ -1,0 +1,101 @@
+"""What a person reads when something is wrong: every error says what happened, with its facts, and survives a trip to another process."""
+
+import ast
+import copy
+import pickle
+import string
+from pathlib import Path
+
+import pytest
+
+import kqlib
+from kqlib import errors
+from kqlib.errors import BrokerDied, CannotShrink, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KqError)]
+SAMPLE = {"seconds": 2.5, "size": 7, "limit": 5, "have": 4, "want": 2, "missing": 1, "total": 95, "broker": 1}
+
+
+def blanks(kind: type[KqError]) -> set[str]:
+    """The facts that a message has blanks for."""
+    return {name for _, name, _, _ in string.Formatter().parse(kind.__doc__ or "") if name}
+
+
+def sample(kind: type[KqError]) -> KqError:
+    return kind(**{name: SAMPLE.get(name, f"<{name}>") for name in blanks(kind)})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_errors_docstring_is_its_message_and_its_facts_are_attributes(kind):
+    error = sample(kind)
+    assert "{" not in str(error)
+    for name in blanks(kind):
+        fact = SAMPLE.get(name, f"<{name}>")
+        assert f"{fact:g}" in str(error) if isinstance(fact, float) else str(fact) in str(error)
+        assert getattr(error, name) == error.facts[name] == fact
+    assert isinstance(error, KqError)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_that_has_more_to_say_than_why_says_what_to_do_in_whole_sentences(kind):
+    message = kind.__doc__
+    assert message == "{why}" or message.strip()[-1] in ".}?" and "\n\n" not in message
+
+
+@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_is_the_same_in_another_process(kind, again):
+    error = sample(kind)
+    other = again(error)
+    assert (type(other), str(other), other.facts) == (type(error), str(error), error.facts)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (TopicMissing(topic="football"), "'football' does not exist on this cluster. Queues are pre-allocated: add it to the plan and apply it (kq topics apply)."),
+        (NotAllowed("that cannot be"), "that cannot be"),
+        (NotAllowed(why="{braces} stay"), "{braces} stay"),
+        (KqError(), ""),
+        (CannotShrink(topic="a", have=4, want=2), "'a' has 4 partitions and the plan says 2. Kafka never takes a partition away: keep 4, or copy into a new topic."),
+        (NotInTime(seconds=2.0, why="a leader", last="None"), "Waited 2 s for a leader; it did not happen. Last seen: None"),
+        (BrokerDied(broker=2, why="exit code 1", tail="ERROR {x}\nend"), "Broker 2 ended at its start (exit code 1). The last lines of its log:\nERROR {x}\nend"),
+        (Unreachable(address="h:1", why="no answer"), "No Kafka answered at h:1: no answer. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"),
+    ],
+)  # fmt: skip
+def test_a_message_reads_like_this(error, message):
+    assert str(error) == message
+
+
+def test_facts_beyond_the_message_are_kept():
+    error = NotAllowed("no", done=[1, 2], unknown=[3])
+    assert (error.done, error.unknown, error.why) == ([1, 2], [3], "no")
+
+
+def test_what_did_not_happen_in_time_is_a_timeout_to_everybody():
+    with pytest.raises(TimeoutError):
+        raise NotInTime(seconds=1, why="x", last="y")
+
+
+def raised() -> list[tuple[str, type[KqError], ast.Call]]:
+    """Every place in the house where an error is made."""
+    house, found = Path(kqlib.__file__).parent, []
+    for file in sorted(house.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", getattr(node.func, "attr", None))
+                kind = getattr(errors, name or "", None)
+                if kind in KINDS:
+                    found.append((f"{file.relative_to(house)}:{node.lineno}", kind, node))
+    return found
+
+
+def test_whoever_makes_an_error_gives_it_every_fact_of_its_message():
+    places = raised()
+    assert len(places) > 30
+    lacking = {}
+    for place, kind, call in places:
+        given = {keyword.arg for keyword in call.keywords} | ({"why"} if call.args else set())
+        if None not in given and not blanks(kind) <= given:  # None: **facts, which nobody can read here
+            lacking[place] = blanks(kind) - given
+    assert lacking == {}

@@ -1,0 +1,413 @@
+"""Every jar is the one that jars.lock names, or it is not used; a fetch is whole, or it is not there. Ivy is played by a fake."""
+
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kqlib.broker import ivy, jars
+from kqlib.broker.jars import Jar
+from kqlib.errors import JarMismatch, JarsMissing
+
+NAMES = [f"jar{number}" for number in range(5)]
+
+
+def content(name: str) -> bytes:
+    return f"the bytes of {name}".encode() * 100
+
+
+class Repository:
+    """Ivy and the world behind it."""
+
+    def __init__(self) -> None:
+        self.holds = {f"{name}-1.0.jar": content(name) for name in NAMES}
+        self.asked: list[list[str]] = []
+        self.stops_after = len(NAMES)
+        self.said = ""
+
+    def __call__(self, coordinates, work, *, transitive, fetched=lambda _: None) -> str:
+        self.asked.append(list(coordinates))
+        (work / "lib").mkdir(parents=True, exist_ok=True)
+        for number, coordinate in enumerate(self.asked[-1]):
+            name = "{}-{}.jar".format(*coordinate.split(":")[1:])
+            if number == self.stops_after:
+                (work / "lib" / name).write_bytes(b"half of i")
+                raise KeyboardInterrupt
+            if name in self.holds:
+                (work / "lib" / name).write_bytes(self.holds[name])
+                fetched(number + 1)
+        return self.said
+
+
+@pytest.fixture
+def repository(monkeypatch):
+    made = Repository()
+    monkeypatch.setattr(ivy, "retrieve", made)
+    return made
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    """An empty cache of this test's own."""
+    monkeypatch.setenv("KQ_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "jars"
+
+
+@pytest.fixture
+def lock(tmp_path):
+    """A lock with one set of five jars."""
+    lines = [f"org.example:{name}:1.0 {sha256(content(name)).hexdigest()}" for name in NAMES]
+    file = tmp_path / "jars.lock"
+    file.write_text(f'[broker]\ntransitive = true\nask = ["org.example:jar0:1.0"]\njars = {lines!r}\n')
+    return file
+
+
+def anew() -> None:
+    """Forget what this process has checked, as another process does not know it."""
+    jars._checked.cache_clear()
+
+
+def in_store(store: Path) -> list[str]:
+    return sorted(file.name for file in store.glob("*.jar"))
+
+
+ALL = [f"{name}-1.0.jar" for name in NAMES]
+
+
+def test_the_lock_is_well_formed():
+    sets = tomllib.loads(jars.LOCK.read_text())
+    assert set(sets) == {"broker", "spark"}
+    for kind, table in sets.items():
+        assert set(table) == {"transitive", "ask", "jars"}
+        assert isinstance(table["transitive"], bool)
+        locked = jars.locked(kind)
+        assert all(re.fullmatch(r"[\w.-]+:[\w.-]+:[\w.-]+", jar.coordinates) for jar in locked)
+        assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in locked)
+        assert set(table["ask"]) <= {jar.coordinates for jar in locked}
+        assert locked == sorted(locked)  # so that a new lock shows what changed and nothing else
+
+
+def test_no_two_jars_of_the_lock_share_a_file():
+    every = {jar for kind in ("broker", "spark") for jar in jars.locked(kind)}
+    files = [jar.file for jar in every]
+    assert len(files) == len(set(files)) > 90
+
+
+def test_the_broker_runs_one_version_of_kafka_and_spark_brings_its_own():
+    kafka = {jar.coordinates.split(":")[2] for jar in jars.locked("broker") if "org.apache.kafka:" in jar.coordinates}
+    assert len(kafka) == 1
+    assert not any("spark" in jar.coordinates for jar in jars.locked("broker"))
+    assert {jar.coordinates for jar in jars.locked("spark")} == set(tomllib.loads(jars.LOCK.read_text())["spark"]["ask"])
+
+
+def test_an_empty_cache_is_filled_and_then_nothing_is_fetched_again(repository, store, lock, capsys):
+    assert jars.fetch("broker", lock) == [store / name for name in ALL]
+    assert "fetching broker jars, once" in capsys.readouterr().err
+    anew()
+    assert jars.fetch("broker", lock) == [store / name for name in ALL]
+    assert len(repository.asked) == 1
+    assert sorted(path.name for path in store.iterdir()) == sorted([*ALL, "fetching.lock"])
+    assert capsys.readouterr().err == ""
+
+
+def test_only_what_is_missing_is_fetched(repository, store, lock):
+    jars.fetch("broker", lock)
+    (store / "jar3-1.0.jar").unlink()
+    anew()
+    jars.fetch("broker", lock)
+    assert repository.asked[1] == ["org.example:jar3:1.0"]
+    assert in_store(store) == ALL
+
+
+SPOILT = {
+    "one byte flipped": lambda data: data[:50] + bytes([data[50] ^ 1]) + data[51:],
+    "cut short": lambda data: data[:-1],
+    "empty": lambda data: b"",
+    "longer": lambda data: data + b"\0",
+}
+SECOND = (
+    "import pathlib, sys; from kqlib.broker import jars; from kqlib.errors import JarMismatch\n"
+    "try: print(jars.fetch('broker', pathlib.Path(sys.argv[1])))\n"
+    "except JarMismatch as error: print(error)"
+)
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_a_spoilt_file_in_the_cache_is_never_used_and_the_error_names_it(repository, store, lock, kind):
+    jars.fetch("broker", lock)
+    bad = store / "jar2-1.0.jar"
+    bad.write_bytes(SPOILT[kind](content("jar2")))
+    for _ in range(2):
+        anew()
+        with pytest.raises(JarMismatch) as caught:
+            jars.fetch("broker", lock)
+        expected, found = sha256(content("jar2")).hexdigest(), sha256(bad.read_bytes()).hexdigest()
+        assert (caught.value.file, caught.value.expected, caught.value.found) == (str(bad), expected, found)
+        assert all(word in str(caught.value) for word in (str(bad), expected, found, "Delete it"))
+    bad.unlink()  # as it says
+    assert jars.fetch("broker", lock)
+    assert bad.read_bytes() == content("jar2")
+
+
+def test_another_process_does_not_use_a_spoilt_file_either(repository, store, lock):
+    jars.fetch("broker", lock)
+    (store / "jar2-1.0.jar").write_bytes(b"spoilt")
+    said = subprocess.run([sys.executable, "-c", SECOND, lock], capture_output=True, text=True, check=True).stdout
+    assert "jar2-1.0.jar is not the file that jars.lock names" in said
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_a_fetched_file_that_is_not_the_locked_one_never_reaches_the_cache(repository, store, lock, kind):
+    repository.holds["jar2-1.0.jar"] = SPOILT[kind](content("jar2"))
+    for _ in range(2):
+        with pytest.raises(JarMismatch, match=r"jar2-1\.0\.jar"):
+            jars.fetch("broker", lock)
+        assert "jar2-1.0.jar" not in in_store(store)
+        assert not (store / "fetching").exists()  # so that the next try does not find it there
+    repository.holds["jar2-1.0.jar"] = content("jar2")
+    assert jars.fetch("broker", lock)
+    assert in_store(store) == ALL
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_an_interrupted_fetch_leaves_nothing_half_done_and_the_next_one_completes_it(repository, store, lock, after):
+    repository.stops_after = after
+    with pytest.raises(KeyboardInterrupt):
+        jars.fetch("broker", lock)
+    assert in_store(store) == []
+    repository.stops_after = len(NAMES)
+    assert jars.fetch("broker", lock)
+    assert {name: (store / name).read_bytes() for name in ALL} == repository.holds
+    assert not (store / "fetching").exists()
+
+
+@pytest.mark.parametrize("lacks", [1, 5])
+def test_what_cannot_be_fetched_is_counted_and_explained_and_what_came_is_kept(repository, store, lock, lacks):
+    for name in ALL[:lacks]:
+        del repository.holds[name]
+    repository.said = (
+        "\t\tmodule not found: x\n\tServer access error at url https://x/y.jar (java.net.UnknownHostException: x)\n"
+    )
+    with pytest.raises(JarsMissing) as caught:
+        jars.fetch("broker", lock)
+    assert str(caught.value).startswith(f"{lacks} of 5 jars are not in {store} and could not be fetched: Server access")
+    assert "UnknownHostException" in str(caught.value)
+    assert in_store(store) == ALL[lacks:]
+    repository.holds |= {name: content(name.removesuffix("-1.0.jar")) for name in ALL}
+    jars.fetch("broker", lock)
+    assert repository.asked[1] == [f"org.example:{name}:1.0" for name in NAMES[:lacks]]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "WARNINGS\n\t\tmodule not found: a#b;1\n\t:: a#b;1: not found\n"
+            "\tServer access error at url https://h/b.jar (java.net.ConnectException: Connection refused)\n",
+            "Server access error at url https://h/b.jar (java.net.ConnectException: Connection refused)",
+        ),
+        ("\tmodule not found: a#b;1\n", "module not found: a#b;1"),
+        ("SERVER ERROR: x\n\tproblem: java.net.SocketTimeoutException: Read timed out", "problem: java.net.SocketTimeoutException: Read timed out"),
+        (":: loading settings ::\n", "it was not in the repository, or there was no network"),
+        ("", "it was not in the repository, or there was no network"),
+    ],
+)
+def test_the_reason_is_the_cause_when_ivy_tells_it(said, reason):
+    assert jars._reason(said) == reason
+
+
+PROCESS = """
+import os, pathlib, sys, time
+from kqlib.broker import ivy, jars
+def retrieve(coordinates, work, *, transitive, fetched):
+    with open(sys.argv[2], "a") as count:
+        print("fetch", file=count)
+    (work / "lib").mkdir(parents=True)
+    for coordinate in coordinates:
+        name = coordinate.split(":")[1]
+        (work / "lib" / f"{name}-1.0.jar").write_bytes(f"the bytes of {name}".encode() * 100)
+        time.sleep(0.05)
+        if len(sys.argv) > 3 and name == "jar3":
+            os._exit(9)
+    return ""
+ivy.retrieve = retrieve
+sys.stdin.readline()
+print(len(jars.fetch("broker", pathlib.Path(sys.argv[1]))))
+"""
+
+
+def process(lock: Path, count: Path, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", PROCESS, lock, count, *more]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def test_of_two_processes_at_once_one_fetches_and_both_have_every_jar(store, lock, tmp_path):
+    children = [process(lock, tmp_path / "count") for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda child: child.communicate("go\n", timeout=60)[0], children)) == ["5\n"] * 2
+    assert (tmp_path / "count").read_text() == "fetch\n"
+    assert in_store(store) == ALL
+
+
+def test_a_process_that_dies_in_a_fetch_leaves_the_way_free_for_the_next(repository, store, lock, tmp_path):
+    dies = process(lock, tmp_path / "count", "dies")
+    dies.communicate("go\n", timeout=60)
+    assert dies.returncode == 9
+    assert in_store(store) == []
+    assert jars.fetch("broker", lock)
+    assert in_store(store) == ALL
+
+
+def test_the_lock_is_remade_from_what_came(monkeypatch, tmp_path, lock):
+    def resolve(coordinates, work, *, transitive, fetched=None):
+        (work / "lib").mkdir(parents=True)
+        lines = []
+        for name in ("jar0", "jar1") if transitive else ("jar0",):
+            (work / "lib" / f"{name}-1.0.jar").write_bytes(content(name))
+            lines.append(f"\t[SUCCESSFUL ] org.example#{name};1.0!{name}.jar (12ms)")
+        return "\n".join(lines)
+
+    monkeypatch.setattr(ivy, "retrieve", resolve)
+    jars.remake(lock)
+    first = lock.read_text()
+    assert [jar.file for jar in jars.locked("broker", lock)] == ["jar0-1.0.jar", "jar1-1.0.jar"]
+    assert jars.locked("broker", lock)[0] == Jar("org.example:jar0:1.0", sha256(content("jar0")).hexdigest())
+    jars.remake(lock)
+    assert lock.read_text() == first
+    monkeypatch.setattr(ivy, "retrieve", lambda *_, **__: "\tmodule not found: org.example#jar0;1.0")
+    with pytest.raises(JarsMissing, match="1 of 1 jars are not in the repository and could not be fetched: module not"):
+        jars.remake(lock)
+    assert lock.read_text() == first
+
+
+# --- ivy.py: the Java that it runs is a shell script here -------------------------------------------------------------
+
+FAKE_JAVA = """#!/bin/sh
+printf '%s\\n' "$@" > arguments
+mkdir lib
+for each in a b c; do
+    echo "downloading $each ..."
+    echo "	[SUCCESSFUL ] org.example#$each;1.0!$each.jar (12ms)"
+    sleep 0.15
+done
+{last}
+"""
+
+
+@pytest.fixture
+def fake_java(monkeypatch, tmp_path):
+    def make(last: str = "") -> None:
+        home = tmp_path / "fake java"
+        (home / "bin").mkdir(parents=True)
+        (home / "release").write_text('JAVA_VERSION="17.0.1"\n')
+        (home / "bin" / "java").write_text(FAKE_JAVA.format(last=last))
+        (home / "bin" / "java").chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(home))
+
+    return make
+
+
+def test_ivy_is_asked_for_the_coordinates_and_its_downloads_are_counted_as_they_come(fake_java, tmp_path):
+    fake_java()
+    work, counts = tmp_path / "work", []
+    said = ivy.retrieve(["org.example:a&b:1.0"], work, transitive=False, fetched=counts.append)
+    assert counts[-1] == 3
+    assert sorted(counts) == counts
+    assert len(set(counts)) > 1
+    assert said.count("SUCCESSFUL") == 3
+    assert 'org="org.example" name="a&amp;b" rev="1.0"' in (work / "ivy.xml").read_text()
+    assert 'usepoms="false"' in (work / "settings.xml").read_text()
+    arguments = (work / "arguments").read_text().splitlines()
+    assert Path(arguments[arguments.index("-jar") + 1]).is_file()
+    assert arguments[arguments.index("-types") :][:3] == ["-types", "jar", "bundle"]
+
+
+def test_an_interrupted_fetch_takes_its_java_along(fake_java, tmp_path, marked, within):
+    fake_java("exec sleep 58")
+
+    def interrupt(count: int) -> None:
+        if count == 3:
+            within(10, lambda: marked.alive("sleep 58"))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ivy.retrieve(["org.example:a:1.0"], tmp_path / "work", transitive=True, fetched=interrupt)
+    assert marked.alive() == []
+
+
+def test_the_trust_store_holds_what_python_trusts_and_java_can_read_it(monkeypatch, tmp_path):
+    import datetime
+    import ssl
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+
+    from kqlib.broker import java
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    named = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"company proxy {n}")]) for n in range(3)]
+    made = [
+        x509.CertificateBuilder(name, name, key.public_key(), 7, now, now + datetime.timedelta(days=1)).sign(key, SHA256())
+        for name in named
+    ]
+
+    class Context:
+        def get_ca_certs(self, binary: bool) -> list[bytes]:
+            return [*[certificate.public_bytes(Encoding.DER) for certificate in made], b"not a certificate"]
+
+    monkeypatch.setattr(ssl, "create_default_context", Context)
+    store = tmp_path / "trust.p12"
+    assert ivy._trust(store) == [
+        "-Djavax.net.ssl.trustStore=trust.p12",
+        "-Djavax.net.ssl.trustStoreType=PKCS12",
+        f"-Djavax.net.ssl.trustStorePassword={ivy.PASSWORD}",
+    ]
+    read = pkcs12.load_pkcs12(store.read_bytes(), ivy.PASSWORD.encode())
+    assert {found.certificate.subject for found in read.additional_certs} == set(named)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    keytool = java.find().home / "bin" / "keytool"
+    if keytool.exists():  # Java reads an entry only if it carries the mark of a trusted certificate
+        listed = subprocess.run(
+            [keytool, "-list", "-keystore", store, "-storetype", "PKCS12", "-storepass", ivy.PASSWORD],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert listed.stdout.count("trustedCertEntry") == 3
+
+
+def test_where_python_trusts_nobody_java_keeps_its_own_list(monkeypatch, tmp_path):
+    import ssl
+
+    class Context:
+        def get_ca_certs(self, binary: bool) -> list[bytes]:
+            return []
+
+    monkeypatch.setattr(ssl, "create_default_context", Context)
+    assert ivy._trust(tmp_path / "trust.p12") == []
+    assert not (tmp_path / "trust.p12").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        ({}, []),
+        ({"https_proxy": "http://proxy.example:3128"}, ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]),
+        ({"https_proxy": "proxy.example:3128"}, ["-Dhttps.proxyHost=proxy.example", "-Dhttps.proxyPort=3128"]),
+        ({"http_proxy": "http://proxy.example"}, ["-Dhttp.proxyHost=proxy.example", "-Dhttp.proxyPort=80"]),
+        ({"https_proxy": ""}, []),
+    ],
+)
+def test_java_goes_through_the_proxy_that_the_environment_names(monkeypatch, env, options):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert ivy._proxy() == options
