@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import shutil
 import signal
 import tempfile
 import time
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from kqlib import places
 from kqlib.broker import node as nodes
 from kqlib.broker.kafka import Kafka
 from kqlib.broker.node import Node
@@ -25,6 +27,7 @@ from kqlib.broker.secure import Security, allow_app
 from kqlib.errors import BrokerDied, Closed, NotAllowed, NotInTime, Unreachable
 
 MOST = 9
+UNFINISHED = "unfinished"  # this file stands in a directory whose disks are not formatted to the end
 START = 60.0  # seconds until a start is given up; it takes two
 
 
@@ -131,9 +134,10 @@ class Cluster(Kafka):
     ) -> None:
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST:
             raise NotAllowed(f"brokers must be a number from 1 to {MOST}, not {brokers!r}")
+        super().__init__("")  # the address comes with the ports
+        self._brokers: dict[int, Broker] = {}
         self._keep = dir is not None
-        self.home = Path(dir).expanduser().absolute() if dir is not None else Path(tempfile.mkdtemp(prefix="kqlib-"))
-        self.home.mkdir(parents=True, exist_ok=True)
+        self.home = _home(dir)
         self._taken = _take(self.home)
         self._reaper = Reaper(None if self._keep else self.home)
         self._finish = weakref.finalize(self, _finish, self._reaper, self._taken)
@@ -172,8 +176,10 @@ class Cluster(Kafka):
         for each in self._nodes:
             nodes.write_properties(each.settings, nodes.properties(each, self._nodes, extra))
         if fresh:
+            (self.home / UNFINISHED).touch()
             nodes.format_disks(self._nodes, nodes.new_id(), self._reaper)
             _remember(self.home, self._nodes)
+            (self.home / UNFINISHED).unlink()
         for broker in self._brokers.values():
             broker._launch()
         self.wait_for([n.id for n in self._nodes], START)
@@ -184,7 +190,7 @@ class Cluster(Kafka):
         self.__dict__.pop("admin", None)
         (self.home / "cluster.json").unlink(missing_ok=True)
         for each in self._nodes:
-            nodes.shutil.rmtree(each.home, ignore_errors=True)
+            shutil.rmtree(each.home, ignore_errors=True)
 
     def broker(self, number: int) -> Broker:
         """One broker, by its id (1, 2, …)."""
@@ -268,6 +274,19 @@ class Cluster(Kafka):
         return f"Cluster({count} broker{'s' * (count > 1)}{', secure' * bool(self._security)})"
 
 
+def _home(named: str | Path | None) -> Path:
+    """The directory to work in: the named one, made if need be, else a temporary one."""
+    home = Path(tempfile.mkdtemp(prefix="kqlib-")) if named is None else Path(named).expanduser().absolute()
+    try:
+        if "," in str(home):
+            raise ValueError("Kafka takes a comma in its name for two directories")
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "in-use").touch()
+    except (OSError, ValueError) as error:
+        raise NotAllowed(f"{home} cannot hold a cluster: {getattr(error, 'strerror', None) or error}") from None
+    return home
+
+
 def _plan(home: Path, brokers: int) -> list[Node]:
     ports = nodes.free_ports(2 * brokers)
     return [
@@ -277,12 +296,16 @@ def _plan(home: Path, brokers: int) -> list[Node]:
 
 def _remember(home: Path, made: Sequence[Node]) -> None:
     facts = [[n.id, n.port, n.controller_port, n.directory_id] for n in made]
-    (home / "cluster.json").write_text(json.dumps(facts))
+    places.write_atomic(home / "cluster.json", json.dumps(facts))
 
 
 def _remembered(home: Path, brokers: int) -> list[Node] | None:
     """The nodes that live in a kept directory: their controllers know each other by port, so the ports stay."""
     file = home / "cluster.json"
+    if (home / UNFINISHED).exists():  # its first start was cut off: there is nothing in it to keep
+        for begun in home.glob("broker-*"):
+            shutil.rmtree(begun)
+        file.unlink(missing_ok=True)
     if not file.exists():
         return None
     facts = json.loads(file.read_text())

@@ -97,6 +97,7 @@ class Kafka:
     def close(self) -> None:
         """Done with it; one's own cluster runs on."""
         self._closed = True
+        self.__dict__.pop("admin", None)
 
     def __enter__(self) -> Self:
         return self

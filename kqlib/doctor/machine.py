@@ -143,12 +143,12 @@ def memory(root: Path = Path("/")) -> Finding:
         return Finding("memory", True, "this system does not say how much is free")
     fits = [what for what, need in NEEDS.items() if free >= need]
     lacks = [what for what in NEEDS if what not in fits]
-    what = f"{free:,} MB free: enough for {' and '.join(fits) or 'nothing here'}"
     if not lacks:
-        return Finding("memory", True, what)
+        return Finding("memory", True, f"{free:,} MB free: enough for three brokers, and for Spark")
+    what = f"{free:,} MB free: enough for {', '.join(fits) or 'nothing here'}, not for {' or '.join(lacks)}"
     more = max(NEEDS.values()) - free
     how = f"close programs, or give this container or virtual machine {more:,} MB more"
-    return Finding("memory", False, f"{what}, not for {' or '.join(lacks)}", how)
+    return Finding("memory", False, what, how)
 
 
 def _free_memory(root: Path) -> int | None:

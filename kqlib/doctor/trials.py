@@ -98,7 +98,9 @@ def spark(seconds: float = 120) -> Finding:
             _end(child)
     if done and text.endswith("counted 10") and not left:
         return Finding("Spark", True, "started, counted to ten, and its Java is gone")
-    last = "its Java was left running" if done else text.splitlines()[-1] if text else f"no answer within {seconds:g} s"
+    last = text.splitlines()[-1] if text else f"no answer within {seconds:g} s"
+    if done and left:
+        last = "its Java was left running (now it is ended)"
     other = os.environ.get("SPARK_HOME")
     remedy = (
         f"unset SPARK_HOME ({other}): it names another Spark"

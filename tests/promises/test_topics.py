@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from kqlib import topics
+from kqlib import topic_rules, topics
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import BadTopicName, CannotShrink, NotAllowed, TopicMissing, Unreachable
 from kqlib.topics import Plan, QueueTopic, Topic, partitions_of
@@ -79,7 +79,7 @@ def test_a_dead_letter_may_be_larger_than_the_largest_item(kq_cluster: Kafka, mi
     producer = Producer(kq_cluster.client() | {"message.max.bytes": 3_000_000})
     for topic in (mine, f"{mine}.dead"):
         producer.produce(
-            topic, b"x" * (topics.RECORD_BYTES + 60_000), on_delivery=lambda error, _: errors.append(error)
+            topic, b"x" * (topic_rules.RECORD_BYTES + 60_000), on_delivery=lambda error, _: errors.append(error)
         )
         producer.flush(10)
     assert [error and error.name() for error in errors] == ["MSG_SIZE_TOO_LARGE", None]

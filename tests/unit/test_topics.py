@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kqlib import topics
+from kqlib import topic_rules, topics
 from kqlib.errors import (
     BadConfig,
     BadTopicName,
@@ -329,7 +329,7 @@ def test_a_written_plan_says_what_it_is_and_how_it_is_applied(tmp_path: Path) ->
     assert ab == '["a.b"]\nqueue = true\npartitions = 3\nconfig."flush.ms" = "9"\n'
 
 
-NAMES = st.from_regex(r"[a-z0-9._-]{1,8}", fullmatch=True).filter(lambda name: not topics._wrong(name))
+NAMES = st.from_regex(r"[a-z0-9._-]{1,8}", fullmatch=True).filter(lambda name: not topic_rules._wrong(name))
 VALUES = st.text(st.characters(codec="utf-8"), max_size=8).filter(str.isprintable) | st.integers() | st.booleans()
 SETTINGS = st.dictionaries(
     st.sampled_from(["retention.ms", "flush.ms", "preallocate", "segment.bytes"]),
