@@ -7,7 +7,7 @@ Out: `cluster(brokers, partitions, title="football") -> Picture`. Its twin:
     broker 1 ◆  ★p0=10 epoch 3 · p1=7 out of ISR
     broker 2    p0=10
     broker 3 ✕  p0=4 out of ISR · p1=9
-    p1 has no leader: nobody can write to it or read it
+    no leader, so nobody can write or read: p1
 
 The leader has a star and a solid top edge, a replica out of ISR is faded and says so, a dead broker is a dashed room with ✕,
 the controller wears ◆. `=10` is the replica's end: the offset that its next record will get.
@@ -145,8 +145,7 @@ def _leaderless(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-    has, it = ("has", "it") if len(names) == 1 else ("have", "them")
-    return [f"{', '.join([*names[:MOST_NAMES], *more])} {has} no leader: nobody can write to {it} or read {it}"]
+    return [f"no leader, so nobody can write or read: {', '.join([*names[:MOST_NAMES], *more])}"]
 
 
 @dataclass(frozen=True)

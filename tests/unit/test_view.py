@@ -211,7 +211,7 @@ def test_the_logs_docstring_shows_its_twin():
             [
                 "c · 1 broker · 10 partitions, 10 without a leader",
                 "broker 1  " + " · ".join(f"p{n} out of ISR" for n in range(10)),
-                "p0, p1, p2, p3, p4, p5, p6, p7, 2 more have no leader: nobody can write to them or read them",
+                "no leader, so nobody can write or read: p0, p1, p2, p3, p4, p5, p6, p7, 2 more",
             ],
         ),
         (
