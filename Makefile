@@ -28,6 +28,7 @@ check: venv  ## under 30 s: style, types, unit tests
 
 notebooks: venv ## run every notebook and store its outputs anew
 	@$(BIN)/python -m tests.notebooks.regenerate
+	@$(BIN)/python -m tests.notebooks.pictures
 
 bench: venv  ## how fast and how big: printed, never asserted
 	@$(BIN)/python -m bench
