@@ -8,13 +8,14 @@ On one's own cluster names are prefixed by lab and user, noted in `kq.labs`, rem
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _open: dict[str, Lab] = {}  # one lab of a name in a process: its cell run again closes the one before
-_rebuilding: list[Lab] = []  # while `at=` replays a notebook's cells, their kq.lab() gets this one
+_replaying: list[str] = []  # the notebooks whose cells `at=` is running: their own kq.lab() makes the lab
 
 
 def lab(name: str, *, brokers: int = 1, auto_create: bool = False, at: str | None = None) -> Lab:
@@ -36,19 +37,19 @@ def lab(name: str, *, brokers: int = 1, auto_create: bool = False, at: str | Non
 
     brokers: how many an embedded one has, and how many your own must have at least.
     auto_create: topics appear when somebody names them (embedded only; notebook 01 shows why not).
-    at: rebuild the notebook's state up to this named step, after a kernel restart in the middle.
+    at: rebuild the notebook's state up to this named step, after a kernel restart in the middle. Its own first cell says how
+    many brokers and so on; a wrong name lists the steps.
     """
     if not isinstance(name, str) or not name:
         raise NotAllowed(f"a lab's name is its notebook's, as in kq.lab('03-keys'), not {name!r}")
-    if _rebuilding and _rebuilding[-1].name == name:
-        return _rebuilding[-1]
-    steps = _steps(name, at) if at is not None else []
+    if at is not None and name not in _replaying:
+        _replay(name, _steps(name, at), sys._getframe(1).f_globals)
+        if name in _open:
+            return _open[name]
     if name in _open:
         _open.pop(name).close()
-    _open[name] = made = Lab(name, _cluster(name, brokers, auto_create))
-    if steps:
-        _replay(made, steps, sys._getframe(1).f_globals)
-    return made
+    _open[name] = Lab(name, _cluster(name, brokers, auto_create))
+    return _open[name]
 
 
 def _cluster(name: str, brokers: int, auto_create: bool) -> broker.Kafka:
@@ -56,7 +57,9 @@ def _cluster(name: str, brokers: int, auto_create: bool) -> broker.Kafka:
     if own is None:
         return broker.Cluster(brokers, auto_create=auto_create)
     if auto_create:
-        raise NotAllowed(f"lab '{name}' needs a broker that creates topics by itself: an embedded one. Unset KQ_BOOTSTRAP")
+        raise NotAllowed(
+            f"lab '{name}' needs a broker that creates topics by itself: an embedded one. Unset KQ_BOOTSTRAP"
+        )
     if len(own.brokers) < brokers:
         raise NotAllowed(
             f"lab '{name}' needs {brokers} brokers; the cluster of KQ_BOOTSTRAP has {len(own.brokers)}. Unset KQ_BOOTSTRAP"
@@ -162,7 +165,9 @@ class Lab:
         drop = self._drop_topic if kind == "topic" else self._drop_group
         ours = full in self._made[kind]
         if kind == "topic" and full in self.admin.list_topics(timeout=10).topics and self._traces and not ours:
-            raise NotAllowed(f"'{full}' is on this cluster, and no run of this lab made it; it is left alone. Take another name")
+            raise NotAllowed(
+                f"'{full}' is on this cluster, and no run of this lab made it; it is left alone. Take another name"
+            )
         if ours or not self._traces:
             drop(full)
         if self._traces:
@@ -190,14 +195,16 @@ class Lab:
 
         if topic in self.admin.list_topics(timeout=10).topics:
             for consumer in _consumers():
-                with _closing_race():
+                with suppress(RuntimeError):  # it is closed already
                     if any(part.topic == topic for part in consumer.assignment()):
                         consumer.close()
             try:
                 self.admin.delete_topics([topic])[topic].result(15)
             except KafkaException as error:
                 if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
-                    raise NotAllowed(f"topic '{topic}' of the last run could not be deleted: {broker.words(error)}") from None
+                    raise NotAllowed(
+                        f"topic '{topic}' of the last run could not be deleted: {broker.words(error)}"
+                    ) from None
             self.until(lambda: topic not in self.admin.list_topics(timeout=10).topics, 15, f"'{topic}' to be gone")
         if self._traces:
             self._traces.forget("topic", topic)
@@ -206,15 +213,22 @@ class Lab:
         from confluent_kafka import KafkaException
 
         try:
-            here = {member.member_id for member in self.admin.describe_consumer_groups([group])[group].result(15).members}
+            here = {
+                member.member_id for member in self.admin.describe_consumer_groups([group])[group].result(15).members
+            }
             for consumer in _consumers():
-                with _closing_race():
+                with suppress(RuntimeError):  # it is closed already
                     if here and consumer.memberid() in here:
                         consumer.close()
             self.admin.delete_consumer_groups([group])[group].result(15)
         except KafkaException as error:
-            if error.args[0].name() not in {"GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"}:  # somebody else's process is in it
-                raise NotAllowed(f"group '{group}' of the last run could not be removed: {broker.words(error)}") from None
+            if error.args[0].name() not in {
+                "GROUP_ID_NOT_FOUND",
+                "NON_EMPTY_GROUP",
+            }:  # somebody else's process is in it
+                raise NotAllowed(
+                    f"group '{group}' of the last run could not be removed: {broker.words(error)}"
+                ) from None
         if self._traces:
             self._traces.forget("group", group)
 
@@ -226,12 +240,12 @@ def _consumers() -> list[Any]:
     return [thing for thing in gc.get_objects() if isinstance(thing, Consumer)]
 
 
-@contextmanager
-def _closing_race() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError:  # it is closed already
-        pass
+@atexit.register
+def _leave() -> None:
+    """A script that ends in the middle: librdkafka spins for ever on a KIP-848 reader that never polled and is not closed."""
+    for consumer in _consumers() if _open else []:
+        with suppress(RuntimeError):
+            consumer.close()
 
 
 # --- at="step": a notebook replayed up to a named place ---------------------------------------------------------------
@@ -249,20 +263,21 @@ def _steps(name: str, at: str) -> list[tuple[str, bool]]:
     if at not in names:
         raise NotAllowed(f"notebook {name} has no step {at!r}; it has {', '.join(names) or 'none'}")
     here = next(i for i, found in enumerate(tags) if f"step:{at}" in found)
-    return [("".join(c["source"]), "raises-exception" in t) for c, t in zip(cells[:here], tags, strict=False) if c["cell_type"] == "code"]
+    code = [i for i, cell in enumerate(cells[:here]) if cell["cell_type"] == "code"]
+    return [("".join(cells[i]["source"]), "raises-exception" in tags[i]) for i in code]
 
 
-def _replay(made: Lab, steps: list[tuple[str, bool]], namespace: dict[str, Any]) -> None:
+def _replay(name: str, steps: list[tuple[str, bool]], namespace: dict[str, Any]) -> None:
     from IPython.utils.capture import capture_output
 
-    _rebuilding.append(made)
+    _replaying.append(name)
     try:
         for source, fails in steps:
             with capture_output():
                 try:
-                    exec(compile(source, f"<{made.name}>", "exec"), namespace)
+                    exec(compile(source, f"<{name}>", "exec"), namespace)
                 except Exception:
                     if not fails:
                         raise
     finally:
-        _rebuilding.pop()
+        _replaying.pop()
