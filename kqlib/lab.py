@@ -131,10 +131,11 @@ class Lab:
         return view.log(snapshot.lanes(self.cluster, topic, group), title=topic)
 
     def draw_cluster(self, topic: str, controller: bool = False) -> view.Picture:
-        """A picture of the brokers and of this topic's replicas on them; who leads the controllers differs from start to start."""
+        """A picture of the brokers and of this topic's replicas on them; which one leads the controllers is shown if asked."""
         brokers, partitions = snapshot.rooms(self.cluster, topic)
-        if not controller:
-            brokers = [replace(each, controller=False) for each in brokers]
+        if controller:  # not by default: it differs from start to start, and a stored picture must not
+            lead = self.cluster.controller
+            brokers = [replace(each, controller=each.id == lead) for each in brokers]
         return view.cluster(brokers, partitions, title=topic)
 
     def close(self) -> None:

@@ -55,8 +55,7 @@ def rooms(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Part
     """The brokers and a topic's replicas for `view.cluster`; brokers that a partition names and nobody sees are down."""
     from confluent_kafka import TopicCollection
 
-    seen = cluster.describe()
-    up = {node.id for node in seen.nodes}
+    up = set(cluster.brokers)
     asked = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=PATIENCE)
     partitions = [
         view.Partition(
@@ -69,8 +68,7 @@ def rooms(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Part
         for part in _answer(asked[topic], topic, cluster).partitions
     ]
     everyone = up | {number for part in partitions for number in part.replicas}
-    lead = seen.controller.id if seen.controller is not None else None
-    return [view.Broker(number, number in up, number == lead) for number in sorted(everyone)], partitions
+    return [view.Broker(number, number in up) for number in sorted(everyone)], partitions
 
 
 def _read(cluster: Kafka, topic: str) -> tuple[dict[int, list[Message]], dict[int, tuple[int, int]]]:

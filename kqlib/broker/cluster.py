@@ -61,6 +61,8 @@ class Broker:
 
     def start(self) -> Broker:
         """Start it and wait until the cluster counts it in (at once when too few controllers are up to count anybody)."""
+        if self.state == "paused":
+            self.resume()
         self._launch()
         if self._cluster.has_quorum():
             self._cluster.wait_for([self.id])
@@ -235,9 +237,7 @@ class Cluster(Kafka):
         if not all(nodes.open_port(self._brokers[number].node.port) for number in ids):
             return set()
         with contextlib.suppress(Unreachable):
-            seen = self.describe(2)
-            if seen.controller is not None and seen.controller.id >= 0:
-                return {n.id for n in seen.nodes}
+            return {node.id for node in self.describe(2).nodes}
         return set()
 
     def _spawn(self, node: Node) -> Child:

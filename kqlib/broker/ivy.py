@@ -6,6 +6,7 @@ known to the system but not to Java, does not stop the fetch.
 
 from __future__ import annotations
 
+import shlex
 import ssl
 import warnings
 from collections.abc import Callable, Iterable
@@ -38,7 +39,7 @@ def retrieve(
     (work / "settings.xml").write_text(SETTINGS.format(poms=flag))
     (work / "ivy.xml").write_text(MODULE.format(dependencies=dependencies))
     command = [java.find().command, *_trust(work / "trust.p12"), *_proxy(), "-jar", str(_jar())]
-    command += "-settings settings.xml -ivy ivy.xml -cache cache -confs default -types jar bundle".split()
+    command += shlex.split("-settings settings.xml -ivy ivy.xml -cache cache -confs default -types jar bundle")
     command += ["-retrieve", "lib/[artifact]-[revision].[ext]"]
     log = work / "ivy.log"
     log.unlink(missing_ok=True)

@@ -6,14 +6,16 @@ In:  an address and the settings to reach it. Out: `Kafka`, which `connect()` re
 
 from __future__ import annotations
 
+import re
 import socket
 import time
+from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kqlib.broker import settings, tools
-from kqlib.errors import BadConfig, Closed, NotAllowed, TopicMissing, Unreachable
+from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, TopicMissing, Unreachable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -53,9 +55,15 @@ class Kafka:
 
     @property
     def controller(self) -> int | None:
-        """The id of the broker that leads the controllers; None while they elect."""
-        found = self.describe().controller
-        return found.id if found is not None and found.id >= 0 else None
+        """The id of the node that leads the controllers; None while nobody does.
+
+        Asked of Kafka's own tool: to a client a KRaft broker names any broker as the controller.
+        """
+        with suppress(KqError):
+            said = self.kafka("metadata-quorum", "describe", "--status", timeout=20)
+            if found := re.search(r"^LeaderId:\s+(\d+)", said, re.MULTILINE):
+                return int(found[1])
+        return None
 
     def describe(self, timeout: float = PATIENCE) -> Any:
         """Who is in the cluster, asked now: confluent_kafka's DescribeClusterResult."""

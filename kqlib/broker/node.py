@@ -26,6 +26,7 @@ BELOW_EPHEMERAL = range(
     20_000, 32_000
 )  # where no client's own port is drawn from: a restarted broker finds its port free
 FOREVER_MINUTES = 2**31 - 1
+COMPLAINT = re.compile(r"\S+ (ERROR|FATAL) |Exception in thread|Error ")  # a log's line that says what went wrong
 NOT_PLAIN = re.compile(r"[^ -~]+")
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -84,12 +85,11 @@ class Node:
         return self.home / "server.properties"
 
     def tail(self, lines: int = 15) -> str:
-        """The end of its log."""
-        return (
-            "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-            if self.log.exists()
-            else "(it said nothing)"
-        )
+        """The end of its log: its last error, which a long farewell may follow, else the last lines. No stack frames."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        said = [line for line in text.splitlines()[-300:] if not line.startswith("\tat ")]
+        begin = next((i for i in reversed(range(len(said))) if COMPLAINT.match(said[i])), max(0, len(said) - lines))
+        return "\n".join(said[begin : begin + lines]) or "(it said nothing)"
 
 
 def new_id() -> str:
