@@ -6,11 +6,11 @@ READY  := .venv/.ready
 help:        ## what there is
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(READY) ## everything set up: Python packages, Java, Kafka; once, about 1.3 GB and 3 to 5 minutes
+venv: $(READY) ## everything set up: Python packages, Java, Kafka; once, about 1.6 GB and 3 to 5 minutes
 
 $(READY): requirements.lock pyproject.toml kqlib/broker/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
-	@echo "Setting up in .venv, once: Python packages, Java and Spark (about 1.3 GB), then Kafka (60 MB); 3 to 5 minutes."
+	@echo "Setting up in .venv, once: Python packages, Java and Spark (about 1.6 GB), then Kafka (60 MB); 3 to 5 minutes."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

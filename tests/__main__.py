@@ -18,19 +18,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-TWO = ["-n", "2", "--dist", "loadscope"]
+PLAIN = [*PYTEST, "-p", "no:nbval"]  # importing it takes longer than all unit tests of a room
+TWO = ["-n", "2", "--dist", "worksteal"]
 
 STAGES = {
     "style": [[sys.executable, "-m", "ruff", "check", "."], [sys.executable, "-m", "ruff", "format", "--check", "."]],
     "types": [[sys.executable, "-m", "mypy"]],
-    "unit": [[*PYTEST, "tests/unit"]],
-    "promises": [[*PYTEST, "tests/promises"]],
+    "unit": [[*PLAIN, "tests/unit"]],
+    "promises": [[*PLAIN, "tests/promises"]],
     "gates": [[*PYTEST, *TWO, "tests/notebooks"]],
-    "notebooks": [[*PYTEST, *TWO, "--nbval", "--nbval-current-env", "--nbval-cell-timeout", "120", "notebooks"]],
-    "faults": [[*PYTEST, "tests/faults"]],
+    "browser": [[*PLAIN, "tests/browser"]],
+    "notebooks": [[sys.executable, "-m", "tests.notebooks.compare", "-n", "2"]],
+    "faults": [[*PLAIN, "tests/faults"]],
 }
 RUNS = {
-    "test": ["style", "types", "unit", "promises", "gates", "notebooks"],
+    "test": ["style", "types", "unit", "promises", "gates", "browser", "notebooks"],
     "check": ["style", "types", "unit"],
     "faults": ["faults"],
 }

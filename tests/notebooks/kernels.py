@@ -25,11 +25,13 @@ from jupyter_client import AsyncKernelManager
 from nbformat import NotebookNode
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
+from tests.conftest import Marked
+
 from .page import REPO
 
 CELL_SECONDS = 120  # nbval gets the same
-GONE_SECONDS = 3.0  # the promise of the issue: every JVM is gone within 3 s
-MARK = "KQ_TEST_MARK"
+GONE_SECONDS = 3.0  # the house's promise: every JVM is gone within 3 s of its kernel
+PATIENCE = 5.0  # where only the orphan matters, and not how fast it goes
 ELSEWHERE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER")  # the maker's own clusters are not the notebooks'
 
 
@@ -37,43 +39,33 @@ ELSEWHERE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER")  # the maker'
 class Scratch:
     """Where kernels work: a directory for all that they make, and the mark that their processes carry."""
 
-    mark: str
+    marked: Marked
     folder: Path
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment of a kernel: as nbval's (PYTEST_CURRENT_TEST), with the checkout's profile, no progress."""
         kept = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
-        return kept | {
-            MARK: self.mark,
+        return {
+            **kept,
+            **self.marked.env,
             "IPYTHONDIR": str(REPO / ".ipython"),
             "KQ_STATE": str(self.folder / "state"),
             "TMPDIR": str(self.folder / "tmp"),
             "PYTEST_CURRENT_TEST": os.environ.get("PYTEST_CURRENT_TEST", "notebooks"),
         }
 
-    def processes(self) -> list[psutil.Process]:
-        """Everything alive that carries the mark, in its environment or its command line."""
-        return [process for process in psutil.process_iter() if process.pid != os.getpid() and self._mine(process)]
-
-    def _mine(self, process: psutil.Process) -> bool:
-        try:
-            marked = process.environ().get(MARK) == self.mark or any(self.mark in word for word in process.cmdline())
-            return marked and process.status() != psutil.STATUS_ZOMBIE
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess, OSError):
-            return False  # gone meanwhile, or somebody else's
-
     def end(self) -> None:
         """End everything that carries the mark, by its id."""
         for _ in range(20):  # one may start another meanwhile
-            for process in (alive := self.processes()):
+            for process in (alive := self.marked.alive()):
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
             if not alive:
                 return
             time.sleep(0.05)
 
-    def left(self, seconds: float = GONE_SECONDS) -> list[str]:
+    def left(self, seconds: float = PATIENCE) -> list[str]:
         """What is still there after `seconds`, in words: processes, then files in the temporary directory."""
         deadline = time.monotonic() + seconds
         while (found := self._left_now()) and time.monotonic() < deadline:
@@ -81,7 +73,7 @@ class Scratch:
         return found
 
     def _left_now(self) -> list[str]:
-        alive = [f"process {process.pid}: {_command(process)}" for process in self.processes()]
+        alive = [f"process {process.pid}: {_command(process)}" for process in self.marked.alive()]
         return alive + [f"left in TMPDIR: {path.name}" for path in sorted((self.folder / "tmp").iterdir())]
 
 
@@ -96,8 +88,7 @@ def _command(process: psutil.Process) -> str:
 @contextmanager
 def scratch() -> Iterator[Scratch]:
     """A scratch directory and its mark; at the end, what still runs with this mark is ended, by its id."""
-    mark = uuid.uuid4().hex
-    place = Scratch(mark, Path(tempfile.mkdtemp(prefix=f"kq-notebooks-{mark[:8]}-")))
+    place = Scratch(Marked(uuid.uuid4().hex), Path(tempfile.mkdtemp(prefix="kq-notebooks-")))
     (place.folder / "tmp").mkdir()
     (place.folder / "state").mkdir()
     try:

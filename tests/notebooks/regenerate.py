@@ -55,10 +55,12 @@ def made(path: Path) -> Made:
 
 def store(path: Path) -> tuple[bool, str]:
     """Make one notebook and write it if it changed and is good; (is it good, what to print)."""
-    new = made(path)
+    before, new = path.read_text(encoding="utf-8"), made(path)
     if new.wrong:
         return False, "\n".join([*new.wrong, f"{named(path)}: refused, the file stays as it was ({new.seconds:.0f} s)"])
-    if new.text == path.read_text(encoding="utf-8"):
+    if path.read_text(encoding="utf-8") != before:
+        return False, f"{named(path)}: refused, somebody saved the file meanwhile; run it again ({new.seconds:.0f} s)"
+    if new.text == before:
         return True, f"{named(path)}: the same ({new.seconds:.0f} s)"
     path.write_text(new.text, encoding="utf-8", newline="\n")
     return True, f"{named(path)}: changed ({new.seconds:.0f} s)"
@@ -66,15 +68,20 @@ def store(path: Path) -> tuple[bool, str]:
 
 def twice(path: Path) -> tuple[bool, str]:
     """Make one notebook twice and compare the bytes, with each other and with the file."""
-    first, second = made(path), made(path)
+    kept, first, second = path.read_text(encoding="utf-8"), made(path), made(path)
     if wrong := first.wrong or second.wrong:
         return False, "\n".join(wrong)
-    kept = path.read_text(encoding="utf-8")
-    for name, old, new in (("the second time", first.text, second.text), ("the stored file", kept, first.text)):
-        if old != new:
-            lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1)
-            return False, "\n".join([f"{named(path)}: not the same bytes ({name})", *(line[:200] for line in lines)])
+    if words := difference(first.text, second.text):
+        return False, f"{named(path)}: not the same bytes the second time\n{words}"
+    if words := difference(kept, first.text):
+        return False, f"{named(path)}: not the stored bytes\n{words}"
     return True, f"{named(path)}: the same bytes twice, and as stored ({first.seconds:.0f} + {second.seconds:.0f} s)"
+
+
+def difference(old: str, new: str) -> str:
+    """The lines in which two files differ, cut to a readable length; "" when they are the same."""
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "before", "now", lineterm="", n=1)
+    return "" if old == new else "\n".join(line[:200] for line in lines) or "only in its last line's end"
 
 
 def main(arguments: list[str]) -> int:

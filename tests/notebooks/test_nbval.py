@@ -58,7 +58,7 @@ def test_each_planted_fault_is_seen_by_nbval_or_the_gate_and_an_orphan_afterward
     assert status == 1
     assert len(left) == 1
     assert "import time; time.sleep(60)" in left[0]
-    assert place.processes() == [], "the scratch ends what it finds"
+    assert place.marked.alive() == [], "the scratch ends what it finds"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,15 @@ def test_a_notebook_with_a_fault_is_refused_and_stays_as_it_was(
     assert path.read_text(encoding="utf-8") == text(before)
 
 
+def test_what_somebody_saved_meanwhile_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = put(
+        tmp_path, before := stale(source="with open('01-keys.ipynb', 'a') as file:\n    file.write(' ')\nprint(1)")
+    )
+    assert regenerate.main([str(path)]) == 1
+    assert "somebody saved the file meanwhile" in capsys.readouterr().out
+    assert path.read_text(encoding="utf-8") == text(before) + " "
+
+
 def test_the_maker_s_own_cluster_and_progress_are_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER", "KQ_STATE"):
         monkeypatch.setenv(name, "mine")
@@ -81,7 +90,7 @@ def test_the_maker_s_own_cluster_and_progress_are_not_touched(tmp_path: Path, mo
 def test_twice_tells_what_differs_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = put(tmp_path, before := stale(source="import random\nprint(random.randrange(10**9))"))
     assert regenerate.main(["--twice", str(path)]) == 1
-    assert "not the same bytes (the second time)" in capsys.readouterr().out
+    assert "not the same bytes the second time" in capsys.readouterr().out
     assert path.read_text(encoding="utf-8") == text(before)
 
 

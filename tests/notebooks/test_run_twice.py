@@ -17,7 +17,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.notebooks import gate
-from tests.notebooks.kernels import client, run, scratch
+from tests.notebooks.kernels import GONE_SECONDS, client, run, scratch
 
 
 def doubled(nb: NotebookNode) -> NotebookNode:
@@ -72,10 +72,10 @@ def test_no_process_and_no_directory_is_left_when_a_kernel_is_killed_in_the_midd
 
         def kill(cell: NotebookNode, **_: Any) -> None:
             if cell.get("execution_count") == 2:
-                alive = place.processes()
+                alive = place.marked.alive()
                 seen["java"] = [process for process in alive if "java" in process.name()]
                 next(process for process in alive if "ipykernel_launcher" in process.cmdline()).kill()
-                seen["left"] = place.left()
+                seen["left"] = place.left(GONE_SECONDS)
 
         runner.on_cell_executed = kill
         with pytest.raises(DeadKernelError):
