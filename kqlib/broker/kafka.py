@@ -65,7 +65,7 @@ class Kafka:
                 return int(found[1])
         return None
 
-    def describe(self, timeout: float = PATIENCE) -> Any:
+    def describe(self, timeout: float = 15) -> Any:
         """Who is in the cluster, asked now: confluent_kafka's DescribeClusterResult."""
         from confluent_kafka import KafkaException
 
