@@ -12,16 +12,19 @@ import atexit
 import gc
 import json
 import random
+import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kqlib import broker, places, snapshot, view
 from kqlib.errors import Closed, NotAllowed, NotInTime
-from kqlib.shared import Traces
+from kqlib.shared import KINDS, Traces
 from kqlib.topics import check_name
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ def lab(name: str, *, brokers: int = 1, auto_create: bool = False, at: str | Non
     at: rebuild the notebook's state up to this named step, after a kernel restart in the middle. Its own first cell says how
     many brokers and so on; a wrong name lists the steps.
     """
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9_-]+", name):
         raise NotAllowed(f"a lab's name is its notebook's, as in kq.lab('03-keys'), not {name!r}")
     if at is not None and name not in _replaying:
         _replay(name, _steps(name, at), sys._getframe(1).f_globals)
@@ -75,12 +78,9 @@ class Lab:
         self.random = random.Random(name)
         random.seed(name)  # for those who import random themselves
         self._traces = None if cluster.embedded else Traces(cluster, name)
-        self._made: dict[str, set[str]] = {"topic": set(), "group": set()}
+        self._made: dict[str, set[str]] = {kind: set() for kind in KINDS}
         if self._traces:
-            for topic in self._traces.known("topic"):
-                self._drop_topic(topic)
-            for group in self._traces.known("group"):
-                self._drop_group(group)
+            self._clean(self._traces)
 
     @property
     def admin(self) -> AdminClient:
@@ -109,11 +109,11 @@ class Lab:
             self.admin.create_topics([wanted])[full].result(15)
         except (KafkaException, TypeError, ValueError) as error:
             raise NotAllowed(f"topic '{name}' was not created: {broker.words(error)}") from None
-        self.until(lambda: all(self._leads(full, p) for p in range(partitions)), 15, f"'{name}' to have its leaders")
+        self.cluster.wait_for_topic(full, partitions)
         return full
 
     def group(self, name: str) -> str:
-        """A consumer group's name that nothing is committed under; members left from the last run are closed."""
+        """A consumer group's name that nothing is committed under; members left from the last run are closed, or waited for."""
         return self._name("group", name)
 
     def until(self, condition: Callable[[], T], seconds: float = 10, why: str = "it to come true") -> T:
@@ -142,12 +142,13 @@ class Lab:
         """End the lab: an embedded cluster goes, one's own keeps running without what this lab made."""
         if _open.get(self.name) is self:
             del _open[self.name]
-        if self._traces and not self.cluster._closed:
-            for topic in sorted(self._made["topic"]):
-                self._drop_topic(topic)
-            for group in sorted(self._made["group"]):
-                self._drop_group(group)
-        self.cluster.close()
+        try:
+            if self._traces and not self.cluster._closed:
+                self._drop_all()
+        finally:
+            if self._traces:
+                self._traces.close()
+            self.cluster.close()
 
     def __enter__(self) -> Lab:
         return self
@@ -163,18 +164,25 @@ class Lab:
         if self.cluster._closed:
             raise Closed(thing="lab")
         full = self._traces.full(name) if self._traces else name
-        drop = self._drop_topic if kind == "topic" else self._drop_group
-        ours = full in self._made[kind]
-        if kind == "topic" and full in self.admin.list_topics(timeout=10).topics and self._traces and not ours:
+        if self._traces and full not in self._made[kind] and self._there(kind, full):
             raise NotAllowed(
                 f"'{full}' is on this cluster, and no run of this lab made it; it is left alone. Take another name"
             )
-        if ours or not self._traces:
-            drop(full)
+        if kind == "topic":
+            self._drop_topic(full)
+        else:  # a process that was killed is a member until its session is over: 45 s, unless its cluster says otherwise
+            self.until(
+                lambda: self._drop_group(full), 60, f"readers in other threads or processes to leave group '{name}'"
+            )
         if self._traces:
             self._traces.remember(kind, full)
         self._made[kind].add(full)
         return full
+
+    def _there(self, kind: str, full: str) -> bool:
+        if kind == "topic":
+            return full in self.admin.list_topics(timeout=10).topics
+        return self._group(full) is not None
 
     def _placed(self, partitions: int, replicas: int | None) -> dict[str, Any]:
         """How many copies where. Kafka draws the first broker at random; an embedded lab deals them in turn: p0 on 1, p1 on 2, …"""
@@ -185,20 +193,26 @@ class Lab:
         dealt = [[up[(p + copy) % len(up)] for copy in range(copies)] for p in range(partitions)]
         return {"num_partitions": partitions, "replica_assignment": dealt}
 
-    def _leads(self, topic: str, partition: int) -> bool:
+    def _clean(self, traces: Traces) -> None:
+        """Remove what earlier runs left."""
         try:
-            return self.cluster.leader(topic, partition) is not None
-        except Exception:  # just created: this broker may not know it yet
-            return False
+            self._made = {kind: set(traces.known(kind)) for kind in KINDS}
+            self._drop_all()
+        except BaseException:
+            traces.close()
+            raise
+
+    def _drop_all(self) -> None:
+        for topic in sorted(self._made["topic"]):
+            self._drop_topic(topic)
+        for group in sorted(self._made["group"]):
+            self._drop_group(group)
 
     def _drop_topic(self, topic: str) -> None:
         from confluent_kafka import KafkaException
 
         if topic in self.admin.list_topics(timeout=10).topics:
-            for consumer in _consumers():
-                with suppress(RuntimeError):  # it is closed already
-                    if any(part.topic == topic for part in consumer.assignment()):
-                        consumer.close()
+            _close_readers(lambda consumer: any(part.topic == topic for part in consumer.assignment()))
             try:
                 self.admin.delete_topics([topic])[topic].result(15)
             except KafkaException as error:
@@ -207,31 +221,51 @@ class Lab:
                         f"topic '{topic}' of the last run could not be deleted: {broker.words(error)}"
                     ) from None
             self.until(lambda: topic not in self.admin.list_topics(timeout=10).topics, 15, f"'{topic}' to be gone")
-        if self._traces:
-            self._traces.forget("topic", topic)
+        self._forget("topic", topic)
 
-    def _drop_group(self, group: str) -> None:
-        from confluent_kafka import KafkaException
+    def _drop_group(self, group: str) -> bool:
+        """Is it gone? Not while somebody else is in it: it stays noted, for the next run to try again."""
+        found = self._group(group)
+        if found is not None:
+            here = {member.member_id for member in found.members}
+            _close_readers(lambda consumer: bool(here) and consumer.memberid() in here)
+            ask = self.admin.delete_consumer_groups
+            said = _settled(lambda: ask([group], request_timeout=4)[group])
+            if said == "NON_EMPTY_GROUP":
+                return False
+            if said not in {None, "GROUP_ID_NOT_FOUND"}:
+                raise NotAllowed(f"group '{group}' of the last run could not be removed: {said}")
+        self._forget("group", group)
+        return True
 
+    def _group(self, group: str) -> Any | None:
+        """What the cluster knows of a group; None when there is none."""
+        ask, found = self.admin.describe_consumer_groups, list[Any]()
+        said = _settled(lambda: ask([group], request_timeout=4)[group], found.append)
+        if said not in {None, "GROUP_ID_NOT_FOUND"}:
+            raise NotAllowed(f"group '{group}' could not be looked up: {said}")
+        return found[0] if found and found[0].state.name != "DEAD" else None
+
+    def _forget(self, kind: str, name: str) -> None:
+        if self._traces and name in self._made[kind]:
+            self._traces.forget(kind, name)
+        self._made[kind].discard(name)
+
+
+def _settled(ask: Callable[[], Any], take: Callable[[Any], object] = lambda _: None) -> str | None:
+    """Ask about a group until its coordinator is there to answer; None when all is well, else the error's name."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + 20
+    while True:
         try:
-            here = {
-                member.member_id for member in self.admin.describe_consumer_groups([group])[group].result(15).members
-            }
-            for consumer in _consumers():
-                with suppress(RuntimeError):  # it is closed already
-                    if here and consumer.memberid() in here:
-                        consumer.close()
-            self.admin.delete_consumer_groups([group])[group].result(15)
-        except KafkaException as error:
-            if error.args[0].name() not in {
-                "GROUP_ID_NOT_FOUND",
-                "NON_EMPTY_GROUP",
-            }:  # somebody else's process is in it
-                raise NotAllowed(
-                    f"group '{group}' of the last run could not be removed: {broker.words(error)}"
-                ) from None
-        if self._traces:
-            self._traces.forget("group", group)
+            take(ask().result(5))
+            return None
+        except (KafkaException, TimeoutError) as error:
+            said = error.args[0].name() if error.args else "_TIMED_OUT"
+            if said not in snapshot.MOVING or time.monotonic() > deadline:
+                return str(said)
+        time.sleep(0.05)
 
 
 def _consumers() -> list[Any]:
@@ -241,12 +275,34 @@ def _consumers() -> list[Any]:
     return [thing for thing in gc.get_objects() if isinstance(thing, Consumer)]
 
 
+def _close_readers(which: Callable[[Any], bool]) -> None:
+    """Close those of this process's consumers. One that another thread polls without a pause is left: it lets nobody else in."""
+    asked = _answers((partial(lambda each: (each, which(each)), each) for each in _consumers()), 1)
+    _answers((each.close for each, meant in asked if meant), 10)
+
+
+def _answers(calls: Iterable[Callable[[], T]], seconds: float) -> list[T]:
+    """What these calls give, of those that come back in time."""
+    found: list[T] = []
+
+    def ask(call: Callable[[], T]) -> None:
+        with suppress(RuntimeError):  # it is closed already
+            found.append(call())
+
+    threads = [threading.Thread(target=ask, args=(call,), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return list(found)
+
+
 @atexit.register
 def _leave() -> None:
     """A script that ends in the middle: librdkafka spins for ever on a KIP-848 reader that never polled and is not closed."""
-    for consumer in _consumers() if _open else []:
-        with suppress(RuntimeError):
-            consumer.close()
+    if _open:
+        _close_readers(lambda consumer: consumer.assignment() is not None)  # all that let us in
 
 
 # --- at="step": a notebook replayed up to a named place ---------------------------------------------------------------
@@ -276,7 +332,7 @@ def _replay(name: str, steps: list[tuple[str, bool]], namespace: dict[str, Any])
         for source, fails in steps:
             with capture_output():
                 try:
-                    exec(compile(source, f"<{name}>", "exec"), namespace)
+                    exec(compile(source, f"<{name}>", "exec", dont_inherit=True), namespace)
                 except Exception:
                     if not fails:
                         raise

@@ -7,6 +7,7 @@ Reading joins no group and commits nothing: looking changes nothing.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kqlib import view
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 LOOKER = "kqlib-looks"  # librdkafka wants a group's name even of a reader in no group
 MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
 PATIENCE = 15.0
+# A group's coordinator is being made, moved or loaded: ask again.
+MOVING = {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_TIMED_OUT", "_TRANSPORT"}
 
 
 def records(cluster: Kafka, topic: str) -> dict[int, list[Message]]:
@@ -30,7 +33,7 @@ def records(cluster: Kafka, topic: str) -> dict[int, list[Message]]:
 def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lane]:
     """A topic's partitions for `view.log`; with a group, its commits as floors and what lies below them as done."""
     found, bounds = _read(cluster, topic)
-    floors = _committed(cluster, group, topic) if group else {}
+    floors = _committed(cluster, group, topic, bounds) if group else {}
     return [
         view.Lane(
             number,
@@ -109,12 +112,25 @@ def _bounds(reader: Any, part: TopicPartition) -> tuple[int, int]:
     return low, end
 
 
-def _committed(cluster: Kafka, group: str, topic: str) -> dict[int, int]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
+def _committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """A group's commits. A consumer asks, in the group's name but not in the group: the AdminClient's call for this ends the
+    whole process when the coordinator is not there to answer (librdkafka issue 5040)."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    asked = cluster.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=PATIENCE)
-    parts = asked[group].result(PATIENCE).topic_partitions
-    return {part.partition: part.offset for part in parts if part.topic == topic and part.offset >= 0}
+    asked = [TopicPartition(topic, number) for number in partitions]
+    quiet = {"group_protocol": "classic", "isolation_level": "read_uncommitted"}  # does not wait for open transactions
+    reader, deadline = Consumer(cluster.client(group_id=group, **quiet)), time.monotonic() + PATIENCE
+    try:
+        while True:
+            try:
+                found = reader.committed(asked, timeout=PATIENCE)
+                return {part.partition: part.offset for part in found if part.offset >= 0}
+            except KafkaException as error:
+                if time.monotonic() > deadline or error.args[0].name() not in MOVING:
+                    raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None
+                time.sleep(0.05)
+    finally:
+        reader.close()
 
 
 def _answer(future: Any, topic: str, cluster: Kafka) -> Any:

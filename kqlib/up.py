@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -228,27 +227,25 @@ def status() -> Status | None:
         return None
     exported = os.environ.get("KQ_BOOTSTRAP", "")
     ours = running if running and _same(running.bootstrap, cluster.bootstrap) else None
-    alive = cluster.brokers
+    brokers = _answering(ours) if ours else dict.fromkeys(cluster.brokers, "up")
+    elects = 2 * list(brokers.values()).count("up") > len(brokers)  # without more than half of them nobody leads
     return Status(
         source="kq up" if ours else "KQ_BOOTSTRAP" if exported else "KQ_KAFKA_CONFIG",
         bootstrap=cluster.bootstrap,
-        brokers={
-            n: "up" if n in alive else "down" for n in sorted({*alive, *range(1, ours.brokers + 1 if ours else 1)})
-        },
-        controller=_controller(cluster),
+        brokers=brokers,
+        controller=cluster.controller if elects else None,
         topics=sum(not name.startswith("__") for name in cluster.admin.list_topics(timeout=10).topics),
         exported=_same(exported, cluster.bootstrap),
         other=running.bootstrap if running and not ours else None,
     )
 
 
-def _controller(cluster: broker.Kafka) -> int | None:
-    """Who leads the controllers. Asked of Kafka's own tool: a KRaft broker names any broker to clients that want to know."""
-    with suppress(KqError):  # no right to know, or nobody was elected
-        said = cluster.kafka("metadata-quorum", "describe", "--status", timeout=20)
-        if found := re.search(r"^LeaderId:\s+(\d+)", said, re.MULTILINE):
-            return int(found[1])
-    return None
+def _answering(running: Running) -> dict[int, str]:
+    """Which of its brokers are up. Asked of each one's port: a cluster goes on counting a dead one for seconds, or for ever."""
+    from kqlib.broker.node import open_port
+
+    ports = [int(address.rpartition(":")[2]) for address in running.bootstrap.split(",")]
+    return {number: "up" if open_port(port) else "down" for number, port in enumerate(ports, 1)}
 
 
 def _same(one: str, other: str) -> bool:

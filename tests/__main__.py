@@ -24,7 +24,7 @@ TWO = ["-n", "2", "--dist", "worksteal"]
 STAGES = {
     "style": [[sys.executable, "-m", "ruff", "check", "."], [sys.executable, "-m", "ruff", "format", "--check", "."]],
     "types": [[sys.executable, "-m", "mypy"]],
-    "unit": [[*PLAIN, "tests/unit"]],
+    "unit": [[*PLAIN, *TWO, "tests/unit"]],
     "promises": [[*PLAIN, "tests/promises"]],
     "gates": [[*PYTEST, *TWO, "tests/notebooks"]],
     "browser": [[*PLAIN, "tests/browser"]],

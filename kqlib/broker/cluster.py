@@ -237,7 +237,7 @@ class Cluster(Kafka):
         if not all(nodes.open_port(self._brokers[number].node.port) for number in ids):
             return set()
         with contextlib.suppress(Unreachable):
-            return {node.id for node in self.describe(2).nodes}
+            return set(self.describe(2).brokers)
         return set()
 
     def _spawn(self, node: Node) -> Child:

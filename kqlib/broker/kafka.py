@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kqlib.broker import settings, tools
-from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, TopicMissing, Unreachable
+from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -51,7 +51,7 @@ class Kafka:
     @property
     def brokers(self) -> list[int]:
         """The ids of the brokers that are up."""
-        return sorted(node.id for node in self.describe().nodes)
+        return sorted(self.describe().brokers)
 
     @property
     def controller(self) -> int | None:
@@ -66,13 +66,16 @@ class Kafka:
         return None
 
     def describe(self, timeout: float = 15) -> Any:
-        """Who is in the cluster, asked now: confluent_kafka's DescribeClusterResult."""
+        """Who is in the cluster, asked now: confluent_kafka's ClusterMetadata.
+
+        Not `describe_cluster`: that waits for "the controller", which may be a broker that has just been killed.
+        """
         from confluent_kafka import KafkaException
 
         self._check_open()
         try:
-            return self.admin.describe_cluster(request_timeout=timeout).result(timeout + 0.5)
-        except (KafkaException, TimeoutError) as error:
+            return self.admin.list_topics(timeout=timeout)
+        except KafkaException as error:
             raise Unreachable(address=self.bootstrap, why=words(error)) from None
 
     def leader(self, topic: str, partition: int) -> int | None:
@@ -90,6 +93,21 @@ class Kafka:
             raise NotAllowed(f"'{topic}' has partitions 0 to {len(found.partitions) - 1}, not {partition}")
         leader = found.partitions[partition].leader
         return leader.id if leader is not None and leader.id >= 0 else None
+
+    def wait_for_topic(self, topic: str, partitions: int, seconds: float = 15) -> None:
+        """Return when a new topic's partitions have their leaders: it is made by one broker, and the others hear of it later."""
+        deadline, last = time.monotonic() + seconds, ""
+        for number in range(partitions):
+            while True:
+                try:
+                    if self.leader(topic, number) is not None:
+                        break
+                    last = f"partition {number} has none"
+                except KqError as error:
+                    last = str(error)
+                if time.monotonic() > deadline:
+                    raise NotInTime(seconds=seconds, why=f"'{topic}' to have its leaders", last=last)
+                time.sleep(0.02)
 
     def kafka(self, tool: str, *args: str, timeout: float = 60) -> str:
         """Run one of Kafka's own tools against this cluster and return what it said: `cluster.kafka("topics", "--list")`."""

@@ -19,12 +19,11 @@ from pathlib import Path
 
 from kqlib.broker import archive, jars, java
 from kqlib.broker.reaper import Reaper
-from kqlib.errors import BrokerDied
+from kqlib.errors import BrokerDied, NotAllowed
 
 HOST = "127.0.0.1"
-BELOW_EPHEMERAL = range(
-    20_000, 32_000
-)  # where no client's own port is drawn from: a restarted broker finds its port free
+# Ports that no client's own is drawn from: a restarted broker finds its port free.
+BELOW_EPHEMERAL = range(20_000, 32_000)
 FOREVER_MINUTES = 2**31 - 1
 COMPLAINT = re.compile(r"\S+ (ERROR|FATAL) |Exception in thread|Error ")  # a log's line that says what went wrong
 NOT_PLAIN = re.compile(r"[^ -~]+")
@@ -102,18 +101,18 @@ def new_id() -> str:
 
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, drawn at random so that two clusters rarely meet."""
-    chance, found = random.SystemRandom(), list[int]()
-    while len(found) < count:
-        port = chance.choice(BELOW_EPHEMERAL)
+    found: list[int] = []
+    for port in random.SystemRandom().sample(BELOW_EPHEMERAL, 2000):
+        if len(found) == count:
+            return found
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-        if port not in found:
-            found.append(port)
-    return found
+        found.append(port)
+    raise NotAllowed(f"no port from {BELOW_EPHEMERAL.start} to {BELOW_EPHEMERAL.stop} is free on {HOST}")
 
 
 def open_port(port: int) -> bool:

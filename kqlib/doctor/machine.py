@@ -28,7 +28,7 @@ NEEDS = {"one broker": 250, "three brokers": 750, "Spark beside a broker": 1000}
 DISK = 500  # MB where brokers and Spark keep their files
 GONE = 3.0  # seconds within which a dead process's brokers and files are gone
 OLD = 600.0  # seconds after which a directory that nobody locks belongs to nobody
-FETCH = "python -m kqlib.broker.jars"
+FETCH = "python -m kqlib.broker"
 
 # --- what is installed ------------------------------------------------------------------------------------------------
 

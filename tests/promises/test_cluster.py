@@ -1,0 +1,375 @@
+"""The embedded Kafka: real brokers to start, stop, kill and pause; a directory to keep; an error that says why, and nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from kqlib import snapshot
+from kqlib.broker import Cluster, Kafka, cluster, node
+from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
+
+PATIENCE = 60  # seconds; a machine may be busy
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """Three brokers; each test leaves them running."""
+    with Cluster(3) as made:
+        yield made
+
+
+def create(kafka: Kafka, topic: str, partitions: int = 1, replicas: int = -1) -> None:
+    kafka.admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(30)
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:  # the controller made it; each broker hears of it a moment later
+        with contextlib.suppress(TopicMissing):
+            if all(kafka.leader(topic, number) is not None for number in range(partitions)):
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"{topic} got no leaders")
+
+
+def put(kafka: Kafka, topic: str, *values: bytes, **settings: Any) -> None:
+    wrong: list[Any] = []
+    producer = Producer(kafka.client(acks="all", **settings))
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: wrong.append(error and error.str()))
+    assert producer.flush(PATIENCE) == 0
+    assert wrong == [None] * len(values)
+
+
+def values(kafka: Kafka, topic: str) -> list[bytes]:
+    return [message.value() for message in snapshot.records(kafka, topic)[0]]
+
+
+def setting(kafka: Kafka, kind: ResourceType, name: str, key: str) -> str:
+    resource = ConfigResource(kind, name)
+    return kafka.admin.describe_configs([resource])[resource].result(30)[key].value
+
+
+def litter(place: Path) -> list[str]:
+    return sorted(path.name for path in place.glob("kqlib-*"))
+
+
+# --- what is asked for wrongly is said before anything starts -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("brokers", [0, -1, 10, True, "3", 1.0, None, [1]])
+def test_a_number_of_brokers_that_cannot_be_is_refused_before_anything_starts(monkeypatch, tmp_path, brokers):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(NotAllowed, match="brokers must be a number from 1 to 9, not"):
+        Cluster(brokers)
+    assert litter(tmp_path) == []
+
+
+@pytest.mark.parametrize(("place", "why"), [("a file", "File exists"), ("a file/in", "Not a directory"), ("a,b", "comma")])
+def test_a_directory_that_cannot_hold_a_cluster_is_refused(tmp_path, place, why):
+    (tmp_path / "a file").write_text("mine")
+    with pytest.raises(NotAllowed, match=why):
+        Cluster(dir=tmp_path / place)
+    assert (tmp_path / "a file").read_text() == "mine"
+
+
+# --- three brokers ----------------------------------------------------------------------------------------------------
+
+
+def test_three_brokers_are_three_and_the_lab_settings_are_in_force(three: Cluster) -> None:
+    assert three.brokers == [1, 2, 3]
+    assert three.controller in {1, 2, 3}
+    assert repr(three) == "Cluster(3 brokers)"
+    assert repr(three.broker(2)) == "Broker(2, running)"
+    wanted = {
+        "offsets.retention.minutes": str(2**31 - 1),
+        "auto.create.topics.enable": "false",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.min.session.timeout.ms": "1000",
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+    }
+    for number in ("1", "3"):
+        found = {key: setting(three, ResourceType.BROKER, number, key) for key in wanted}
+        assert found == wanted
+    create(three, "settings")
+    assert len(three.admin.list_topics("settings", timeout=30).topics["settings"].partitions[0].replicas) == 3
+
+
+def test_a_topic_that_nobody_made_is_not_made_by_naming_it(three: Cluster) -> None:
+    wrong: list[Any] = []
+    producer = Producer(three.client() | {"message.timeout.ms": 1000, "allow.auto.create.topics": True})
+    producer.produce("typo", b"x", on_delivery=lambda error, _: wrong.append(error.name()))
+    producer.flush(30)
+    assert wrong[0] in {"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "_MSG_TIMED_OUT"}
+    assert "typo" not in three.admin.list_topics(timeout=30).topics
+
+
+def test_every_socket_that_listens_is_on_the_loopback(three: Cluster) -> None:
+    for number in three.brokers:
+        listening = [
+            link.laddr.ip
+            for link in psutil.Process(three.broker(number).pid).net_connections("inet")
+            if link.status == psutil.CONN_LISTEN
+        ]
+        assert len(listening) >= 2
+        assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("number", [0, 4, "1", None])
+def test_a_broker_that_is_not_there_cannot_be_had(three: Cluster, number: Any) -> None:
+    with pytest.raises(NotAllowed, match="this cluster has brokers 1, 2, 3, not"):
+        three.broker(number)
+
+
+def test_a_leader_is_asked_of_a_partition_that_is_there(three: Cluster) -> None:
+    create(three, "led", 2)
+    assert {three.leader("led", 0), three.leader("led", 1)} <= {1, 2, 3}
+    for partition in (2, -1):
+        with pytest.raises(NotAllowed, match="'led' has partitions 0 to 1, not"):
+            three.leader("led", partition)
+    with pytest.raises(TopicMissing, match="'nobody'"):
+        three.leader("nobody", 0)
+
+
+def test_each_verb_does_to_a_broker_what_it_says(three: Cluster, within: Callable[..., float]) -> None:
+    broker = three.broker(next(number for number in (1, 2, 3) if number != three.controller))
+    others = sorted({1, 2, 3} - {broker.id})
+    first = broker.pid
+    assert first is not None
+
+    def status() -> str:
+        return psutil.Process(broker.pid).status()
+
+    assert broker.start().pid == first  # it runs already
+    assert broker.pause() is broker
+    assert (broker.state, broker.alive, repr(broker)) == ("paused", True, f"Broker({broker.id}, paused)")
+    within(PATIENCE, lambda: status() == psutil.STATUS_STOPPED)
+    broker.resume()
+    assert (broker.state, broker.alive) == ("running", True)
+    within(PATIENCE, lambda: status() != psutil.STATUS_STOPPED)
+    within(PATIENCE, lambda: three.brokers == [1, 2, 3])
+    broker.pause().start()
+    assert (broker.state, broker.pid) == ("running", first)
+
+    assert broker.stop() is broker
+    assert (broker.state, broker.alive, broker.pid) == ("stopped", False, None)
+    assert "Shutdown completed" in broker.node.tail(100)
+    within(PATIENCE, lambda: three.brokers == others)
+    assert not psutil.pid_exists(first)
+    broker.stop().kill()  # nothing to do is no error
+    for verb in (broker.pause, broker.resume):
+        with pytest.raises(NotAllowed, match=f"broker {broker.id} does not run; start"):
+            verb()
+    assert broker.start().state == "running"
+    assert three.brokers == [1, 2, 3]
+    assert broker.pid != first
+
+    broker.pause().kill()
+    assert (broker.state, broker.alive) == ("stopped", False)
+    broker.start()  # at once: the cluster still takes the dead one for alive
+    assert three.brokers == [1, 2, 3]
+
+
+def test_a_killed_leader_is_replaced_and_no_record_that_was_confirmed_is_lost(
+    three: Cluster, within: Callable[..., float]
+) -> None:
+    create(three, "kept", 1, 3)
+    put(three, "kept", b"a", b"b")
+    old = three.leader("kept", 0)
+    assert old is not None
+    three.broker(old).kill()
+    within(PATIENCE, lambda: three.leader("kept", 0) not in (old, None))
+    put(three, "kept", b"c")
+
+    rest = [number for number in (1, 2, 3) if number != old]
+    for number in rest:  # one of three, then none: no majority decides anything any more
+        three.broker(number).kill()
+        assert not three.has_quorum()
+    start = time.monotonic()
+    three.broker(old).start()
+    assert time.monotonic() - start < 2  # it does not wait for a cluster that cannot be
+    assert three.broker(old).state == "running"
+    three.broker(rest[0]).start()  # two of three: a majority
+    assert three.has_quorum()
+    within(PATIENCE, lambda: set(three.brokers) == {old, rest[0]})
+    three.broker(rest[1]).start()
+    assert three.brokers == [1, 2, 3]
+    within(PATIENCE, lambda: three.leader("kept", 0) is not None)
+    assert values(three, "kept") == [b"a", b"b", b"c"]
+
+
+# --- one broker -------------------------------------------------------------------------------------------------------
+
+
+def test_a_kept_directory_is_one_clusters_at_a_time_and_its_records_outlive_the_cluster(
+    tmp_path: Path, marked: Any
+) -> None:
+    home = tmp_path / "kept here ü"  # Java reads a settings file as Latin-1
+    with Cluster(dir=home, config={"message.max.bytes": 2_000_000}) as first:
+        assert setting(first, ResourceType.BROKER, "1", "message.max.bytes") == "2000000"
+        create(first, "football")
+        put(first, "football", b"a", b"b")
+        address, pid = first.bootstrap, first.broker(1).pid
+        code = "import sys; from kqlib.broker import Cluster; Cluster(dir=sys.argv[1])"
+        other = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True, check=False)
+        assert "NotAllowed" in other.stderr and "in use by another running cluster" in other.stderr
+        with pytest.raises(NotAllowed, match="in use by another running cluster"):
+            Cluster(dir=home)
+        assert values(first, "football") == [b"a", b"b"]  # and neither harmed it
+    assert pid is not None and not psutil.pid_exists(pid)
+    assert (home / "broker-1" / "broker.log").exists()
+
+    with pytest.raises(NotAllowed, match=r"holds a cluster of 1 brokers; it cannot go on with 3"):
+        Cluster(3, dir=home)
+
+    with Cluster(dir=str(home)) as second:
+        assert second.bootstrap == address
+        assert values(second, "football") == [b"a", b"b"]
+
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", int(address.split(":")[1])))
+        squatter.listen()
+        with pytest.raises(BrokerDied, match="Address already in use"):  # its controllers know each other by port
+            Cluster(dir=home)
+
+    (home / "broker-1" / "data" / "meta.properties").write_text("version=1\nnode.id=7\n")
+    start = time.monotonic()
+    with pytest.raises(BrokerDied, match="meta.properties") as caught:
+        Cluster(dir=home)
+    assert time.monotonic() - start < 15
+    assert caught.value.broker == 1
+    assert marked.alive() == []
+    cluster._take(home).close()  # and the directory is free again
+
+
+def test_a_directory_whose_first_start_was_cut_off_is_begun_anew(tmp_path: Path) -> None:
+    for name in ("broker-1", "broker-2", "mine"):
+        (tmp_path / name / "data").mkdir(parents=True)
+    assert cluster._remembered(tmp_path, 2) is None
+    assert (tmp_path / "broker-1").exists()  # nothing says that these are ours
+    (tmp_path / cluster.UNFINISHED).touch()
+    assert cluster._remembered(tmp_path, 2) is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", cluster.UNFINISHED]
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"log.dirs": "/proc/no/such/place"}, "/proc/no/such/place"),  # the disk cannot be formatted
+        ({"authorizer.class.name": "no.such.Authorizer"}, "no.such.Authorizer"),  # the broker cannot start
+    ],
+)
+def test_a_broker_that_dies_at_birth_says_why_with_the_end_of_its_log_and_leaves_nothing(
+    monkeypatch, tmp_path, marked, config, says
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    start = time.monotonic()
+    with pytest.raises(BrokerDied) as caught:
+        Cluster(config=config)
+    assert time.monotonic() - start < 15
+    assert says in str(caught.value)
+    assert "exit code 1" in str(caught.value) or "gave 1" in str(caught.value)
+    assert marked.alive() == []
+    assert litter(tmp_path) == []
+
+
+def test_a_port_that_somebody_takes_meanwhile_is_drawn_again(monkeypatch, tmp_path, within):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    draw, draws = node.free_ports, []
+    with socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", 0))
+        squatter.listen()
+
+        def unlucky(count: int) -> list[int]:
+            draws.append(draw(count))
+            return [squatter.getsockname()[1], *draws[-1][1:]] if len(draws) == 1 else draws[-1]
+
+        monkeypatch.setattr(node, "free_ports", unlucky)
+        with Cluster() as made:
+            assert len(draws) == 2
+            assert made.bootstrap == f"127.0.0.1:{draws[1][0]}"
+            assert made.brokers == [1]
+            assert repr(made) == "Cluster(1 broker)"
+            assert len(litter(tmp_path)) == 1
+            with pytest.raises(NotAllowed, match="no users; make it with secure=True"):
+                made.as_user("app")
+    assert litter(tmp_path) == []
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch, tmp_path, marked):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    pids = []
+
+    def interrupt(self: Cluster, *_: Any) -> None:
+        self.broker(1)._child._started.wait(PATIENCE)
+        pids.append(self.broker(1).pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Cluster, "wait_for", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Cluster()
+    assert not psutil.pid_exists(pids[0])
+    assert marked.alive() == []
+    assert litter(tmp_path) == []
+
+
+def test_a_cluster_beside_others_is_its_own_and_ends_when_nobody_holds_it_any_more(
+    kq_cluster: Kafka, marked: Any, within: Callable[..., float]
+) -> None:
+    made = Cluster(auto_create=True)
+    put(made, "only-here", b"x", allow_auto_create_topics=True)  # made by naming it
+    assert "only-here" not in kq_cluster.admin.list_topics(timeout=30).topics
+    home, pid = made.home, made.broker(1).pid
+    assert len(marked.alive("kafka.Kafka")) == 1
+    assert home.stat().st_mode & 0o077 == 0
+    del made
+    gc.collect()
+    within(3, lambda: not psutil.pid_exists(pid) and not home.exists() and not marked.alive())
+    assert kq_cluster.brokers == [1]
+
+
+def test_a_closed_cluster_says_so_and_can_be_closed_again(marked: Any) -> None:
+    made = Cluster()
+    client, home, broker = made.client(), made.home, made.broker(1)
+    made.close()
+    made.close()
+    assert repr(made) == "Cluster(closed)"
+    assert (broker.state, broker.alive, home.exists()) == ("stopped", False, False)
+    assert marked.alive() == []
+    tries: list[Callable[[], Any]] = [
+        made.client,
+        made.describe,
+        lambda: made.admin,
+        lambda: made.brokers,
+        lambda: made.controller,
+        lambda: made.leader("t", 0),
+        lambda: made.kafka("topics", "--list"),
+        lambda: made.broker(1),
+        lambda: made.as_user("app"),
+        broker.start,
+        broker.pause,
+        broker.resume,
+    ]
+    for number, attempt in enumerate(tries):
+        with pytest.raises(Closed, match="This cluster is closed. Make a new one."):
+            attempt()
+            pytest.fail(f"try {number} worked")
+    broker.stop().kill()  # it is down: that is what was asked for
+    consumer = Consumer(client | {"group.id": "g"})
+    with pytest.raises(KafkaException):
+        consumer.list_topics(timeout=0.5)
+    consumer.close()
+    assert os.path.exists(home) is False

@@ -1,0 +1,150 @@
+"""`kq.connect()`: one's own cluster by KQ_BOOTSTRAP; if nobody answers there, that is said within five seconds, with the address."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kqlib import broker
+from kqlib.broker import Kafka, connect
+from kqlib.broker.kafka import reach
+from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, Unreachable
+
+HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka) -> None:
+    """After the session's cluster is up, the environment names none."""
+    monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
+
+
+@contextlib.contextmanager
+def server(answer: bytes | None) -> Iterator[str]:
+    """Something that listens and is no Kafka: it answers always the same, or (None) never."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        kept = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    link, _ = listening.accept()
+                    kept.append(link)
+                    if answer is not None:
+                        link.recv(100)
+                        link.sendall(answer)
+                        link.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield "127.0.0.1:{}".format(listening.getsockname()[1])
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        for link in kept:
+            link.close()
+
+
+def closed_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return "127.0.0.1:{}".format(probe.getsockname()[1])
+
+
+def test_an_address_where_no_kafka_answers_is_named_within_five_seconds() -> None:
+    with server(None) as silent, server(HTTP) as http, server(b"") as hangs_up:
+        dead = closed_port()
+        cases = {
+            "nobody listens": (dead, "refused"),
+            "nobody listens at any of them": (",".join(closed_port() for _ in range(8)), "refused"),
+            "no such host": ("example.invalid:9092", "resolve"),
+            "a host without a name service entry or port": ("nonsense", "resolve"),
+            "it listens and is silent": (silent, "something listens there"),
+            "many listen and are silent": (",".join([silent] * 9), "something listens there"),
+            "it speaks HTTP": (http, ""),
+            "it hangs up": (hangs_up, ""),
+            "a dead and a silent one": (f"{dead},{silent}", "refused"),
+            "it speaks no TLS": (silent, "", {"security.protocol": "SSL"}),
+        }
+
+        def attempt(case: tuple) -> tuple[float, str]:
+            start = time.monotonic()
+            try:
+                reach(case[0], *case[2:] or ({},))
+            except Unreachable as error:
+                return time.monotonic() - start, str(error)
+            return 0.0, "it was reached"
+
+        with ThreadPoolExecutor(len(cases)) as pool:
+            found = dict(zip(cases, pool.map(attempt, cases.values()), strict=True))
+    for name, (seconds, said) in found.items():
+        assert said.startswith(f"No Kafka answered at {cases[name][0]}: "), (name, said)
+        assert cases[name][1] in said, (name, said)
+        assert "KQ_BOOTSTRAP" in said
+        assert seconds < 5, (name, seconds)
+
+
+@pytest.mark.parametrize("value", [" ", ",", ":9092", "host:port", "127.0.0.1:", "127.0.0.1:99999", "http://h:80", "a b"])
+def test_an_address_that_is_none_is_refused_by_name_and_soon(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", value)
+    start = time.monotonic()
+    with pytest.raises((Unreachable, BadConfig)) as caught:
+        connect()
+    assert time.monotonic() - start < 5
+    assert value.strip() in str(caught.value)
+    assert "KQ_BOOTSTRAP" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_an_address_it_is_an_embedded_one(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    if value is not None:
+        monkeypatch.setenv("KQ_BOOTSTRAP", value)
+    monkeypatch.setattr(broker, "Cluster", lambda: "a new embedded cluster")
+    assert connect() == "a new embedded cluster"  # type: ignore[comparison-overlap]
+
+
+def test_with_an_address_it_is_that_cluster_which_runs_on_when_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, kq_topic: str
+) -> None:
+    dead = closed_port()
+    for address in (kq_cluster.bootstrap, f"{dead},{kq_cluster.bootstrap}"):
+        monkeypatch.setenv("KQ_BOOTSTRAP", address)
+        with connect() as kafka:
+            assert (kafka.embedded, kafka.bootstrap, repr(kafka)) == (False, address, "Kafka(one's own cluster)")
+            assert kafka.brokers == kq_cluster.brokers
+            assert kafka.leader(kq_topic, 0) == 1
+            producer = Producer(kafka.client())
+            producer.produce(kq_topic, b"x")
+            assert producer.flush(30) == 0
+            with pytest.raises(NotAllowed, match="only on an embedded cluster; this one is at"):
+                kafka.broker(1)
+        assert repr(kafka) == "Kafka(closed)"
+        for attempt in (kafka.client, kafka.describe, lambda kafka=kafka: kafka.admin):
+            with pytest.raises(Closed):
+                attempt()
+        kafka.close()
+    reader = Consumer(kq_cluster.client(group_id="g"))
+    reader.assign([TopicPartition(kq_topic, 0, 0)])
+    assert [message.value() for message in reader.consume(2, 30)] == [b"x", b"x"]
+    reader.close()
+
+
+def test_a_config_file_that_is_wrong_is_said_before_anybody_is_asked(
+    monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    for text, says in (("security.protocol", "line 1"), ("security.protocol=TLS", "security.protocol"), ("a.b=c", "a.b")):
+        (tmp_path / "client.properties").write_text(text)
+        monkeypatch.setenv("KQ_KAFKA_CONFIG", str(tmp_path / "client.properties"))
+        with pytest.raises(BadConfig, match=says):
+            connect()
+    monkeypatch.setenv("KQ_KAFKA_CONFIG", str(tmp_path / "missing"))
+    with pytest.raises(KqError, match="missing: it cannot be read"):
+        connect()

@@ -1,0 +1,118 @@
+"""However a Python process ends, within three seconds no JVM of its cluster runs, and its directory is gone."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOON = 3  # seconds: the promise
+PATIENCE = 90
+
+Begin = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path, marked: Any) -> Iterator[Begin]:
+    """Start a Python that runs these lines, as a notebook's kernel would; its temporary files go to this test's directory."""
+    started = []
+
+    def run(*lines: str) -> subprocess.Popen[str]:
+        code = "\n".join(["import os, sys, time", "from kqlib.broker import Cluster", *lines])
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code],
+                env={**os.environ, "TMPDIR": str(tmp_path)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe:
+                pipe.close()
+
+
+UP = ("cluster = Cluster()", "print(cluster.brokers, flush=True)", "sys.stdin.readline()")
+FORK = "os.fork() or (time.sleep(60), os._exit(0))"  # a child that still holds everything that its parent had open
+ENDS: dict[str, tuple[tuple[str, ...], signal.Signals | None]] = {
+    "its last line, without a close": ((), None),
+    "an exception": (("raise ValueError('oh')",), None),
+    "os._exit": (("os._exit(0)",), None),
+    "SIGKILL": ((), signal.SIGKILL),
+    "SIGTERM": ((), signal.SIGTERM),
+    "SIGKILL with a forked child that lives on": ((FORK,), signal.SIGKILL),
+}
+
+
+def gone(within: Any, marked: Any, place: Path, end: str) -> None:
+    """Within the three seconds: processes and directory, whichever goes last."""
+
+    def nothing_left() -> bool:
+        return not (marked.alive("java") or marked.alive("reaper.py") or list(place.glob("kqlib-*")))
+
+    within(SOON, nothing_left, f"something outlived {end}")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_no_jvm_outlives_its_python(begin: Begin, tmp_path: Path, marked: Any, within: Any, end: str) -> None:
+    last, number = ENDS[end]
+    forks = tuple(line for line in last if line == FORK)
+    process = begin(*UP[:1], *forks, *UP[1:], *(line for line in last if line not in forks))
+    assert process.stdin and process.stdout
+    assert process.stdout.readline() == "[1]\n"
+    assert len(marked.alive("kafka.Kafka")) == 1
+    assert len(list(tmp_path.glob("kqlib-*"))) == 1
+    if number is None:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    else:
+        process.send_signal(number)
+    process.wait(PATIENCE)
+    gone(within, marked, tmp_path, end)
+
+
+def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any
+) -> None:
+    for number in range(5):
+        process = begin("print('now', flush=True)", "Cluster(3)", "time.sleep(60)")
+        assert process.stdout and process.stdout.readline() == "now\n"
+        moment = random.uniform(number * 0.6, number * 0.6 + 0.6)
+        time.sleep(moment)
+        process.kill()
+        process.wait(PATIENCE)
+        gone(within, marked, tmp_path, f"a SIGKILL {moment:.3f} s after the start began")
+
+
+def test_ctrl_c_stops_a_cell_and_no_broker_and_uncaught_it_ends_both(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any
+) -> None:
+    process = begin(
+        *UP[:2],
+        "try: time.sleep(60)",
+        "except KeyboardInterrupt: print(cluster.brokers, cluster.broker(1).state, flush=True)",
+        "sys.stdin.readline()",
+    )
+    assert process.stdout and process.stdout.readline() == "[1]\n"
+    os.killpg(process.pid, signal.SIGINT)  # Jupyter's stop button signals the whole group
+    assert process.stdout.readline() == "[1] running\n"
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(PATIENCE)
+    gone(within, marked, tmp_path, "SIGINT")

@@ -1,0 +1,104 @@
+"""kqlib installed means real Kafka in anyone's own tests: a run of pytest in an empty directory, as a stranger would have it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kqlib import places, pytest_plugin
+from kqlib.broker import Kafka
+
+pytest_plugins = ["pytester"]
+CACHE = places.cache()  # before pytester moves HOME
+
+EXAMPLE = "\n".join(
+    line[4:] for line in (pytest_plugin.__doc__ or "").splitlines() if line.startswith("    ")
+)  # the five lines of the plugin's own documentation
+
+TESTS = (
+    """
+import time
+import pytest
+from confluent_kafka import Producer
+
+"""
+    + EXAMPLE
+    + """
+
+@pytest.mark.kq_partitions(4)
+def test_four(kq_cluster, kq_topic):
+    assert [kq_cluster.leader(kq_topic, number) for number in range(4)] == [1, 1, 1, 1]
+
+@pytest.mark.parametrize("odd", ["a b", "x/y", "ü", "z" * 300])
+def test_odd_names(kq_cluster, kq_topic, odd):
+    assert kq_cluster.leader(kq_topic, 0) == 1
+
+def test_one_topic_a_test(kq_cluster, kq_topic):
+    assert len(kq_cluster.admin.list_topics(kq_topic, timeout=10).topics[kq_topic].partitions) == 1
+    seen = [name for name in kq_cluster.admin.list_topics(timeout=10).topics if name.startswith("test-")]
+    assert seen == [kq_topic], seen
+
+def test_that_tidies_up_itself(kq_cluster, kq_topic):
+    kq_cluster.admin.delete_topics([kq_topic])[kq_topic].result(10)
+
+def test_that_fails(kq_topic):
+    assert not kq_topic
+
+def test_without_kafka():
+    pass
+"""
+)
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, marked: Any) -> Any:
+    """Run these tests in a directory and a process of their own; nothing of Kafka may be left."""
+    pytester.makepyfile(TESTS)
+    place = pytester.path / "tmp"
+    place.mkdir()
+    for name in ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KQ_CACHE", str(CACHE))
+    monkeypatch.setenv("TMPDIR", str(place))
+
+    def go(*options: str) -> pytest.RunResult:
+        found = pytester.runpytest_subprocess("--strict-markers", "-W", "error", *options, timeout=120)
+        found.assert_outcomes(passed=9, failed=1)
+        assert marked.alive() == []
+        assert [path.name for path in place.iterdir() if path.name.startswith("kqlib-")] == []
+        return found
+
+    return go
+
+
+def test_the_example_of_the_documentation_has_five_lines():
+    assert len(EXAMPLE.strip().splitlines()) <= 5
+    assert "kq_cluster, kq_topic" in EXAMPLE
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_argument_is_a_real_kafka_for_the_run_and_nothing_is_left(run: Any, workers: int) -> None:
+    said = run("-n", str(workers)).stdout.str()
+    assert "test_that_fails" in said
+
+
+def test_a_cluster_named_by_kq_bootstrap_is_used_and_left_as_it_was(
+    run: Any, monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, pytester: pytest.Pytester
+) -> None:
+    before = set(kq_cluster.admin.list_topics(timeout=30).topics)
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    run()
+    assert set(kq_cluster.admin.list_topics(timeout=30).topics) == before
+    pytester.makepyfile(test_own="def test_own(kq_cluster):\n    assert repr(kq_cluster) == \"Kafka(one's own cluster)\"")
+    pytester.runpytest_subprocess("test_own.py").assert_outcomes(passed=1)
+
+
+def test_a_run_without_kafka_tests_pays_for_none():
+    code = "import sys, kqlib.pytest_plugin; print([name for name in ('confluent_kafka', 'pyspark', 'IPython') if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == "[]\n"
+    assert Path(pytest_plugin.__file__).exists()

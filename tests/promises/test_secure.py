@@ -1,0 +1,232 @@
+"""A cluster with TLS, logins and rules: who may not come in stays out, `app` may work and not deploy, and no password is seen."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding, AclOperation, AclPermissionType, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic,
+    ResourcePatternType, ResourceType,
+)  # fmt: skip
+
+from kqlib.broker import Cluster, Kafka, connect, tools
+from kqlib.broker.kafka import reach
+from kqlib.broker.secure import Security
+from kqlib.errors import NotAllowed, Unreachable
+
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Cluster]:
+    """Two brokers, so that they too talk to each other through TLS and a login."""
+    with Cluster(2, secure=True) as made:
+        made.admin.create_topics([NewTopic("football", 1, 2), NewTopic("scores", 1, 2)])["football"].result(PATIENCE)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def app(locked: Cluster) -> Iterator[Kafka]:
+    """The same cluster as an application sees it."""
+    with locked.as_user("app") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def passwords(locked: Cluster) -> list[str]:
+    """All three, as they are."""
+    assert locked._security
+    return [str(password) for password in locked._security.passwords.values()]
+
+
+def login(kafka: Kafka) -> dict[str, Any]:
+    """What it takes to get in."""
+    return {key: value for key, value in kafka.client().items() if key.startswith(("sasl.", "ssl.", "security."))}
+
+
+def test_who_has_not_all_it_takes_is_kept_out_within_five_seconds_and_hears_no_password(
+    locked: Cluster, passwords: list[str], tmp_path: Path
+) -> None:
+    other = Security.make(tmp_path / "other authority")
+    good = login(locked)
+    plain = {key: value for key, value in good.items() if not key.startswith("ssl.")} | {"security.protocol": "SASL_PLAINTEXT"}
+    cases: dict[str, dict[str, Any]] = {
+        "no TLS and no login": {},
+        "a login without TLS": plain,
+        "TLS without a login": {"security.protocol": "SSL", "ssl.ca.location": good["ssl.ca.location"]},
+        "a wrong password": {**good, "sasl.password": "wr0ng-pa55word"},
+        "an unknown user": {**good, "sasl.username": "nobody"},
+        "another mechanism": {**good, "sasl.mechanism": "SCRAM-SHA-512"},
+        "another authority": {**good, "ssl.ca.location": str(other.home / "ca.pem")},
+        "no authority": {key: value for key, value in good.items() if key != "ssl.ca.location"},
+    }
+
+    def attempt(own: dict[str, Any]) -> tuple[float, BaseException | None]:
+        start = time.monotonic()
+        try:
+            reach(locked.bootstrap, own)
+        except Unreachable as error:
+            return time.monotonic() - start, error
+        return 0, None
+
+    with ThreadPoolExecutor(len(cases)) as pool:
+        found = dict(zip(cases, pool.map(attempt, cases.values()), strict=True))
+    assert [name for name, (_, error) in found.items() if error is None] == []
+    for name, (seconds, error) in found.items():
+        assert seconds < 5, name
+        chain = f"{error} {error!r} {error.__cause__!r} {error.__context__!r}" if error else ""
+        assert locked.bootstrap in chain, name
+        assert not any(secret in chain for secret in [*passwords, "wr0ng-pa55word"]), name
+    for name in ("a wrong password", "an unknown user"):
+        assert "uthentication failed" in str(found[name][1])
+    for name in ("another authority", "no authority"):
+        assert "certificate" in str(found[name][1])
+
+
+def test_the_right_login_opens_the_door(locked: Cluster, app: Kafka) -> None:
+    for kafka in (locked, app):
+        assert reach(kafka.bootstrap, login(kafka)).brokers == [1, 2]
+
+
+def test_an_app_may_write_read_commit_and_use_transactions(app: Kafka) -> None:
+    producer = Producer(app.client(transactional_id="app-1"))
+    producer.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    producer.produce("football", b"in a transaction")
+    consumer = Consumer(app.client(group_id="app"))
+    consumer.assign([TopicPartition("football", 0, 0)])
+    producer.send_offsets_to_transaction(
+        [TopicPartition("scores", 0, 0)], consumer.consumer_group_metadata(), PATIENCE
+    )
+    producer.commit_transaction(PATIENCE)
+    message = consumer.poll(PATIENCE)
+    assert message is not None and message.value() == b"in a transaction"
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
+    member = Consumer(app.client(group_id="app-members"))
+    member.subscribe(["football"])
+    message = member.poll(PATIENCE)
+    assert message is not None and message.value() == b"in a transaction"
+    member.close()
+
+
+def refused(future: Any) -> str:
+    with pytest.raises(KafkaException) as caught:
+        future.result(PATIENCE)
+    return caught.value.args[0].name()
+
+
+def test_an_app_may_not_create_delete_grow_or_configure_anything(app: Kafka, locked: Cluster) -> None:
+    admin = app.admin
+    topic = ConfigResource(
+        ResourceType.TOPIC,
+        "football",
+        incremental_configs=[ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)],
+    )
+    rule = AclBinding(
+        ResourceType.TOPIC, "*", ResourcePatternType.LITERAL, "User:app", "*", AclOperation.ALL, AclPermissionType.ALLOW
+    )
+    assert refused(admin.create_topics([NewTopic("mine", 1)])["mine"]) == "TOPIC_AUTHORIZATION_FAILED"
+    assert refused(admin.delete_topics(["football"])["football"]) == "TOPIC_AUTHORIZATION_FAILED"
+    assert refused(admin.create_partitions([NewPartitions("football", 4)])["football"]) == "TOPIC_AUTHORIZATION_FAILED"
+    assert refused(admin.incremental_alter_configs([topic])[topic]) == "TOPIC_AUTHORIZATION_FAILED"
+    assert refused(admin.create_acls([rule])[rule]) == "CLUSTER_AUTHORIZATION_FAILED"
+    assert refused(admin.delete_consumer_groups(["app"])["app"]) == "GROUP_AUTHORIZATION_FAILED"
+    wrong: list[Any] = []
+    producer = Producer(app.client(allow_auto_create_topics=True) | {"message.timeout.ms": 2000})
+    producer.produce("typo", b"x", on_delivery=lambda error, _: wrong.append(error is not None))
+    producer.flush(PATIENCE)
+    assert wrong == [True]
+    assert set(locked.admin.list_topics(timeout=30).topics) >= {"football", "scores"}
+    assert not {"mine", "typo"} & set(locked.admin.list_topics(timeout=30).topics)
+
+
+def test_there_are_two_users_to_be_and_no_other(locked: Cluster) -> None:
+    for name in ("broker", "admin", ""):
+        with pytest.raises(NotAllowed, match="no user .*; it has 'deploy' and 'app'"):
+            locked.as_user(name)
+
+
+def test_kafkas_tools_come_in_by_themselves(locked: Cluster, app: Kafka) -> None:
+    assert set(app.kafka("topics", "--list").split()) >= {"football", "scores"}
+    with pytest.raises(NotAllowed, match="TopicAuthorizationException|Authorization failed"):
+        app.kafka("topics", "--create", "--topic", "by-tool")
+
+
+def test_no_password_is_shown_anywhere(locked: Cluster, app: Kafka, passwords: list[str]) -> None:
+    assert len({*passwords}) == 3
+    shown: dict[str, str] = {
+        "cluster": repr(locked),
+        "app": repr(app),
+        "broker": repr(locked.broker(1)),
+        "security": repr(locked._security),
+        "settings": repr([locked.client(), app.client(), app.client() | {"group.id": "g"}, f"{app.client()}"]),
+        "attributes": repr(vars(app)),
+        "a tool's command": repr(tools.command("topics", ["--list"], app.bootstrap, app._own, Path("login"))),
+        "Java's dump": locked.broker(1).node.log.read_text(),
+        "Java's other dump": locked.broker(2).node.log.read_text(),
+    }
+    for process in psutil.process_iter():
+        try:
+            shown[f"process {process.pid}"] = " ".join([*process.cmdline(), *process.environ().values()])
+        except psutil.Error:
+            continue
+    told = [name for name, text in shown.items() if any(password in text for password in passwords)]
+    assert told == []
+    assert "Cluster(2 brokers, secure)" in shown["cluster"]
+
+
+def test_the_files_that_hold_a_secret_are_their_owners_only(locked: Cluster, passwords: list[str]) -> None:
+    secrets = [*passwords, "PRIVATE KEY"]
+    small = [path for path in locked.home.rglob("*") if path.is_file() and path.stat().st_size < 2**20]
+    holding = [path for path in small if any(secret in path.read_text(errors="replace") for secret in secrets)]
+    assert {path.name for path in holding} == {"server.properties", "broker.pem"}
+    for path in [*holding, locked.home, locked.home / "tls"]:
+        assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0, path
+
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required \\\n  username="{user}" \\\n  password="{password}";'
+STYLES: dict[str, Callable[[dict[str, Any], str], str]] = {
+    "in librdkafka's words": lambda own, address: "".join(
+        f"{key}={value}\n" for key, value in {**own, "bootstrap.servers": address}.items()
+    ),
+    "in Java's words": lambda own, address: (
+        f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nbootstrap.servers={address}\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={own['ssl.ca.location']}\nsasl.jaas.config="
+        + JAAS.format(user=own["sasl.username"], password=own["sasl.password"])
+    ),
+    "in Java's words, with the certificate itself": lambda own, address: (
+        f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nbootstrap.servers={address}\nssl.truststore.certificates="
+        + Path(own["ssl.ca.location"]).read_text().strip().replace("\n", "\\n\\\n")
+        + "\nsasl.jaas.config="
+        + JAAS.format(user=own["sasl.username"], password=own["sasl.password"])
+    ),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_file_opens_the_door(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, app: Kafka, passwords: list[str], style: str
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(STYLES[style](login(app), app.bootstrap))
+    monkeypatch.setenv("KQ_KAFKA_CONFIG", str(file))
+    monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
+    with connect() as kafka:
+        assert (kafka.bootstrap, kafka.embedded) == (app.bootstrap, False)
+        assert kafka.brokers == [1, 2]
+        assert not any(password in repr([kafka, vars(kafka), kafka.client()]) for password in passwords)
+        assert "football" in kafka.kafka("topics", "--list")
+    monkeypatch.setenv("KQ_BOOTSTRAP", app.bootstrap.split(",")[0])  # it overrules the file
+    with connect() as kafka:
+        assert kafka.bootstrap == app.bootstrap.split(",")[0]
+        assert kafka.client()["bootstrap.servers"] == kafka.bootstrap

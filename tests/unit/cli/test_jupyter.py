@@ -1,0 +1,118 @@
+"""`kq lab` without a browser: which notebook, which settings, and what goes on to JupyterLab."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kqlib import up
+from tests.unit.cli.conftest import OTHERS, run
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("", "notebooks/00-start-here.ipynb"),
+        ("0", "notebooks/00-start-here.ipynb"),
+        ("3", "notebooks/03-keys.ipynb"),
+        ("03", "notebooks/03-keys.ipynb"),
+        ("12-spark-pipeline", "notebooks/12-spark-pipeline.ipynb"),
+        ("03-keys.ipynb", "notebooks/03-keys.ipynb"),
+        ("notebooks/03-keys.ipynb", "notebooks/03-keys.ipynb"),
+        ("drafts/mine.ipynb", "drafts/mine.ipynb"),
+    ],
+)
+def test_lab_opens_the_notebook_that_is_meant(asked: str, meant: str, checkout: Path, started: list[Any]) -> None:
+    assert run("lab", *([asked] if asked else [])) == 0
+    assert f"--LabApp.default_url=/lab/tree/{meant}" in started[1]
+    assert f"--ServerApp.root_dir={checkout}" in started[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("7", "there is no notebook '7' in this checkout; there are 00-start-here, 03-keys, 12-spark-pipeline"),
+        ("03-kesy", "there is no notebook '03-kesy' in this checkout; did you mean 03-keys?"),
+        ("../outside.ipynb", "there is no notebook '../outside.ipynb' in this checkout"),
+        ("drafts", "there is no notebook 'drafts' in this checkout"),
+    ],
+)
+def test_a_notebook_that_is_not_there_is_named(
+    asked: str, said: str, checkout: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("lab", asked) == 2
+    assert capsys.readouterr().err.startswith(f"kq: {said}")
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("kqlib.places.repo", "The notebooks are not here: go into the checkout"),
+        ("kqlib.jupyter.find_spec", "JupyterLab is not installed for this Python"),
+    ],
+)
+def test_lab_says_what_is_missing(
+    what: str,
+    said: str,
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(what, lambda *_: None)
+    assert run("lab") == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "`make lab`" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "there", "absent"),
+    [
+        ("", ["--ServerApp.ip=127.0.0.1"], ["--no-browser"]),
+        ("--no-browser", ["--no-browser"], []),
+        ("03 -- --port=9999 --x", ["--port=9999", "--x"], ["--"]),
+        ("-- --ip=0.0.0.0", ["--ip=0.0.0.0"], ["--ServerApp.ip=127.0.0.1"]),
+        ("-- --ip 0.0.0.0", ["--ip", "0.0.0.0"], ["--ServerApp.ip=127.0.0.1"]),
+        ("-- --allow-root", ["--allow-root"], ["--ServerApp.allow_root=True"]),
+    ],
+)
+def test_what_follows_the_dashes_goes_to_jupyter_and_overrules(
+    typed: str, there: list[str], absent: list[str], checkout: Path, started: list[Any]
+) -> None:
+    assert run("lab", *typed.split()) == 0
+    program, words, _ = started
+    assert words[:4] == [program, "-P", "-m", "jupyterlab"]
+    assert [word for word in there if word not in words] == []
+    assert [word for word in absent if word in words] == []
+
+
+def test_kernels_start_from_the_checkouts_settings_and_find_kq(
+    checkout: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "/mine")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    run("lab")
+    env = started[2]
+    assert env["IPYTHONDIR"] == str(checkout / ".ipython")
+    assert env["JUPYTER_CONFIG_PATH"] == f"{checkout / '.jupyter'}{os.pathsep}/mine"
+    assert env["PATH"] == f"{Path(sys.executable).parent}{os.pathsep}/usr/bin"
+    assert env["KQ_STATE"] == os.environ["KQ_STATE"]
+
+
+def test_lab_says_which_cluster_notebooks_will_use(
+    checkout: Path,
+    started: list[Any],
+    holder: up.Running,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run("lab")
+    assert capsys.readouterr().err == 'The cluster of `kq up` is used by notebooks only after: eval "$(kq up)"\n'
+    monkeypatch.setenv("KQ_BOOTSTRAP", OTHERS)
+    run("lab")
+    assert capsys.readouterr().err == f"Notebooks will use the cluster at {OTHERS} (KQ_BOOTSTRAP).\n"
