@@ -77,10 +77,9 @@ def _read(cluster: Cluster) -> None:
 def _replace(cluster: Cluster) -> None:
     from confluent_kafka.admin import NewTopic
 
-    topic = NewTopic("led", replica_assignment=[[1, 2, 3]])
+    topic = NewTopic("led", 1, replica_assignment=[[1, 2, 3]])
     cluster.admin.create_topics([topic])["led"].result(15)
-    while cluster.leader("led", 0) != 1:
-        time.sleep(0.02)
+    cluster.wait_for_topic("led", 1)
     cluster.broker(1).kill()
     while cluster.leader("led", 0) in (1, None):
         time.sleep(0.02)

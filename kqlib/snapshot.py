@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kqlib import view
-from kqlib.errors import NotAllowed, NotInTime, TopicMissing, Unreachable
+from kqlib.errors import NotAllowed, NotInTime, Unreachable
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
@@ -56,19 +56,16 @@ def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lan
 
 def rooms(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Partition]]:
     """The brokers and a topic's replicas for `view.cluster`; brokers that a partition names and nobody sees are down."""
-    from confluent_kafka import TopicCollection
-
-    up = set(cluster.brokers)
-    asked = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=PATIENCE)
+    up, found = set(cluster.brokers), cluster.partitions(topic)
     partitions = [
         view.Partition(
             topic,
-            part.id,
-            part.leader.id if part.leader is not None and part.leader.id in up else None,
-            tuple(sorted(node.id for node in part.replicas)),
-            tuple(sorted(node.id for node in part.isr)),
+            number,
+            part.leader if part.leader in up else None,
+            tuple(sorted(part.replicas)),
+            tuple(sorted(part.isrs)),
         )
-        for part in _answer(asked[topic], topic, cluster).partitions
+        for number, part in found.items()
     ]
     everyone = up | {number for part in partitions for number in part.replicas}
     return [view.Broker(number, number in up) for number in sorted(everyone)], partitions
@@ -79,7 +76,7 @@ def _read(cluster: Kafka, topic: str) -> tuple[dict[int, list[Message]], dict[in
 
     reader = Consumer(cluster.client(group_id=LOOKER, enable_partition_eof=True, group_protocol="classic"))
     try:
-        parts = [TopicPartition(topic, number) for number in range(_count(cluster, topic))]
+        parts = [TopicPartition(topic, number) for number in cluster.partitions(topic)]
         bounds = {part.partition: _bounds(reader, part) for part in parts}
         total = sum(end - low for low, end in bounds.values())
         if total > MOST:
@@ -98,13 +95,6 @@ def _read(cluster: Kafka, topic: str) -> tuple[dict[int, list[Message]], dict[in
         return found, bounds
     finally:
         reader.close()
-
-
-def _count(cluster: Kafka, topic: str) -> int:
-    from confluent_kafka import TopicCollection
-
-    asked = cluster.admin.describe_topics(TopicCollection([topic]), request_timeout=PATIENCE)
-    return len(_answer(asked[topic], topic, cluster).partitions)
 
 
 def _bounds(reader: Any, part: TopicPartition) -> tuple[int, int]:
@@ -131,14 +121,3 @@ def _committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int]
                 time.sleep(0.05)
     finally:
         reader.close()
-
-
-def _answer(future: Any, topic: str, cluster: Kafka) -> Any:
-    from confluent_kafka import KafkaException
-
-    try:
-        return future.result(PATIENCE)
-    except KafkaException as error:
-        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
-            raise TopicMissing(topic=topic) from None
-        raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None

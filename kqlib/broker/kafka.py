@@ -78,21 +78,23 @@ class Kafka:
         except KafkaException as error:
             raise Unreachable(address=self.bootstrap, why=words(error)) from None
 
+    def partitions(self, topic: str) -> dict[int, Any]:
+        """A topic's partitions by number, asked now: confluent_kafka's PartitionMetadata (leader, replicas, isrs).
+
+        Asked together with every other topic: asking for one by name creates it where a broker allows that.
+        """
+        found = self.describe().topics.get(topic)
+        if found is None:
+            raise TopicMissing(topic=topic)
+        return dict(sorted(found.partitions.items()))
+
     def leader(self, topic: str, partition: int) -> int | None:
         """The id of the broker that leads this partition; None while there is none."""
-        from confluent_kafka import KafkaException, TopicCollection
-
-        self._check_open()
-        try:
-            found = self.admin.describe_topics(TopicCollection([topic]), request_timeout=10)[topic].result(10.5)
-        except KafkaException as error:
-            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
-                raise TopicMissing(topic=topic) from None
-            raise Unreachable(address=self.bootstrap, why=words(error)) from None
-        if not 0 <= partition < len(found.partitions):
-            raise NotAllowed(f"'{topic}' has partitions 0 to {len(found.partitions) - 1}, not {partition}")
-        leader = found.partitions[partition].leader
-        return leader.id if leader is not None and leader.id >= 0 else None
+        found = self.partitions(topic)
+        if partition not in found:
+            raise NotAllowed(f"'{topic}' has partitions 0 to {len(found) - 1}, not {partition}")
+        leader = found[partition].leader
+        return leader if leader >= 0 else None
 
     def wait_for_topic(self, topic: str, partitions: int, seconds: float = 15) -> None:
         """Return when a new topic's partitions have their leaders: it is made by one broker, and the others hear of it later."""

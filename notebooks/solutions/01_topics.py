@@ -59,7 +59,9 @@ def probe(answer: Callable[[], kq.Plan]) -> Iterator[Tried]:
     yield Tried("the kind of answer()", type(got).__name__, "Plan")
     for name in wanted.topics:
         yield Tried(f"answer()'s {name}", got.topics.get(name), wanted.topics[name])
-    yield Tried("answer()'s topics", sorted(got.topics), sorted(wanted.topics), "a queue keeps for ever, state is compacted")
+    yield Tried(
+        "answer()'s topics", sorted(got.topics), sorted(wanted.topics), "a queue keeps for ever, state is compacted"
+    )
 
 
 PLAN = Exercise(

@@ -48,8 +48,9 @@ def test_a_process_killed_at_any_moment_of_a_start_leaves_nothing(seed: int) -> 
 def test_nothing_acknowledged_is_lost_while_leaders_are_killed_in_turn() -> None:
     acked: set[bytes] = set()
     with Cluster(3) as cluster:
-        topic = NewTopic("kept", replica_assignment=[[1, 2, 3]], config={"min.insync.replicas": "2"})
+        topic = NewTopic("kept", 1, replica_assignment=[[1, 2, 3]], config={"min.insync.replicas": "2"})
         cluster.admin.create_topics([topic])["kept"].result(15)
+        cluster.wait_for_topic("kept", 1)
         producer = Producer(cluster.client(acks="all", enable_idempotence=True))
         for turn in range(9):
             victim = cluster.broker(turn % 3 + 1)

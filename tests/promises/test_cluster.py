@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import socket
@@ -16,13 +15,11 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ResourceType
 
-from kqlib import snapshot
 from kqlib.broker import Cluster, Kafka, cluster, node
 from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
-
-PATIENCE = 60  # seconds; a machine may be busy
+from tests.promises.play import PATIENCE, create, put, setting, values
 
 
 @pytest.fixture(scope="module")
@@ -30,35 +27,6 @@ def three() -> Iterator[Cluster]:
     """Three brokers; each test leaves them running."""
     with Cluster(3) as made:
         yield made
-
-
-def create(kafka: Kafka, topic: str, partitions: int = 1, replicas: int = -1) -> None:
-    kafka.admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(30)
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:  # the controller made it; each broker hears of it a moment later
-        with contextlib.suppress(TopicMissing):
-            if all(kafka.leader(topic, number) is not None for number in range(partitions)):
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"{topic} got no leaders")
-
-
-def put(kafka: Kafka, topic: str, *values: bytes, **settings: Any) -> None:
-    wrong: list[Any] = []
-    producer = Producer(kafka.client(acks="all", **settings))
-    for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: wrong.append(error and error.str()))
-    assert producer.flush(PATIENCE) == 0
-    assert wrong == [None] * len(values)
-
-
-def values(kafka: Kafka, topic: str) -> list[bytes]:
-    return [message.value() for message in snapshot.records(kafka, topic)[0]]
-
-
-def setting(kafka: Kafka, kind: ResourceType, name: str, key: str) -> str:
-    resource = ConfigResource(kind, name)
-    return kafka.admin.describe_configs([resource])[resource].result(30)[key].value
 
 
 def litter(place: Path) -> list[str]:
@@ -76,7 +44,9 @@ def test_a_number_of_brokers_that_cannot_be_is_refused_before_anything_starts(mo
     assert litter(tmp_path) == []
 
 
-@pytest.mark.parametrize(("place", "why"), [("a file", "File exists"), ("a file/in", "Not a directory"), ("a,b", "comma")])
+@pytest.mark.parametrize(
+    ("place", "why"), [("a file", "File exists"), ("a file/in", "Not a directory"), ("a,b", "comma")]
+)
 def test_a_directory_that_cannot_hold_a_cluster_is_refused(tmp_path, place, why):
     (tmp_path / "a file").write_text("mine")
     with pytest.raises(NotAllowed, match=why):
@@ -247,7 +217,7 @@ def test_a_kept_directory_is_one_clusters_at_a_time_and_its_records_outlive_the_
 
     (home / "broker-1" / "data" / "meta.properties").write_text("version=1\nnode.id=7\n")
     start = time.monotonic()
-    with pytest.raises(BrokerDied, match="meta.properties") as caught:
+    with pytest.raises(BrokerDied, match=r"meta\.properties") as caught:
         Cluster(dir=home)
     assert time.monotonic() - start < 15
     assert caught.value.broker == 1
@@ -364,7 +334,7 @@ def test_a_closed_cluster_says_so_and_can_be_closed_again(marked: Any) -> None:
         broker.resume,
     ]
     for number, attempt in enumerate(tries):
-        with pytest.raises(Closed, match="This cluster is closed. Make a new one."):
+        with pytest.raises(Closed, match=r"^This cluster is closed\. Make a new one\.$"):
             attempt()
             pytest.fail(f"try {number} worked")
     broker.stop().kill()  # it is down: that is what was asked for

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -17,6 +18,7 @@ from kqlib.broker import Kafka, connect
 from kqlib.broker.kafka import reach
 from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, Unreachable
 
+NO_ADDRESS = [" ", ",", ":9", "host:port", "127.0.0.1:", "127.0.0.1:99999", "http://h:80", "a b", "::", "localhost:1:2"]
 HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -45,7 +47,7 @@ def server(answer: bytes | None) -> Iterator[str]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield "127.0.0.1:{}".format(listening.getsockname()[1])
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(10)
         for link in kept:
@@ -55,13 +57,14 @@ def server(answer: bytes | None) -> Iterator[str]:
 def closed_port() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return "127.0.0.1:{}".format(probe.getsockname()[1])
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def test_an_address_where_no_kafka_answers_is_named_within_five_seconds() -> None:
     with server(None) as silent, server(HTTP) as http, server(b"") as hangs_up:
         dead = closed_port()
-        cases = {
+        cases: dict[str, tuple[Any, ...]] = {
+            **{f"{text!r} for an address": (text, "") for text in NO_ADDRESS},
             "nobody listens": (dead, "refused"),
             "nobody listens at any of them": (",".join(closed_port() for _ in range(8)), "refused"),
             "no such host": ("example.invalid:9092", "resolve"),
@@ -74,7 +77,7 @@ def test_an_address_where_no_kafka_answers_is_named_within_five_seconds() -> Non
             "it speaks no TLS": (silent, "", {"security.protocol": "SSL"}),
         }
 
-        def attempt(case: tuple) -> tuple[float, str]:
+        def attempt(case: tuple[Any, ...]) -> tuple[float, str]:
             start = time.monotonic()
             try:
                 reach(case[0], *case[2:] or ({},))
@@ -91,15 +94,10 @@ def test_an_address_where_no_kafka_answers_is_named_within_five_seconds() -> Non
         assert seconds < 5, (name, seconds)
 
 
-@pytest.mark.parametrize("value", [" ", ",", ":9092", "host:port", "127.0.0.1:", "127.0.0.1:99999", "http://h:80", "a b"])
-def test_an_address_that_is_none_is_refused_by_name_and_soon(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("KQ_BOOTSTRAP", value)
-    start = time.monotonic()
-    with pytest.raises((Unreachable, BadConfig)) as caught:
+def test_the_address_in_the_environment_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", "127.0.0.1:1")
+    with pytest.raises(Unreachable, match=r"^No Kafka answered at 127\.0\.0\.1:1: .*\(KQ_BOOTSTRAP, KQ_KAFKA_CONFIG\)"):
         connect()
-    assert time.monotonic() - start < 5
-    assert value.strip() in str(caught.value)
-    assert "KQ_BOOTSTRAP" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -140,7 +138,11 @@ def test_a_config_file_that_is_wrong_is_said_before_anybody_is_asked(
     monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path
 ) -> None:
     monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
-    for text, says in (("security.protocol", "line 1"), ("security.protocol=TLS", "security.protocol"), ("a.b=c", "a.b")):
+    for text, says in (
+        ("security.protocol", "line 1"),
+        ("security.protocol=TLS", "security.protocol"),
+        ("a.b=c", "a.b"),
+    ):
         (tmp_path / "client.properties").write_text(text)
         monkeypatch.setenv("KQ_KAFKA_CONFIG", str(tmp_path / "client.properties"))
         with pytest.raises(BadConfig, match=says):

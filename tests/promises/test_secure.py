@@ -14,8 +14,16 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding, AclOperation, AclPermissionType, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic,
-    ResourcePatternType, ResourceType,
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
 )  # fmt: skip
 
 from kqlib.broker import Cluster, Kafka, connect, tools
@@ -58,7 +66,9 @@ def test_who_has_not_all_it_takes_is_kept_out_within_five_seconds_and_hears_no_p
 ) -> None:
     other = Security.make(tmp_path / "other authority")
     good = login(locked)
-    plain = {key: value for key, value in good.items() if not key.startswith("ssl.")} | {"security.protocol": "SASL_PLAINTEXT"}
+    plain = {key: value for key, value in good.items() if not key.startswith("ssl.")} | {
+        "security.protocol": "SASL_PLAINTEXT"
+    }
     cases: dict[str, dict[str, Any]] = {
         "no TLS and no login": {},
         "a login without TLS": plain,
@@ -104,9 +114,7 @@ def test_an_app_may_write_read_commit_and_use_transactions(app: Kafka) -> None:
     producer.produce("football", b"in a transaction")
     consumer = Consumer(app.client(group_id="app"))
     consumer.assign([TopicPartition("football", 0, 0)])
-    producer.send_offsets_to_transaction(
-        [TopicPartition("scores", 0, 0)], consumer.consumer_group_metadata(), PATIENCE
-    )
+    producer.send_offsets_to_transaction([TopicPartition("scores", 0, 0)], consumer.consumer_group_metadata(), PATIENCE)
     producer.commit_transaction(PATIENCE)
     message = consumer.poll(PATIENCE)
     assert message is not None and message.value() == b"in a transaction"
@@ -152,13 +160,13 @@ def test_an_app_may_not_create_delete_grow_or_configure_anything(app: Kafka, loc
 
 def test_there_are_two_users_to_be_and_no_other(locked: Cluster) -> None:
     for name in ("broker", "admin", ""):
-        with pytest.raises(NotAllowed, match="no user .*; it has 'deploy' and 'app'"):
+        with pytest.raises(NotAllowed, match=r"no user .*; it has 'deploy' and 'app'"):
             locked.as_user(name)
 
 
 def test_kafkas_tools_come_in_by_themselves(locked: Cluster, app: Kafka) -> None:
     assert set(app.kafka("topics", "--list").split()) >= {"football", "scores"}
-    with pytest.raises(NotAllowed, match="TopicAuthorizationException|Authorization failed"):
+    with pytest.raises(NotAllowed, match=r"TopicAuthorizationException|Authorization failed"):
         app.kafka("topics", "--create", "--topic", "by-tool")
 
 

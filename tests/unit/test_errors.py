@@ -1,4 +1,4 @@
-"""What a person reads when something is wrong: every error says what happened, with its facts, and survives a trip to another process."""
+"""What a person reads when something is wrong: every error says what happened, with its facts, in this process or another."""
 
 import ast
 import copy
@@ -39,7 +39,7 @@ def test_an_errors_docstring_is_its_message_and_its_facts_are_attributes(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_that_has_more_to_say_than_why_says_what_to_do_in_whole_sentences(kind):
     message = kind.__doc__
-    assert message == "{why}" or message.strip()[-1] in ".}?" and "\n\n" not in message
+    assert message == "{why}" or (message.strip()[-1] in ".}?" and "\n\n" not in message)
 
 
 @pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
@@ -53,16 +53,32 @@ def test_an_error_is_the_same_in_another_process(kind, again):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (TopicMissing(topic="football"), "'football' does not exist on this cluster. Queues are pre-allocated: add it to the plan and apply it (kq topics apply)."),
+        (
+            TopicMissing(topic="football"),
+            "'football' does not exist on this cluster. Queues are pre-allocated: add it to the plan and apply it "
+            "(kq topics apply).",
+        ),
         (NotAllowed("that cannot be"), "that cannot be"),
         (NotAllowed(why="{braces} stay"), "{braces} stay"),
         (KqError(), ""),
-        (CannotShrink(topic="a", have=4, want=2), "'a' has 4 partitions and the plan says 2. Kafka never takes a partition away: keep 4, or copy into a new topic."),
-        (NotInTime(seconds=2.0, why="a leader", last="None"), "Waited 2 s for a leader; it did not happen. Last seen: None"),
-        (BrokerDied(broker=2, why="exit code 1", tail="ERROR {x}\nend"), "Broker 2 ended at its start (exit code 1). The last lines of its log:\nERROR {x}\nend"),
-        (Unreachable(address="h:1", why="no answer"), "No Kafka answered at h:1: no answer. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"),
+        (
+            CannotShrink(topic="a", have=4, want=2),
+            "'a' has 4 partitions and the plan says 2. Kafka never takes a partition away: keep 4, or copy into a new topic.",
+        ),
+        (
+            NotInTime(seconds=2.0, why="a leader", last="None"),
+            "Waited 2 s for a leader; it did not happen. Last seen: None",
+        ),
+        (
+            BrokerDied(broker=2, why="exit code 1", tail="ERROR {x}\nend"),
+            "Broker 2 ended at its start (exit code 1). The last lines of its log:\nERROR {x}\nend",
+        ),
+        (
+            Unreachable(address="h:1", why="no answer"),
+            "No Kafka answered at h:1: no answer. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_message_reads_like_this(error, message):
     assert str(error) == message
 

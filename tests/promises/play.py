@@ -1,0 +1,67 @@
+"""What several promises do with a cluster before they look at what came of it. In: a Kafka or a lab. Out: values to compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from kqlib import snapshot
+from kqlib.broker import Kafka
+
+PATIENCE = 60  # seconds; a machine may be busy
+
+
+def create(kafka: Kafka, topic: str, partitions: int = 1, replicas: int = -1) -> None:
+    """A topic with its leaders."""
+    kafka.admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(PATIENCE)
+    kafka.wait_for_topic(topic, partitions, PATIENCE)
+
+
+def topics(kafka: Kafka) -> set[str]:
+    """The names of all topics."""
+    return set(kafka.admin.list_topics(timeout=PATIENCE).topics)
+
+
+def put(kafka: Any, topic: str, *values: bytes, **settings: Any) -> None:
+    """Records that are confirmed when this returns."""
+    wrong: list[str | None] = []
+    producer = Producer(kafka.client(acks="all", **settings))
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: wrong.append(error and error.str()))
+    assert producer.flush(PATIENCE) == 0
+    assert wrong == [None] * len(values)
+
+
+def values(kafka: Kafka, topic: str) -> list[bytes]:
+    """Every record's value."""
+    return [message.value() for part in snapshot.records(kafka, topic).values() for message in part]
+
+
+def commit(kafka: Any, group: str, topic: str, offset: int = 1) -> None:
+    """A commit of a group that nobody is in."""
+    reader = Consumer(kafka.client(group_id=group, group_protocol="classic"))
+    reader.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    reader.close()
+
+
+def committed(kafka: Kafka, group: str, topic: str) -> int | None:
+    """What a group has committed in partition 0."""
+    return snapshot._committed(kafka, group, topic, [0]).get(0)
+
+
+def setting(kafka: Kafka, kind: ResourceType, name: str, key: str) -> str:
+    """A setting of a broker or a topic, as the cluster tells it."""
+    resource = ConfigResource(kind, name)
+    return str(kafka.admin.describe_configs([resource])[resource].result(PATIENCE)[key].value)
+
+
+def configure(kafka: Kafka, kind: ResourceType, name: str, **settings: str) -> None:
+    """Change settings of a topic or a group."""
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in settings.items()
+    ]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    kafka.admin.incremental_alter_configs([resource])[resource].result(PATIENCE)

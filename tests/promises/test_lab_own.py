@@ -1,0 +1,287 @@
+"""A lab on one's own cluster: what it makes is prefixed, noted and removed; nobody else's things are touched. And `at=step`."""
+
+from __future__ import annotations
+
+import json
+import string
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ResourceType
+
+import kqlib as kq
+from kqlib import places, shared, snapshot
+from kqlib.broker import Kafka, connect
+from kqlib.errors import NotAllowed
+from kqlib.lab import Lab
+from tests.promises.play import PATIENCE, commit, committed, configure, create, put, setting, topics, values
+
+# --- a lab on one's own cluster ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path: Path) -> Iterator[Kafka]:
+    """The session's cluster, named by KQ_BOOTSTRAP, for a user called anna; what is left in it afterwards is removed."""
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    monkeypatch.setenv("KQ_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LOGNAME", "anna")
+    before = topics(kq_cluster)
+    yield kq_cluster
+    left = [name for name in topics(kq_cluster) - before if not name.startswith("__")]
+    for done in kq_cluster.admin.delete_topics(left).values() if left else []:
+        done.result(PATIENCE)
+
+
+def python(code: str) -> subprocess.Popen[str]:
+    """Another process of the same user."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def noted(kafka: Kafka) -> set[str]:
+    kept = {}
+    for message in snapshot.records(kafka, shared.TOPIC)[0]:
+        kept[message.key()] = message.value()
+    return {json.loads(key)[1] for key, value in kept.items() if value is not None}
+
+
+def test_what_a_lab_makes_on_ones_own_cluster_is_prefixed_noted_and_removed_at_its_end(own: Kafka) -> None:
+    with kq.lab("93-own") as lab:
+        assert lab.cluster.embedded is False
+        assert lab.topic("football", 2) == "93-own.anna.football"
+        assert lab.group("readers") == "93-own.anna.readers"
+        assert noted(own) == {"93-own.anna.football", "93-own.anna.readers"}
+        put(lab, "93-own.anna.football", b"a")
+        commit(lab, "93-own.anna.readers", "93-own.anna.football")
+        assert lab.topic("football") == "93-own.anna.football"
+        assert values(own, "93-own.anna.football") == []
+        with pytest.raises(NotAllowed, match="only on an embedded cluster"):
+            lab.cluster.broker(1)
+        assert setting(own, ResourceType.TOPIC, shared.TOPIC, "cleanup.policy") == "compact"
+    assert noted(own) == set()
+    assert not [name for name in topics(own) if name.startswith("93-own")]
+    assert committed(own, "93-own.anna.readers", "93-own.anna.football") is None
+    assert own.brokers == [1]
+
+
+def test_the_next_run_removes_what_a_killed_one_left(own: Kafka) -> None:
+    quick = {"consumer_session_timeout_ms": "1000", "consumer_heartbeat_interval_ms": "200"}
+    configure(own, ResourceType.GROUP, "94-killed.anna.members", **quick)
+    process = python(
+        "import kqlib as kq, time; from confluent_kafka import Consumer, Producer, TopicPartition\n"
+        "lab = kq.lab('94-killed'); topic = lab.topic('football'); left = lab.topic('left behind'.replace(' ', '-'))\n"
+        "producer = Producer(lab.client()); producer.produce(topic, b'old'); producer.flush()\n"
+        "reader = Consumer(lab.client(group_id=lab.group('readers'), group_protocol='classic'))\n"
+        "reader.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)\n"
+        "member = Consumer(lab.client(group_id=lab.group('members'))); member.subscribe([topic])\n"
+        "member.commit(member.poll(60), asynchronous=False)\n"
+        "print('up', flush=True); time.sleep(60)"
+    )
+    assert process.stdout and process.stdout.readline() == "up\n", process.stderr and process.stderr.read()
+    assert committed(own, "94-killed.anna.readers", "94-killed.anna.football") == 1
+    process.kill()
+    process.communicate()
+    with kq.lab("94-killed") as lab:
+        assert not [name for name in topics(own) if name.startswith("94-killed")]
+        # a killed member is one until its session is over: its group is not forgotten, and waited for when it is wanted
+        assert noted(own) <= {"94-killed.anna.members"}
+        topic = lab.topic("football")
+        assert values(own, topic) == []
+        for name in ("readers", "members"):
+            assert committed(own, lab.group(name), topic) is None
+    assert noted(own) == set()
+
+
+def test_what_no_run_of_this_lab_made_is_left_alone_even_under_its_name(own: Kafka, monkeypatch, tmp_path) -> None:
+    foreign = [
+        "football",
+        "95-mine.anna.football",
+        "95-mine.bob.football",
+        "95-mine.annabel.football",
+        "95-mine-2.anna.x",
+    ]
+    for name in foreign:
+        create(own, name)
+        put(own, name, b"precious")
+        commit(own, name, name)
+    with monkeypatch.context() as patch:  # bob's lab of the same name is open, in his process on his machine
+        patch.setenv("LOGNAME", "bob")
+        patch.setenv("KQ_STATE", f"{tmp_path}/bob")
+        bobs = Lab("95-mine", connect())
+        bobs.topic("scores")
+    with kq.lab("95-mine-3") as hers:  # and another one of anna's
+        hers.topic("scores")
+        with kq.lab("95-mine") as lab:
+            for make in (lab.topic, lab.group):
+                with pytest.raises(
+                    NotAllowed, match=r"'95-mine\.anna\.football' is on this cluster, and no run of this"
+                ):
+                    make("football")
+            lab.topic("scores")
+        assert {*foreign, "95-mine.bob.scores", "95-mine-3.anna.scores"} <= topics(own)
+        assert "95-mine.anna.scores" not in topics(own)
+    for name in foreign:
+        assert values(own, name) == [b"precious"]
+        assert committed(own, name, name) == 1
+    bobs.close()
+
+
+def test_lines_in_kq_labs_that_are_no_labs_do_no_harm(own: Kafka) -> None:
+    with kq.lab("96-junk") as lab:
+        lab.topic("football")
+        producer = Producer(own.client())
+        for key in (b"not json", b"[1, 2, 3]", b'"text"', b"{}", b"7", b"\xff", b'["topic", 3]', b'["group", null]'):
+            producer.produce(shared.TOPIC, b"1", key)
+        assert producer.flush(PATIENCE) == 0
+        assert lab._traces and lab._traces.known("topic") == ["96-junk.anna.football"]
+    with kq.lab("96-junk") as lab:
+        assert lab.topic("football") == "96-junk.anna.football"
+    own.admin.delete_topics([shared.TOPIC])[shared.TOPIC].result(PATIENCE)
+
+
+def test_what_cannot_be_noted_is_not_made(own: Kafka) -> None:
+    with kq.lab("97-mute") as lab:
+        configure(own, ResourceType.TOPIC, shared.TOPIC, max_message_bytes="1")
+        with pytest.raises(
+            NotAllowed, match=r"'97-mute\.anna\.football' could not be noted in 'kq\.labs': .*too large"
+        ):
+            lab.topic("football")
+        assert "97-mute.anna.football" not in topics(own)
+        configure(own, ResourceType.TOPIC, shared.TOPIC, max_message_bytes="1000000")
+        lab.topic("football")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"brokers": 3}, "lab '98-more' needs 3 brokers; the cluster of KQ_BOOTSTRAP has 1"),
+        ({"auto_create": True}, "lab '98-more' needs a broker that creates topics by itself"),
+    ],
+)
+def test_what_needs_an_embedded_cluster_says_so(own: Kafka, asked: dict[str, Any], says: str) -> None:
+    before = topics(own)
+    with pytest.raises(NotAllowed, match=says):
+        kq.lab("98-more", **asked)
+    assert topics(own) == before
+
+
+def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Kafka) -> None:
+    with kq.lab("99-both") as lab:
+        topic = lab.topic("football")
+        put(lab, topic, b"a")
+        code = "import kqlib as kq\nwith kq.lab('99-both') as lab: print(lab.topic('football'))"
+        second = python(code + "\n")
+        _, wrong = second.communicate(timeout=PATIENCE)
+        assert "NotAllowed: lab '99-both' is open in another process of yours on this cluster" in wrong
+        assert values(own, topic) == [b"a"]
+        with kq.lab("99-beside"):  # a lab of another name is none of its business
+            pass
+    third = python(code)
+    said, wrong = third.communicate(timeout=PATIENCE)
+    assert (said, third.returncode) == ("99-both.anna.football\n", 0), wrong
+
+
+@pytest.mark.parametrize("logname", ["anna", "anna-m", "Anna2", "anna.m", "anna_m", "a b", "änna", "DOMAIN\\anna", "."])
+def test_a_users_name_is_in_letters_that_a_topic_may_have(monkeypatch, logname):
+    monkeypatch.setenv("LOGNAME", logname)
+    name = shared.user()
+    assert name and set(name) <= set(string.ascii_letters + string.digits + "-")
+    assert (name == logname) is (logname in {"anna", "anna-m", "Anna2"})
+
+
+def test_every_users_name_is_its_own(monkeypatch):
+    names = set()
+    for logname in ("anna-m", "anna.m", "anna_m", "anna m", "anna@m"):
+        monkeypatch.setenv("LOGNAME", logname)
+        names.add(shared.user())
+    assert len(names) == 5
+
+
+def test_a_script_ends_although_its_readers_are_open_and_one_is_being_polled(own: Kafka) -> None:
+    process = python(
+        "import kqlib as kq, threading; from confluent_kafka import Consumer\n"
+        "lab = kq.lab('89-end'); topic = lab.topic('football')\n"
+        "silent = Consumer(lab.client(group_id=lab.group('a'))); silent.subscribe([topic])\n"
+        "busy = Consumer(lab.client(group_id=lab.group('b'))); busy.subscribe([topic])\n"
+        "def loop():\n"
+        "    while True: busy.poll(0.1)\n"
+        "busy.poll(1); threading.Thread(target=loop, daemon=True).start(); print('end', flush=True)"
+    )
+    said, wrong = process.communicate(timeout=PATIENCE)
+    assert (said, process.returncode) == ("end\n", 0), wrong
+    with kq.lab("89-end"):
+        pass
+
+
+# --- at="step" --------------------------------------------------------------------------------------------------------
+
+CELLS: list[tuple[str, list[str]]] = [
+    ("import kqlib as kq\nlab = kq.lab('92-at')", []),
+    ("topic = lab.topic('football', partitions=2)\nprint('noise')\ntopic", []),
+    ("1 / 0", ["raises-exception"]),
+    ("def typed(a: int) -> int:\n    return a\nkind = typed.__annotations__['a']", ["step:typed"]),
+    ("# words, not code", ["markdown"]),
+    ("later = True", ["step:later", "hide"]),
+    ("nonsense here", []),
+]
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: Kafka) -> Path:
+    """A checkout with one small notebook in it."""
+    file = tmp_path / "notebooks" / "92-at.ipynb"
+    file.parent.mkdir()
+    cells = [
+        {
+            "cell_type": "markdown" if "markdown" in tags else "code",
+            "metadata": {"tags": tags} if tags else {},
+            "source": source.splitlines(keepends=True),
+        }
+        for source, tags in CELLS
+    ]
+    file.write_text(json.dumps({"cells": cells}))
+    monkeypatch.setattr(places, "repo", lambda: tmp_path)
+    return file
+
+
+def run_at(step: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {}
+    exec(f"import kqlib as kq\nlab = kq.lab('92-at', at={step!r})", namespace)
+    return namespace
+
+
+def test_at_rebuilds_a_notebooks_state_up_to_a_step_and_not_further(notebook: Path, own: Kafka, capsys) -> None:
+    found = run_at("later")
+    assert capsys.readouterr().out == ""
+    assert found["topic"] == "92-at.anna.football"
+    assert set(snapshot.records(own, found["topic"])) == {0, 1}
+    assert found["kind"] is int  # a cell is run as a cell, not with this library's __future__
+    assert "later" not in found
+    assert isinstance(found["lab"], Lab)
+    earlier = run_at("typed")
+    assert "kind" not in earlier and earlier["lab"] is not found["lab"]
+    earlier["lab"].close()
+
+
+def test_at_says_which_steps_there_are_and_what_went_wrong_on_the_way(
+    notebook: Path, monkeypatch, tmp_path: Path
+) -> None:
+    with pytest.raises(NotAllowed, match="notebook 92-at has no step 'nowhere'; it has typed, later"):
+        run_at("nowhere")
+    cells = json.loads(notebook.read_text())["cells"]
+    cells[2]["metadata"] = {}  # an error that is not meant
+    notebook.write_text(json.dumps({"cells": cells}))
+    with pytest.raises(ZeroDivisionError):
+        run_at("later")
+    kq.lab("92-at").close()
+    notebook.unlink()
+    for repo in (tmp_path, None):
+        monkeypatch.setattr(places, "repo", lambda repo=repo: repo)
+        with pytest.raises(NotAllowed, match=r"at='later' replays notebooks/92-at\.ipynb, which is not here"):
+            run_at("later")
