@@ -79,7 +79,7 @@ class Traces:
         said: list[
             str | None
         ] = []  # words: comparing a KafkaError with None breaks the interpreter (confluent-kafka 2.16)
-        producer = Producer(self.cluster.client(acks="all", enable_idempotence=True))
+        producer = Producer(self.cluster.client(acks="all"))  # a line twice is one line; idempotence costs 0.5 s a producer
         producer.produce(
             TOPIC,
             value,

@@ -59,6 +59,7 @@ class Kafka:
 
         Asked of Kafka's own tool: to a client a KRaft broker names any broker as the controller.
         """
+        self._check_open()
         with suppress(KqError):
             said = self.kafka("metadata-quorum", "describe", "--status", timeout=20)
             if found := re.search(r"^LeaderId:\s+(\d+)", said, re.MULTILINE):

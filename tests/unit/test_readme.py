@@ -49,6 +49,6 @@ def test_the_readmes_pictures_are_the_notebooks_own() -> None:
 def test_every_room_is_in_the_architecture() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     rooms = [path for path in (ROOT / "kqlib").iterdir() if path.name not in {"__pycache__", "py.typed"}]
-    rooms += [path for path in (ROOT / "kqlib" / "broker").glob("[a-z]*.py")]
+    rooms += list((ROOT / "kqlib" / "broker").glob("[a-z]*.py"))
     names = {path.name + "/" if path.is_dir() else path.name for path in rooms}
     assert {name for name in names if name not in text} == set()
