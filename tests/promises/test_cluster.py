@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import socket
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 from kqlib.broker import Cluster, Kafka, cluster, node
@@ -192,6 +191,7 @@ def test_a_kept_directory_is_one_clusters_at_a_time_and_its_records_outlive_the_
         create(first, "football")
         put(first, "football", b"a", b"b")
         address, pid = first.bootstrap, first.broker(1).pid
+        controllers = f"127.0.0.1:{first.broker(1).node.controller_port}"
         code = "import sys; from kqlib.broker import Cluster; Cluster(dir=sys.argv[1])"
         other = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True, check=False)
         assert "NotAllowed" in other.stderr and "in use by another running cluster" in other.stderr
@@ -210,7 +210,7 @@ def test_a_kept_directory_is_one_clusters_at_a_time_and_its_records_outlive_the_
 
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        squatter.bind(("127.0.0.1", int(address.split(":")[1])))
+        squatter.bind(("127.0.0.1", int(controllers.split(":")[1])))
         squatter.listen()
         with pytest.raises(BrokerDied, match="Address already in use"):  # its controllers know each other by port
             Cluster(dir=home)
@@ -256,7 +256,36 @@ def test_a_broker_that_dies_at_birth_says_why_with_the_end_of_its_log_and_leaves
     assert litter(tmp_path) == []
 
 
-def test_a_port_that_somebody_takes_meanwhile_is_drawn_again(monkeypatch, tmp_path, within):
+def is_closed_and_says_so(made: Cluster) -> None:
+    """A closed cluster can be closed again, and nothing else."""
+    made.close()
+    assert repr(made) == "Cluster(closed)"
+    broker = made._brokers[1]
+    assert (broker.state, broker.alive, broker.pid) == ("stopped", False, None)
+    tries: list[Callable[[], Any]] = [
+        made.client,
+        made.describe,
+        lambda: made.admin,
+        lambda: made.brokers,
+        lambda: made.controller,
+        lambda: made.leader("t", 0),
+        lambda: made.kafka("topics", "--list"),
+        lambda: made.broker(1),
+        lambda: made.as_user("app"),
+        broker.start,
+        broker.pause,
+        broker.resume,
+    ]
+    for number, attempt in enumerate(tries):
+        with pytest.raises(Closed, match=r"^This cluster is closed\. Make a new one\.$"):
+            attempt()
+            pytest.fail(f"try {number} worked")
+    broker.stop().kill()  # it is down: that is what was asked for
+
+
+def test_a_port_that_somebody_takes_meanwhile_is_drawn_again_and_a_closed_cluster_says_that_it_is(
+    monkeypatch, tmp_path, within
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     draw, draws = node.free_ports, []
     with socket.socket() as squatter:
@@ -277,6 +306,7 @@ def test_a_port_that_somebody_takes_meanwhile_is_drawn_again(monkeypatch, tmp_pa
             with pytest.raises(NotAllowed, match="no users; make it with secure=True"):
                 made.as_user("app")
     assert litter(tmp_path) == []
+    is_closed_and_says_so(made)
 
 
 def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch, tmp_path, marked):
@@ -309,37 +339,3 @@ def test_a_cluster_beside_others_is_its_own_and_ends_when_nobody_holds_it_any_mo
     gc.collect()
     within(3, lambda: not psutil.pid_exists(pid) and not home.exists() and not marked.alive())
     assert kq_cluster.brokers == [1]
-
-
-def test_a_closed_cluster_says_so_and_can_be_closed_again(marked: Any) -> None:
-    made = Cluster()
-    client, home, broker = made.client(), made.home, made.broker(1)
-    made.close()
-    made.close()
-    assert repr(made) == "Cluster(closed)"
-    assert (broker.state, broker.alive, home.exists()) == ("stopped", False, False)
-    assert marked.alive() == []
-    tries: list[Callable[[], Any]] = [
-        made.client,
-        made.describe,
-        lambda: made.admin,
-        lambda: made.brokers,
-        lambda: made.controller,
-        lambda: made.leader("t", 0),
-        lambda: made.kafka("topics", "--list"),
-        lambda: made.broker(1),
-        lambda: made.as_user("app"),
-        broker.start,
-        broker.pause,
-        broker.resume,
-    ]
-    for number, attempt in enumerate(tries):
-        with pytest.raises(Closed, match=r"^This cluster is closed\. Make a new one\.$"):
-            attempt()
-            pytest.fail(f"try {number} worked")
-    broker.stop().kill()  # it is down: that is what was asked for
-    consumer = Consumer(client | {"group.id": "g"})
-    with pytest.raises(KafkaException):
-        consumer.list_topics(timeout=0.5)
-    consumer.close()
-    assert os.path.exists(home) is False

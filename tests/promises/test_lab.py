@@ -173,33 +173,6 @@ def test_a_group_that_somebody_else_is_in_is_told_and_not_handed_out_as_fresh(la
     assert lab.group("reading-busy-0.02") == "reading-busy-0.02"
 
 
-def test_a_lab_opened_again_is_a_new_cluster_with_the_same_chance_and_the_first_one_is_gone(
-    lab: Lab, monkeypatch
-) -> None:
-    monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
-    monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
-    drawn, labs = [], []
-    for auto_create in (True, False):
-        labs.append(kq.lab("91-twice", auto_create=auto_create))
-        drawn.append((labs[-1].random.random(), random.random()))
-        assert labs[-1].topic("football") == "football"
-        # nobody has spoken of a group on this cluster: its coordinator is not made yet
-        assert "p0" in str(labs[-1].draw("football", group="nobody"))
-        assert (
-            setting(labs[-1].cluster, ResourceType.BROKER, "1", "auto.create.topics.enable") == str(auto_create).lower()
-        )
-    first, second = labs
-    assert drawn[0] == drawn[1]
-    assert first.cluster.broker is not None and repr(first) == "Lab('91-twice', Cluster(closed))"
-    for attempt in (first.client, lambda: first.topic("a"), lambda: first.group("a"), lambda: first.kafka("topics")):
-        with pytest.raises(Closed):
-            attempt()
-    first.close()
-    assert second.cluster.brokers == [1]  # closing the old one again does not touch the new one
-    second.close()
-    assert lab.cluster.brokers == [1]  # nor a lab of another name
-
-
 def test_a_picture_shows_what_a_group_has_committed(lab: Lab) -> None:
     topic, group = lab.topic("drawn"), lab.group("drawn")
     put(lab, topic, b"a", b"b", b"c")
@@ -208,3 +181,25 @@ def test_a_picture_shows_what_a_group_has_committed(lab: Lab) -> None:
     assert (lane.low, lane.end, lane.floor) == (0, 3, 2)
     assert [record.state for record in lane.records] == ["done", "done", "waiting"]
     assert "drawn" in str(lab.draw(topic, group)) and "1" in str(lab.draw_cluster(topic))
+
+
+def test_a_lab_opened_again_is_a_new_cluster_with_the_same_chance_and_the_first_one_is_gone(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
+    assert setting(lab.cluster, ResourceType.BROKER, "1", "auto.create.topics.enable") == "false"
+    with kq.lab("90-embedded", auto_create=True) as second:
+        drawn = second.random.random(), random.random()
+        assert repr(lab) == "Lab('90-embedded', Cluster(closed))"
+        for attempt in (lab.client, lambda: lab.topic("a"), lambda: lab.group("a"), lambda: lab.kafka("topics")):
+            with pytest.raises(Closed):
+                attempt()
+        lab.close()  # the old one again: it does not touch the new one
+        # nobody has spoken of a group on this cluster: its coordinator is not made yet
+        assert "p0" in str(second.draw(second.topic("football"), group="nobody"))
+        assert second.group("early") == "early"
+        assert setting(second.cluster, ResourceType.BROKER, "1", "auto.create.topics.enable") == "true"
+        random.seed(0)
+        assert drawn == (Lab("90-embedded", second.cluster).random.random(), random.random())
+    assert second.cluster._closed

@@ -233,7 +233,8 @@ def test_a_file_opens_the_door(
         assert (kafka.bootstrap, kafka.embedded) == (app.bootstrap, False)
         assert kafka.brokers == [1, 2]
         assert not any(password in repr([kafka, vars(kafka), kafka.client()]) for password in passwords)
-        assert "football" in kafka.kafka("topics", "--list")
+        if "certificate" in style:  # once: it takes a second
+            assert "football" in kafka.kafka("topics", "--list")
     monkeypatch.setenv("KQ_BOOTSTRAP", app.bootstrap.split(",")[0])  # it overrules the file
     with connect() as kafka:
         assert kafka.bootstrap == app.bootstrap.split(",")[0]
