@@ -76,10 +76,10 @@ class Traces:
     def _write(self, kind: str, name: str, value: bytes | None) -> None:
         from confluent_kafka import Producer
 
-        said: list[
-            str | None
-        ] = []  # words: comparing a KafkaError with None breaks the interpreter (confluent-kafka 2.16)
-        producer = Producer(self.cluster.client(acks="all"))  # a line twice is one line; idempotence costs 0.5 s a producer
+        said: list[str | None] = []  # words, for a KafkaError cannot be compared with None (confluent-kafka 2.16)
+        producer = Producer(
+            self.cluster.client(acks="all")
+        )  # not idempotent: that costs 0.5 s, and a line twice is one line
         producer.produce(
             TOPIC,
             value,

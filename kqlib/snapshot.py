@@ -7,7 +7,7 @@ Reading joins no group and commits nothing: looking changes nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kqlib import view
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 LOOKER = "kqlib-looks"  # librdkafka wants a group's name even of a reader in no group
 MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
 PATIENCE = 15.0
-# A group's coordinator is being made, moved or loaded: ask again.
-MOVING = {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_TIMED_OUT", "_TRANSPORT"}
+# A leader or a group's coordinator is being made, moved or loaded: ask again.
+MOVING = {
+    "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART", "REPLICA_NOT_AVAILABLE", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD",
+}  # fmt: skip
 
 
 def records(cluster: Kafka, topic: str) -> dict[int, list[Message]]:
@@ -74,11 +77,12 @@ def rooms(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Part
 def _read(cluster: Kafka, topic: str) -> tuple[dict[int, list[Message]], dict[int, tuple[int, int]]]:
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-    quick = {"fetch_wait_max_ms": 10, "group_protocol": "classic"}  # the broker answers at the end at once, not after 500 ms
+    # At a log's end the broker would wait 500 ms for more.
+    quick = {"fetch_wait_max_ms": 10, "group_protocol": "classic"}
     reader = Consumer(cluster.client(group_id=LOOKER, enable_partition_eof=True, **quick))
     try:
         parts = [TopicPartition(topic, number) for number in cluster.partitions(topic)]
-        bounds = {part.partition: _bounds(reader, part) for part in parts}
+        bounds = {part.partition: _bounds(cluster, reader, part) for part in parts}
         total = sum(end - low for low, end in bounds.values())
         if total > MOST:
             raise NotAllowed(f"'{topic}' holds up to {total:,} records; a picture is for {MOST:,} at most")
@@ -98,27 +102,35 @@ def _read(cluster: Kafka, topic: str) -> tuple[dict[int, list[Message]], dict[in
         reader.close()
 
 
-def _bounds(reader: Any, part: TopicPartition) -> tuple[int, int]:
-    low, end = reader.get_watermark_offsets(part, timeout=PATIENCE)
+def _bounds(cluster: Kafka, reader: Any, part: TopicPartition) -> tuple[int, int]:
+    low, end = _asked(cluster, lambda: reader.get_watermark_offsets(part, timeout=PATIENCE))
     return low, end
 
 
 def _committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """A group's commits. A consumer asks, in the group's name but not in the group: the AdminClient's call for this ends the
     whole process when the coordinator is not there to answer (librdkafka issue 5040)."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    from confluent_kafka import Consumer, TopicPartition
 
     asked = [TopicPartition(topic, number) for number in partitions]
     quiet = {"group_protocol": "classic", "isolation_level": "read_uncommitted"}  # does not wait for open transactions
-    reader, deadline = Consumer(cluster.client(group_id=group, **quiet)), time.monotonic() + PATIENCE
+    reader = Consumer(cluster.client(group_id=group, **quiet))
     try:
-        while True:
-            try:
-                found = reader.committed(asked, timeout=PATIENCE)
-                return {part.partition: part.offset for part in found if part.offset >= 0}
-            except KafkaException as error:
-                if time.monotonic() > deadline or error.args[0].name() not in MOVING:
-                    raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None
-                time.sleep(0.05)
+        found = _asked(cluster, lambda: reader.committed(asked, timeout=PATIENCE))
+        return {part.partition: part.offset for part in found if part.offset >= 0}
     finally:
         reader.close()
+
+
+def _asked(cluster: Kafka, ask: Callable[[], Any]) -> Any:
+    """The answer, asked for again while whoever has it is on the move."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if time.monotonic() > deadline or error.args[0].name() not in MOVING:
+                raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None
+        time.sleep(0.05)

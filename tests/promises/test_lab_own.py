@@ -18,7 +18,7 @@ import kqlib as kq
 from kqlib import places, shared, snapshot
 from kqlib.broker import Kafka, connect
 from kqlib.errors import NotAllowed
-from kqlib.lab import Lab
+from kqlib.lab import Lab, _open
 from tests.promises.play import PATIENCE, commit, committed, configure, create, put, setting, topics, values
 
 # --- a lab on one's own cluster ---------------------------------------------------------------------------------------
@@ -32,7 +32,9 @@ def own(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path: Path) -> I
     monkeypatch.setenv("LOGNAME", "anna")
     before = topics(kq_cluster)
     yield kq_cluster
-    left = [name for name in topics(kq_cluster) - before if not name.startswith("__")]
+    for lab in [lab for lab in _open.values() if not lab.cluster.embedded]:
+        lab.close()
+    left = [name for name in topics(kq_cluster) - before - {shared.TOPIC} if not name.startswith("__")]
     for done in kq_cluster.admin.delete_topics(left).values() if left else []:
         done.result(PATIENCE)
 
