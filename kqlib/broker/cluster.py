@@ -37,7 +37,7 @@ class Broker:
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.id, self.node = node.id, node
         self._cluster, self._child = cluster, None  # type: tuple[Cluster, Child | None]
-        self._paused = False
+        self._paused, self._since = False, 0  # where in its log its present run begins
 
     @property
     def alive(self) -> bool:
@@ -91,6 +91,7 @@ class Broker:
     def _launch(self) -> None:
         self._cluster._check_open()
         if not self.alive:
+            self._since = self.log.stat().st_size if self.log.exists() else 0
             self._child = self._cluster._spawn(self.node)
             self._paused = False
 
@@ -223,12 +224,11 @@ class Cluster(Kafka):
                     raise BrokerDied(
                         broker=number,
                         why=(child and child.why) or f"exit code {child and child.code}",
-                        tail=broker.node.tail(),
+                        tail=broker.node.tail(since=broker._since),
                     )
             if time.monotonic() > deadline:
-                raise NotInTime(
-                    seconds=seconds, why=f"broker {sorted(missing)} to join", last=f"\n{self._nodes[0].tail(3)}"
-                )
+                last = self._brokers[min(missing)].node.tail(3)
+                raise NotInTime(seconds=seconds, why=f"broker {sorted(missing)} to join", last=f"\n{last}")
             missing = set(ids) - self._counted(ids)
             if missing:
                 time.sleep(0.02)

@@ -83,10 +83,13 @@ class Node:
         """server.properties, as Kafka reads it."""
         return self.home / "server.properties"
 
-    def tail(self, lines: int = 15) -> str:
-        """The end of its log: its last error, which a long farewell may follow, else the last lines. No stack frames."""
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        said = [line for line in text.splitlines()[-300:] if not line.startswith("\tat ")]
+    def tail(self, lines: int = 15, since: int = 0) -> str:
+        """The end of its log: its last error, which a long farewell may follow, else the last lines. No stack frames.
+
+        since: where in the file this run of it begins.
+        """
+        text = self.log.read_bytes()[since:].decode(errors="replace") if self.log.exists() else ""
+        said = [line for line in text.splitlines() if not line.startswith("\t")]
         begin = next((i for i in reversed(range(len(said))) if COMPLAINT.match(said[i])), max(0, len(said) - lines))
         return "\n".join(said[begin : begin + lines]) or "(it said nothing)"
 

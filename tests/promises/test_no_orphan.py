@@ -105,9 +105,12 @@ def test_ctrl_c_stops_a_cell_and_no_broker_and_uncaught_it_ends_both(
     begin: Begin, tmp_path: Path, marked: Any, within: Any
 ) -> None:
     process = begin(
-        *UP[:2],
-        "try: time.sleep(60)",
-        "except KeyboardInterrupt: print(cluster.brokers, cluster.broker(1).state, flush=True)",
+        UP[0],
+        "try:",
+        "    print(cluster.brokers, flush=True)",
+        "    time.sleep(60)",
+        "except KeyboardInterrupt:",
+        "    print(cluster.brokers, cluster.broker(1).state, flush=True)",
         "sys.stdin.readline()",
     )
     assert process.stdout and process.stdout.readline() == "[1]\n"

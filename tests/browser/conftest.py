@@ -1,0 +1,100 @@
+"""JupyterLab as `kq lab` starts it, and a real browser before it. Skipped where there is no chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium")
+QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+NOWHERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"  # the browser talks to this machine only
+PATIENCE = 120_000
+
+Visit = Callable[..., Page]  # visit("01-topics.ipynb", scheme="dark") -> its page, when the notebook is there and its kernel idle
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if CHROMIUM is None and item.path.is_relative_to(ROOT / "tests" / "browser"):
+            item.add_marker(pytest.mark.skip(reason="no chromium"))
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout for JupyterLab, so that nothing a browser saves reaches the notebooks."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("notebooks", ".ipython", ".jupyter"):
+        shutil.copytree(ROOT / name, home / name)
+    return home
+
+
+@pytest.fixture(scope="session")
+def jupyter(house: Path) -> Iterator[str]:
+    """Its address, with room for the name of a workspace and of a notebook."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=monday"]
+    options += [f"--ServerApp.root_dir={house}"]
+    log = (house / "jupyter.log").open("w")
+    command = [sys.executable, "-m", "kqlib", "lab", "--no-browser", "--", *options]
+    env = {**os.environ, "KQ_STATE": str(house / "state")}
+    server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=env)
+    log.close()
+    try:
+        deadline = time.monotonic() + 60
+        while not _listens(port):
+            assert server.poll() is None and time.monotonic() < deadline, (house / "jupyter.log").read_text()[-2000:]
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/lab/workspaces/{{}}/tree/notebooks/{{}}?token=monday"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(30)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium."""
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, NOWHERE])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
+    """Open a notebook in a page of its own. A workspace each: an earlier page's layout would be restored over this one's."""
+    pages: list[Page] = []
+
+    def visit(notebook: str, scheme: str = "light") -> Page:
+        page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        pages.append(page)
+        page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=PATIENCE)
+        expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible(timeout=PATIENCE)
+        # the kernel's own sign says idle too early, and a click on Run is lost then
+        expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
+        return page
+
+    yield visit
+    for page in pages:
+        page.close()
+
+
+NUMBERS = count(1)
