@@ -2,6 +2,8 @@
 
     python -m tests.notebooks.compare [-n 2] [FILE…]    # all of notebooks/ without a FILE
 
+With nbval runs `exact`, so that passing means: making the notebooks again changes no byte of them.
+
 In: notebooks. Out: pytest's report, then what the notebooks left behind: a process that outlives its kernel, or a file
 in the temporary directory, fails the run as a changed output does. There is no sanitizer: an output that needs one is
 mended instead.
@@ -27,6 +29,7 @@ def compare(paths: list[Path], workers: int, place: Scratch, *more: str) -> tupl
         *(sys.executable, "-m", "pytest", "-q", "-c", str(REPO / "pyproject.toml")),
         *("--rootdir", os.path.commonpath([REPO, *files])),  # outside of it pytest takes all notebooks for one
         *("--nbval", "--nbval-current-env", "--nbval-cell-timeout", str(CELL_SECONDS)),
+        *("-p", "tests.notebooks.exact"),
         *("-n", str(workers), "--dist", "loadscope"),  # a notebook's cells stay with one worker, in their order
         *("--basetemp", str(place.folder / "pytest")),  # so that TMPDIR holds only what notebooks put there
     ]

@@ -31,13 +31,32 @@ ORPHAN = """import subprocess, sys
 quiet = "import time; time.sleep(60)"
 sleeper = subprocess.Popen([sys.executable, "-c", quiet], start_new_session=True)"""
 
-# name: (the notebook, does nbval see it, does the gate see it)
+SWAPPED = """from IPython.display import display
+display({"text/plain": "one"}, raw=True)
+display({"text/plain": "two"}, raw=True)"""
+
+
+def shown(source: str, *data: dict[str, str]) -> NotebookNode:
+    """The good notebook, with this code and these stored displays in its second code cell."""
+    nb = saying(source, "")
+    next(cell for cell in nb.cells if cell.id == "say").outputs = [
+        new_output("display_data", data=each) for each in data
+    ]
+    return nb
+
+
+PIXELS = "from IPython.display import display\ndisplay({'text/plain': 'p', 'image/png': 'AAAA'}, raw=True)"
+
+# name: (the notebook, does the comparison see it, does the gate see it)
 PLANTED = {
+    "displays in another order": (shown(SWAPPED, {"text/plain": "two"}, {"text/plain": "one"}), True, False),
+    "other pixels": (shown(PIXELS, {"text/plain": "p", "image/png": "AAAB"}), True, False),
+    "the same pixels": (shown(PIXELS, {"text/plain": "p", "image/png": "AAAA"}), False, False),
     "a good notebook": (good(), False, False),
     "a changed output": (saying("print(2 + 2)", "5\n"), True, False),
     "an output that is gone": (saying("a = 4", "4\n"), True, False),
     "an error without a tag": (saying("print(4)\n1 / 0", "4\n"), True, False),
-    "a cell that was not run": (saying("print(2 + 2)", "", count=None), False, True),
+    "a cell that was not run": (saying("print(2 + 2)", "", count=None), True, True),
     "a line on stderr that comes again": (saying(STDERR, "careful\n", stream="stderr"), False, True),
     "a path that comes again": (saying("print('/home/ana/logs')", "/home/ana/logs\n"), False, True),
     "a process that outlives its kernel": (saying(ORPHAN, ""), False, False),
