@@ -1,11 +1,26 @@
 """kqlib: a Kafka queue, learned by building it. This is what a notebook imports: `import kqlib as kq`."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from kqlib import errors, snapshot, topics, view
 from kqlib.broker import Cluster, connect
 from kqlib.checks import check, hint, progress, solution, source
 from kqlib.doctor import doctor
 from kqlib.lab import lab
 from kqlib.topics import Plan, QueueTopic, Topic
+
+if TYPE_CHECKING:
+    from kqlib import delivery, games, groups, keys, play, schemas
+
+ROOMS = (
+    "delivery",
+    "games",
+    "groups",
+    "keys",
+    "play",
+    "schemas",
+)  # opened when first asked for: importing kqlib stays quick
 
 __all__ = [
     "Cluster",
@@ -14,14 +29,30 @@ __all__ = [
     "Topic",
     "check",
     "connect",
+    "delivery",
     "doctor",
     "errors",
+    "games",
+    "groups",
     "hint",
+    "keys",
     "lab",
+    "play",
     "progress",
+    "schemas",
     "snapshot",
     "solution",
     "source",
     "topics",
     "view",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ROOMS:
+        return import_module(f"kqlib.{name}")
+    raise AttributeError(f"kqlib has no {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -22,7 +22,9 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 NOWHERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"  # the browser talks to this machine only
 PATIENCE = 120_000
 
-Visit = Callable[..., Page]  # visit("01-topics.ipynb", scheme="dark") -> its page, when the notebook is there and its kernel idle
+Visit = Callable[
+    ..., Page
+]  # visit("01-topics.ipynb", scheme="dark") -> its page, when the notebook is there and its kernel idle
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
