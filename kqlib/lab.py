@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kqlib import broker, places, snapshot, view
-from kqlib.errors import Closed, NotAllowed, NotInTime
+from kqlib.errors import Closed, NotAllowed, NotInTime, Unreachable
 from kqlib.shared import KINDS, Traces
 from kqlib.topics import check_name
 
@@ -117,14 +117,24 @@ class Lab:
         return self._name("group", name)
 
     def until(self, condition: Callable[[], T], seconds: float = 10, why: str = "it to come true") -> T:
-        """Wait until the condition holds and return what it gave; `NotInTime` says why it was waited for and what was last seen."""
+        """Wait until the condition holds and return what it gave; `NotInTime` says why it was waited for and what was last seen.
+
+        A broker that does not answer just now is 'not yet'; any other exception is the condition's own and ends the wait.
+        """
+        from confluent_kafka import KafkaException
+
         deadline, pause = time.monotonic() + seconds, 0.01
-        while not (seen := condition()):
+        while True:
+            try:
+                if seen := condition():
+                    return seen
+                last = repr(seen)
+            except (KafkaException, Unreachable) as error:
+                last = broker.words(error)
             if time.monotonic() > deadline:
-                raise NotInTime(seconds=seconds, why=why, last=repr(seen))
+                raise NotInTime(seconds=seconds, why=why, last=last)
             time.sleep(pause)
             pause = min(0.2, pause * 1.5)
-        return seen
 
     def draw(self, topic: str, group: str | None = None) -> view.Picture:
         """A picture of a topic's log as it is now; with a group, what it has committed."""

@@ -13,8 +13,12 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import nbformat
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from tests.notebooks.stored import KERNEL
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium")
@@ -89,6 +93,7 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
         page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         pages.append(page)
         page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=PATIENCE)
+        page.locator("#jp-main-dock-panel [role=tab]", has_text=notebook).click(timeout=PATIENCE)  # 00 may open beside it
         expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible(timeout=PATIENCE)
         # the kernel's own sign says idle too early, and a click on Run is lost then
         expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
@@ -100,3 +105,20 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
 
 
 NUMBERS = count(1)
+
+
+@pytest.fixture
+def play(house: Path, visit: Visit) -> Callable[..., Locator]:
+    """Run this code in a notebook of its own and give the live playground that it shows."""
+
+    def play(name: str, code: str, scheme: str = "light") -> Locator:
+        nb = new_notebook(cells=[new_code_cell(code)], metadata={"kernelspec": KERNEL})
+        nbformat.write(nb, house / "notebooks" / f"{name}.ipynb")
+        page = visit(f"{name}.ipynb", scheme)
+        page.locator(".jp-CodeCell .cm-content:visible").first.click()
+        page.keyboard.press("Shift+Enter")
+        shown = page.locator(".jp-OutputArea-output .widget-vbox").first
+        expect(shown.locator("img, table").first).to_be_visible(timeout=PATIENCE)
+        return shown
+
+    return play

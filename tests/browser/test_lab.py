@@ -19,7 +19,7 @@ def test_a_stored_picture_is_seen_before_anything_runs_or_is_trusted(visit: Visi
 
 def test_a_reader_starts_a_real_kafka_by_running_the_first_cells(visit: Visit) -> None:
     page = visit("01-topics.ipynb")
-    page.locator(".jp-CodeCell .cm-content").first.click()
+    page.locator(".jp-CodeCell .cm-content:visible").first.click()
     page.keyboard.press("End")
     page.keyboard.press("Control+End")
     page.keyboard.type("\nprint(lab, lab.topic('seen-in-a-browser'))")

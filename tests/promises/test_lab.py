@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ResourceType
 
 import kqlib as kq
 from kqlib import broker, snapshot
 from kqlib.broker import Kafka
-from kqlib.errors import BadTopicName, Closed, NotAllowed, NotInTime
+from kqlib.errors import BadTopicName, Closed, NotAllowed, NotInTime, Unreachable
 from kqlib.lab import Lab
 from tests.promises.play import PATIENCE, commit, committed, put, setting, topics, values
 
@@ -98,6 +98,19 @@ def test_until_gives_what_it_waited_for_and_says_what_it_saw_when_it_does_not_co
     assert 0.3 <= time.monotonic() - start < 5
     with pytest.raises(ZeroDivisionError):
         lab.until(lambda: 1 / 0)
+
+
+def test_a_broker_that_does_not_answer_is_not_yet(lab: Lab) -> None:
+    def nowhere() -> None:
+        raise Unreachable(address="127.0.0.1:1", why="nobody there")
+
+    def moving() -> None:
+        raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+
+    answers = iter([nowhere, moving, lambda: "there"])
+    assert lab.until(lambda: next(answers)()) == "there"
+    with pytest.raises(NotInTime, match=r"for an answer; it did not happen\. Last seen: No Kafka answered at 127"):
+        lab.until(nowhere, 0.1, "an answer")
 
 
 # --- an embedded lab --------------------------------------------------------------------------------------------------
