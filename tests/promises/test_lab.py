@@ -108,7 +108,11 @@ def test_a_broker_that_does_not_answer_is_not_yet(lab: Lab) -> None:
         raise KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
 
     answers = iter([nowhere, moving, lambda: "there"])
-    assert lab.until(lambda: next(answers)()) == "there"
+
+    def asked() -> str | None:
+        return next(answers)()
+
+    assert lab.until(asked) == "there"
     with pytest.raises(NotInTime, match=r"for an answer; it did not happen\. Last seen: No Kafka answered at 127"):
         lab.until(nowhere, 0.1, "an answer")
 
