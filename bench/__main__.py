@@ -1,101 +1,50 @@
-"""Prints what starting costs: one broker, three, their memory, a reader's join, one of Kafka's tools.
+"""Prints what things cost: what `make bench` calls.
 
-In: how many rounds (9). Out: a table of medians with the smallest and largest; the rounds are interleaved, so that a noisy
-neighbour disturbs every row alike. Absolute times are this machine's; the last column is what they are of the first row.
+    python -m bench [ROUNDS] [ROOM…]    # 9 rounds of every room
+
+In: a number of rounds, rooms. Out: a table for each, of medians with the smallest and largest, and how many times the first row a
+row took. The rows of a room are measured in turn, round after round, so that a noisy neighbour disturbs all of them alike:
+the ratios are what to look at, the seconds are this machine's.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
 
-import psutil
+from bench import keys, schemas, starts
 
-from kqlib.broker import Cluster
-
-Row = dict[str, float]
-
-
-def started(brokers: int) -> tuple[Cluster, float]:
-    """A new cluster and the seconds until it was ready."""
-    start = time.monotonic()
-    cluster = Cluster(brokers)
-    return cluster, time.monotonic() - start
+ROOMS: dict[str, Callable[[], dict[str, float]]] = {
+    "starts": starts.measured,
+    "keys": keys.measured,
+    "schemas": schemas.measured,
+}
 
 
-def resident(cluster: Cluster, brokers: int) -> float:
-    """The largest broker's memory, in MB."""
-    pids = [cluster.broker(number).pid for number in range(1, brokers + 1)]
-    return max(psutil.Process(pid).memory_info().rss for pid in pids if pid) / 1e6
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Seconds that it took."""
-    start = time.monotonic()
-    work()
-    return time.monotonic() - start
-
-
-def measured() -> Row:
-    """One round: everything once."""
-    row = {}
-    cluster, row["one broker ready, s"] = started(1)
-    with cluster:
-        row["one broker, MB"] = resident(cluster, 1)
-        row["a topic created, s"] = timed(lambda: _create(cluster))
-        row["a reader joins and reads, s"] = timed(lambda: _read(cluster))
-        row["kq kafka topics --list, s"] = timed(lambda: cluster.kafka("topics", "--list"))
-    cluster, row["three brokers ready, s"] = started(3)
-    with cluster:
-        row["three brokers, MB each"] = resident(cluster, 3)
-        row["a killed leader is replaced, s"] = timed(lambda: _replace(cluster))
-    row["a secure broker ready, s"] = timed(lambda: Cluster(secure=True).close())
-    return row
-
-
-def _create(cluster: Cluster) -> None:
-    from confluent_kafka.admin import NewTopic
-
-    cluster.admin.create_topics([NewTopic("bench", 1)])["bench"].result(15)
-
-
-def _read(cluster: Cluster) -> None:
-    from confluent_kafka import Consumer, Producer
-
-    producer = Producer(cluster.client())
-    producer.produce("bench", b"x")
-    producer.flush(15)
-    consumer = Consumer(cluster.client(group_id="bench"))
-    consumer.subscribe(["bench"])
-    while not consumer.consume(1, 15):
-        pass
-    consumer.close()
-
-
-def _replace(cluster: Cluster) -> None:
-    from confluent_kafka.admin import NewTopic
-
-    topic = NewTopic("led", 1, replica_assignment=[[1, 2, 3]])
-    cluster.admin.create_topics([topic])["led"].result(15)
-    cluster.wait_for_topic("led", 1)
-    cluster.broker(1).kill()
-    while cluster.leader("led", 0) in (1, None):
-        time.sleep(0.02)
-
-
-def main(rounds: int = 9) -> None:
-    """Run the rounds and print the table."""
-    rows = [measured() for _ in range(rounds)]
-    first = statistics.median(row["one broker ready, s"] for row in rows)
-    print(f"{rounds} rounds{'median':>30}{'min':>8}{'max':>8}{'× first':>9}")
-    for name in rows[0]:
+def table(room: str, rows: list[dict[str, float]]) -> list[str]:
+    """The room's lines: names end with their unit; only what has the first row's unit is a multiple of it."""
+    names = list(rows[0])
+    wide = max(map(len, names))
+    first, unit = statistics.median(row[names[0]] for row in rows), names[0].rpartition(" ")[2]
+    lines = [f"{f'{room}, {len(rows)} rounds':<{wide}}{'median':>10}{'min':>9}{'max':>9}{'× first':>9}"]
+    for name in names:
         values = sorted(row[name] for row in rows)
         middle = statistics.median(values)
-        ratio = f"{middle / first:>9.1f}" if name.endswith(" s") else ""
-        print(f"{name:<33}{middle:>5.1f}{values[0]:>8.1f}{values[-1]:>8.1f}{ratio}")
+        ratio = f"{middle / first:>9.2f}" if name.endswith(f" {unit}") else ""
+        lines.append(f"{name:<{wide}}{middle:>10.2f}{values[0]:>9.2f}{values[-1]:>9.2f}{ratio}")
+    return lines
+
+
+def main(*words: str) -> None:
+    """Run the rounds and print the tables."""
+    rounds = next((int(word) for word in words if word.isdigit()), 9)
+    rooms = [word for word in words if not word.isdigit()] or list(ROOMS)
+    if unknown := [word for word in rooms if word not in ROOMS]:
+        sys.exit(f"there is no room {unknown[0]!r} to measure; there are {', '.join(ROOMS)}")
+    for room in rooms:
+        print(*table(room, [ROOMS[room]() for _ in range(max(1, rounds))]), "", sep="\n", flush=True)
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -1,10 +1,13 @@
 """Pictures: from plain values to an SVG with a text twin. Nothing here knows Kafka."""
 
 from kqlib.view.cluster import Broker, Partition, cluster
+from kqlib.view.crash import crash
 from kqlib.view.flow import links
+from kqlib.view.keys import Placed, Placing, keys
 from kqlib.view.lane import Lane, Record
 from kqlib.view.letters import letters
 from kqlib.view.log import log
+from kqlib.view.matrix import matrix
 from kqlib.view.picture import Picture
 from kqlib.view.record import record
 from kqlib.view.table import Cell, Table
@@ -15,11 +18,16 @@ __all__ = [
     "Lane",
     "Partition",
     "Picture",
+    "Placed",
+    "Placing",
     "Record",
     "Table",
     "cluster",
+    "crash",
+    "keys",
     "letters",
     "links",
     "log",
+    "matrix",
     "record",
 ]

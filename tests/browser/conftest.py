@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium")
 QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 NOWHERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"  # the browser talks to this machine only
-PATIENCE = 120_000
+PATIENCE = 60_000
 
 Visit = Callable[
     ..., Page
@@ -43,6 +43,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     for name in ("notebooks", ".ipython", ".jupyter"):
         shutil.copytree(ROOT / name, home / name)
+    themes = home / "settings" / "@jupyterlab" / "apputils-extension" / "themes.jupyterlab-settings"
+    themes.parent.mkdir(parents=True)
+    themes.write_text('{"adaptive-theme": true}')  # JupyterLab is dark where the browser is
     return home
 
 
@@ -56,7 +59,7 @@ def jupyter(house: Path) -> Iterator[str]:
     options += [f"--ServerApp.root_dir={house}"]
     log = (house / "jupyter.log").open("w")
     command = [sys.executable, "-m", "kqlib", "lab", "--no-browser", "--", *options]
-    env = {**os.environ, "KQ_STATE": str(house / "state")}
+    env = {**os.environ, "KQ_STATE": str(house / "state"), "JUPYTERLAB_SETTINGS_DIR": str(house / "settings")}
     server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=env)
     log.close()
     try:
@@ -93,7 +96,10 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
         page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         pages.append(page)
         page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=PATIENCE)
-        page.locator("#jp-main-dock-panel [role=tab]", has_text=notebook).click(timeout=PATIENCE)  # 00 may open beside it
+        light = str(scheme == "light").lower()
+        expect(page.locator(f"body[data-jp-theme-light={light}]")).to_be_attached(timeout=PATIENCE)
+        tabs = page.locator("#jp-main-dock-panel [role=tab]")
+        tabs.filter(has_text=notebook).click(timeout=PATIENCE)  # 00 may have opened in front of it
         expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible(timeout=PATIENCE)
         # the kernel's own sign says idle too early, and a click on Run is lost then
         expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)

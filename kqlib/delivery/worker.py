@@ -1,0 +1,215 @@
+"""One consumer step in four orders, and the process that takes it again and again until it is killed or at the end.
+
+In:  a job, as JSON in a file: where to read, where results go, in which order, after which verb of which item to die.
+Out: results, commits, and an exit code; `crew.py` reads it. The lower end runs as `python -I worker.py JOB` and needs
+confluent_kafka and nothing else of the house, so that it starts in a fifth of a second.
+
+The worker reads with `assign`, in no group: one that is started again need not wait until its dead self is counted out.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import marshal
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+Client = TypeVar("Client", Consumer, Producer)
+PATIENCE = 20.0  # seconds for one answer of Kafka's
+LIFE = 60  # seconds; then something is stuck, and the worker ends itself
+FAILED = 3  # the exit code of a step that raised an error
+MOVING = {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_WAIT_COORD"}
+TRANSACTIONS = {  # librdkafka waits 100 ms before it asks again, and a transaction asks again often
+    "retry.backoff.ms": 1,
+    "retry.backoff.max.ms": 5,
+    "transaction.timeout.ms": 10_000,
+}
+
+
+def at_most_once(w: Worker) -> None:
+    """Commit first: what is committed and not yet written is lost."""
+    for item in w.items():
+        w.commit(item)
+        result = w.work(item)
+        w.write(item, result)
+
+
+def at_least_once(w: Worker) -> None:
+    """Commit last: what is written and not yet committed is written again."""
+    for item in w.items():
+        result = w.work(item)
+        w.write(item, result)
+        w.commit(item)
+
+
+def exactly_once(w: Worker) -> None:
+    """Result and commit in one transaction: both, or neither."""
+    producer = w.transactional()  # aborts what an earlier life has left open
+    for item in w.items():
+        producer.begin_transaction()
+        result = w.work(item)
+        w.write(item, result)
+        producer.send_offsets_to_transaction(w.after(item), w.consumer.consumer_group_metadata())
+        producer.commit_transaction()
+        w.reached("commit")
+
+
+def idempotent_sink(w: Worker) -> None:
+    """Commit last, and write where a second time changes nothing: a database with a unique key."""
+    for item in w.items():
+        result = w.work(item)
+        with w.database as database:  # one transaction of its own, durable at the end of this block
+            database.execute("INSERT OR IGNORE INTO results VALUES (?, ?)", (w.address(item), result))
+        w.reached("write")
+        w.commit(item)
+
+
+ORDERS: dict[str, Callable[[Worker], None]] = {
+    "at-most-once": at_most_once,
+    "at-least-once": at_least_once,
+    "exactly-once": exactly_once,
+    "idempotent-sink": idempotent_sink,
+}
+CRASHES = ("read", "work", "write", "commit")
+
+
+class Worker:
+    """One life of a worker: real clients, and the verbs of the step. A verb that is told to dies at its end."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job, self.nth = job, 0
+
+    @cached_property
+    def consumer(self) -> Consumer:
+        """A consumer that joins no group."""
+        quick = {"fetch.wait.max.ms": 10, "group.protocol": "classic", "enable.partition.eof": True}
+        return met(Consumer({**self.job["client"], **quick, "group.id": self.job["group"]}))
+
+    @cached_property
+    def producer(self) -> Producer:
+        """A careful producer: idempotent, and all replicas in sync answer for what it writes."""
+        return met(Producer({**self.job["client"], "enable.idempotence": True, "acks": "all"}))
+
+    @cached_property
+    def database(self) -> sqlite3.Connection:
+        """A database of one's own, with a table `results` in which each item has one row at most."""
+        return open_database(self.job["database"])
+
+    def transactional(self) -> Producer:
+        """A producer of transactions. Its id is the same in every life, so that the next one ends what this one leaves open."""
+        name = {"transactional.id": f"{self.job['group']}-{self.job['topic']}"}
+        self.producer = met(Producer({**self.job["client"], **TRANSACTIONS, **name}))
+        self.producer.init_transactions(PATIENCE)
+        return self.producer
+
+    def items(self) -> Iterator[Message]:
+        """Read: one item after the other, from what is committed to the end."""
+        begin = self._committed()
+        self.consumer.assign(begin)
+        unread = len(begin)
+        while unread:
+            message = self.consumer.poll(PATIENCE)
+            if message is None:
+                raise TimeoutError(f"nothing came from '{self.job['topic']}'")
+            if (error := message.error()) is None:
+                self.nth += 1
+                self.reached("read")
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unread -= 1
+            else:
+                raise KafkaException(error)
+
+    def _committed(self) -> list[TopicPartition]:
+        """Where to begin; asked again while the group's coordinator is being made or moved."""
+        wanted = [TopicPartition(self.job["topic"], number) for number in range(self.job["partitions"])]
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.consumer.committed(wanted, timeout=PATIENCE)
+            except KafkaException as error:
+                if error.args[0].name() not in MOVING or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
+    def work(self, item: Message) -> bytes:
+        """Work: capital letters. And a line in a diary, which stands for all that no commit takes back, such as a letter sent."""
+        if self.job["diary"]:
+            with open(self.job["diary"], "a") as diary:
+                diary.write(f"{self.address(item)}\n")
+        result = (item.value() or b"").upper()
+        self.reached("work")
+        return result
+
+    def write(self, item: Message, result: bytes) -> None:
+        """Write: the result goes to the topic `done`; return when Kafka has it."""
+        refused: list[Any] = []
+        self.producer.produce(self.job["done"], result, item.key(), on_delivery=lambda error, _: refused.append(error))
+        left = self.producer.flush(PATIENCE)
+        if left or refused != [None]:
+            raise KafkaException(*refused) if refused else TimeoutError(f"no yes from '{self.job['done']}'")
+        self.reached("write")
+
+    def commit(self, item: Message) -> None:
+        """Commit: the next read begins after this item."""
+        self.consumer.commit(item, asynchronous=False)
+        self.reached("commit")
+
+    def after(self, item: Message) -> list[TopicPartition]:
+        """The offset to commit: the next one."""
+        return [TopicPartition(item.topic(), item.partition(), item.offset() + 1)]
+
+    def address(self, item: Message) -> str:
+        """What an item is called for ever: 'football/0/41', the same at each delivery."""
+        return f"{item.topic()}/{item.partition()}/{item.offset()}"
+
+    def reached(self, point: str) -> None:
+        """Die here, if it is told so: SIGKILL, as when the power goes. Nothing is flushed, closed or said."""
+        if point == self.job["crash"] and self.nth == self.job["at"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def open_database(file: str) -> sqlite3.Connection:
+    """A database that a killed process cannot tear: what was not committed in it is not there."""
+    database = sqlite3.connect(file, timeout=PATIENCE)
+    database.execute("CREATE TABLE IF NOT EXISTS results (item TEXT PRIMARY KEY, result BLOB)")
+    return database
+
+
+def met(client: Client) -> Client:
+    """The client, once it knows the cluster: one that is asked for anything sooner looks again only a second later."""
+    client.list_topics(timeout=PATIENCE)
+    return client
+
+
+def main(job: dict[str, Any]) -> None:
+    """A life: take the step until it is killed, or at the end."""
+    signal.alarm(LIFE)
+    take = ORDERS.get(job["order"])
+    if job["code"]:  # somebody's own order, from a notebook: it sees this module's names and none of its own
+        take = FunctionType(marshal.loads(base64.b64decode(job["code"])), globals())
+    assert take
+    try:
+        worker = Worker(job)
+        take(worker)
+    except Exception as error:  # whatever it is, it is said in one line; crew.py reads the last one
+        inner = error.args[0] if error.args else error
+        words = inner.str() if hasattr(inner, "str") else str(inner)
+        print(f"{type(error).__name__}: {words}", flush=True)
+        os._exit(FAILED)
+    os._exit(0)  # no waiting for the clients' threads: whatever is to be kept is in Kafka
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,37 @@
+"""Avro schemas that change: which change is safe, where schemas are kept, how a value becomes bytes and back.
+
+    registry = kq.schemas.Registry(level="BACKWARD")          # or Registry(cluster=cluster): shared, in the topic kq.schemas
+    codec = registry.codec("football-value", schema)          # registers the schema, or says why it may not follow
+    codec.decode(codec.encode({"game": "ARS-CHE"}))
+
+Rooms: `form` (one form for a schema), `rules` (which may follow which; knows no Kafka), `trial` (what decoding really does),
+`fits` (does a value fit), `wire` (the five bytes and the codec), `shelf` (kept in memory or in a topic), `registry`.
+"""
+
+from kqlib.schemas.form import canonical
+from kqlib.schemas.registry import Registry, Version
+from kqlib.schemas.rules import LEVELS, Level, Reason, Verdict, check, compare, explain, sources
+from kqlib.schemas.trial import Matrix, Outcome, matrix, samples, trial
+from kqlib.schemas.wire import Codec, Message, split
+
+__all__ = [
+    "LEVELS",
+    "Codec",
+    "Level",
+    "Matrix",
+    "Message",
+    "Outcome",
+    "Reason",
+    "Registry",
+    "Verdict",
+    "Version",
+    "canonical",
+    "check",
+    "compare",
+    "explain",
+    "matrix",
+    "samples",
+    "sources",
+    "split",
+    "trial",
+]

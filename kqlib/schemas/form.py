@@ -1,0 +1,109 @@
+"""A schema in one form: whatever way it is written, the same schema is the same text here.
+
+In:  Avro's JSON as text, as dicts and lists, or as Confluent's `Schema`. Out: `canonical(schema)`: compact text with its keys in one
+     order; from that text `checked` (avro's objects, which know compatibility) and `parsed` (fastavro's, which encode and decode).
+
+A schema is refused unless both libraries take it: they do not refuse the same mistakes.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from functools import lru_cache
+from typing import Any
+
+from kqlib.errors import NotAllowed
+
+ORDER = ("name", "namespace", "type", "aliases", "doc", "size", "symbols", "items", "values", "fields", "logicalType")
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+def canonical(schema: Any) -> str:
+    """The schema as one text; `NotAllowed` says why it is none."""
+    tree = _tree(schema)
+    try:
+        text = json.dumps(_ordered(tree), ensure_ascii=False, separators=(",", ":"))
+        parsed(text)
+        checked(text)
+    except Exception as error:  # each library has its own kinds of error for this
+        raise NotAllowed(f"this is no Avro schema: {_words(error)}") from None
+    return text
+
+
+@lru_cache(maxsize=512)
+def parsed(text: str) -> Any:
+    """The schema as fastavro encodes and decodes with it."""
+    from fastavro.schema import parse_schema
+
+    schema = parse_schema(json.loads(text))
+    _mend_defaults(schema)
+    return schema
+
+
+@lru_cache(maxsize=512)
+def checked(text: str) -> Any:
+    """The schema as `avro.compatibility` compares it."""
+    import avro.schema
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a logical type that avro does not know is a plain type to it, which is right
+        return avro.schema.parse(text)
+
+
+def name(text: str) -> str:
+    """What a schema calls itself: 'Event'; a nameless one is called by its type."""
+    tree = json.loads(text)
+    if isinstance(tree, list):
+        return "union"
+    return str(tree.get("name", tree["type"])).rsplit(".", 1)[-1] if isinstance(tree, dict) else str(tree)
+
+
+def _tree(schema: Any) -> Any:
+    text = getattr(schema, "schema_str", schema)  # Confluent's Schema
+    if isinstance(text, dict | list):
+        return text
+    if not isinstance(text, str):
+        raise NotAllowed(f"a schema is Avro's JSON, as text or as a dict, not {type(schema).__name__}")
+    if text.strip() in PRIMITIVES:
+        return text.strip()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotAllowed(f"this is no Avro schema: it is no JSON ({error})") from None
+
+
+def _ordered(tree: Any) -> Any:
+    """Keys in one order, what fastavro adds for itself left out; defaults are values and stay as they are."""
+    if isinstance(tree, list):
+        return [_ordered(each) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    keys = [key for key in tree if not str(key).startswith("__")]
+    if set(keys) == {"type"} and tree["type"] in PRIMITIVES:
+        return tree["type"]  # {"type": "int"} is "int"
+    sort = sorted(keys, key=lambda key: (ORDER.index(key) if key in ORDER else len(ORDER), str(key)))
+    return {key: tree[key] if key == "default" else _ordered(tree[key]) for key in sort}
+
+
+def _mend_defaults(schema: Any) -> None:
+    """JSON has no bytes, so Avro writes a default of them as text, a letter a byte; fastavro would take it for the value."""
+    for each in schema if isinstance(schema, list) else [schema]:
+        if isinstance(each, dict):
+            for field in each.get("fields", ()):
+                kind = field["type"][0] if isinstance(field["type"], list) and field["type"] else field["type"]
+                plain = kind["type"] if isinstance(kind, dict) else kind
+                if plain in {"bytes", "fixed"} and isinstance(field.get("default"), str):
+                    field["default"] = field["default"].encode("latin-1")
+                _mend_defaults(field["type"])
+            _mend_defaults([each.get("items"), each.get("values")])
+
+
+def _words(error: Exception) -> str:
+    """A library's complaint as a clause."""
+    said = str(error).strip() or type(error).__name__
+    if type(error).__name__ == "UnknownType":
+        return f"it has no type {said!r}"
+    if isinstance(error, KeyError):
+        return f"{said} is missing"
+    return said if len(said) <= 300 else said[:300] + " …"

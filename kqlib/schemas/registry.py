@@ -1,0 +1,184 @@
+"""Schemas under subjects, each with an id, and levels that say which schema may follow: `registry = kq.schemas.Registry()`.
+
+In:  nothing (in memory), a cluster (shared by every process on it, in the topic kq.schemas) or the address of a real registry.
+Out: `Registry`, the same verbs for all three; `registry.client` is the confluent_kafka client under it, for its AvroSerializer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kqlib.errors import IncompatibleSchema, KqError, NotAllowed, UnknownSchema, Unreachable
+from kqlib.schemas import form, rules
+from kqlib.schemas.wire import Codec
+
+if TYPE_CHECKING:
+    from kqlib.broker import Kafka
+
+T = TypeVar("T")
+
+
+class NoRegistry(Unreachable):
+    """No schema registry answered at {address}: {why}. Is it running, and is this its address?"""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a subject: its number, the id of its schema, the schema."""
+
+    number: int
+    id: int
+    schema: str
+
+
+class Registry:
+    """Which schemas there are, and which may come: `Registry()`, `Registry(cluster=cluster)`, `Registry(url="http://…")`.
+
+    level: what a new version must keep to, unless its subject says otherwise; BACKWARD if nobody says. A real registry has its own.
+    url: an address, or a dict of SchemaRegistryClient's settings where it takes more than that.
+    """
+
+    def __init__(
+        self, level: str | None = None, *, cluster: Kafka | None = None, url: str | Mapping[str, Any] | None = None
+    ) -> None:
+        wanted = None if level is None else rules.level(level).name
+        if cluster is not None and url is not None:
+            raise NotAllowed("a registry is in a cluster or at an address: say cluster or url, not both")
+        if url is not None and level is not None:
+            raise NotAllowed(
+                "a registry at an address has its own level; set_level(None, …) changes it for everybody there"
+            )
+        if cluster is not None and not hasattr(cluster, "bootstrap"):
+            raise NotAllowed(f"cluster is a cluster, as in Registry(cluster=lab.cluster), not {type(cluster).__name__}")
+        self.client = _client(wanted, cluster, url)
+        self._where = (
+            "in memory" if cluster is None and url is None else "in kq.schemas" if url is None else "at an address"
+        )
+
+    def register(self, subject: str, schema: Any) -> int:
+        """The id under which this schema is kept; the same again for the same schema. `IncompatibleSchema` if its level refuses it."""
+        from confluent_kafka.schema_registry import Schema
+
+        name, text = _subject(subject), form.canonical(schema)
+        number: int = self._ask(lambda: self.client.register_schema(name, Schema(text, "AVRO")), f"'{name}'", text)
+        return number
+
+    def check(self, subject: str, schema: Any) -> rules.Verdict:
+        """What `register` would say: True or False, with the reasons. Registers nothing."""
+        earlier = [(each.number, each.schema) for each in self._all(_subject(subject))]
+        return rules.check(self.level(subject), schema, earlier)
+
+    def level(self, subject: str | None = None) -> str:
+        """The level of this subject: its own or that of all; without a subject that of all."""
+        if subject is not None:
+            own: str | None = self._or_none(lambda: self.client.get_compatibility(_subject(subject)))
+            if own is not None:
+                return own
+        return str(self._ask(lambda: self.client.get_compatibility(None), "the level of all"))
+
+    def set_level(self, subject: str | None, level: str) -> None:
+        """From now on this subject's new versions must keep to this level; None: all that have no level of their own."""
+        name = rules.level(level).name
+        where = None if subject is None else _subject(subject)
+        self._ask(lambda: self.client.set_compatibility(where, name), "the level")
+
+    def subjects(self) -> list[str]:
+        """All subjects, sorted."""
+        return sorted(self._ask(self.client.get_subjects, "the subjects"))
+
+    def versions(self, subject: str) -> list[int]:
+        """The numbers of a subject's versions, oldest first."""
+        return sorted(self._ask(lambda: self.client.get_versions(_subject(subject)), f"subject '{subject}'"))
+
+    def ids(self, subject: str) -> list[int]:
+        """The ids of a subject's schemas, oldest version first."""
+        return [self.version(subject, number).id for number in self.versions(subject)]
+
+    def version(self, subject: str, number: int) -> Version:
+        """One version of a subject."""
+        what = f"version {number} of '{subject}'"
+        found = self._ask(lambda: self.client.get_version(_subject(subject), number), what)
+        return Version(found.version, found.schema_id, found.schema.schema_str)
+
+    def latest(self, subject: str) -> Version:
+        """A subject's newest version."""
+        return self.version(subject, self.versions(subject)[-1])
+
+    def schema(self, number: int) -> str:
+        """The schema with this id; `UnknownSchema` if there is none."""
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise NotAllowed(f"a schema's id is a whole number, not {number!r}")
+        found = self._ask(lambda: self.client.get_schema(number), f"schema {number}")
+        return str(found.schema_str)
+
+    def codec(self, subject: str | None = None, schema: Any = None) -> Codec:
+        """Values to bytes and back: `codec.encode(value)`, `codec.decode(bytes)`."""
+        return Codec(self, subject, schema)
+
+    def __repr__(self) -> str:
+        subjects = len(self.subjects())
+        return f"Registry({self._where}, {self.level()}, {subjects} subject{'s' * (subjects != 1)})"
+
+    def _all(self, subject: str) -> list[Version]:
+        """A subject's versions; a new subject has none."""
+        numbers = self._or_none(lambda: self.client.get_versions(subject)) or []
+        return [self.version(subject, number) for number in sorted(numbers)]
+
+    def _or_none(self, ask: Callable[[], T]) -> T | None:
+        try:
+            return self._ask(ask, "it")
+        except UnknownSchema:
+            return None
+
+    def _ask(self, ask: Callable[[], T], what: str, schema: str | None = None) -> T:
+        """The client's answer, its errors in our words."""
+        from confluent_kafka.schema_registry import SchemaRegistryError
+        from confluent_kafka.schema_registry._sync.schema_registry_client import httpx  # the one that it uses
+
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            raise self._error(error, what, schema) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NoRegistry(address=self._address(), why=str(error) or type(error).__name__) from None
+
+    def _error(self, error: Any, what: str, schema: str | None) -> KqError:
+        if error.http_status_code == 404:
+            return UnknownSchema(f"{what} is not in this registry ({self._where}). {self._hint(what)}".rstrip())
+        if error.http_status_code == 409:
+            verdict = self.check(what.strip("'"), schema)
+            why = verdict.reasons[0] if verdict.reasons else error.error_message
+            return IncompatibleSchema(f"{what} keeps {verdict.level}: {why}. Nothing was registered")
+        return NotAllowed(f"the registry refuses {what}: {error.error_message}")
+
+    def _hint(self, what: str) -> str:
+        if self._where == "in memory" and what.startswith("schema "):
+            return "It knows only what this process registered; Registry(cluster=…) is shared"
+        return ""
+
+    def _address(self) -> str:
+        return str(self.client.config().get("url"))
+
+
+def _client(level: str | None, cluster: Kafka | None, url: str | Mapping[str, Any] | None) -> Any:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from kqlib.schemas.shelf import USUAL, Shared, Shelf
+
+    if url is None:
+        return Shelf(level or USUAL) if cluster is None else Shared(cluster, level)
+    settings = {"url": url} if isinstance(url, str) else dict(url)
+    try:
+        return SchemaRegistryClient({"retries.wait.ms": 200, **settings})
+    except (ValueError, TypeError, KeyError) as error:
+        raise NotAllowed(f"this is no address of a schema registry: {error}") from None
+
+
+def _subject(subject: Any) -> str:
+    if not isinstance(subject, str) or not subject.strip() or not subject.isprintable():
+        raise NotAllowed(
+            f"a subject is a name, by habit the topic's with -value or -key: 'football-value', not {subject!r}"
+        )
+    return subject

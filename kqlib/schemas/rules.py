@@ -1,0 +1,253 @@
+"""Which schema may follow which: what a reader can make of a writer's values, and what each level asks for. Knows no Kafka.
+
+In:  schemas as text, dicts or Confluent's `Schema`. Out: `compare(reader, writer)`: a `Reason` for each thing that the reader cannot
+     read; `explain(reader, writer)`: what happens to each field that it can; `check(level, schema, earlier)`: a `Verdict`.
+
+Each pair of plain types is judged by `avro.compatibility`. Around that stands what it lacks, each seen with fastavro:
+  - the place: avro loses it inside a union, and gives a field's number where a person wants its name
+  - two fields of the writer that land in one of the reader (its name and its alias): avro says fine; one gets lost, or reading fails
+  - two fields of the reader that want the same field of the writer: only one gets it
+  - bytes read as a string: avro says fine, and so it is until the first bytes that are no UTF-8
+  - an alias without a namespace: avro says another name, though the specification puts it into the reader's own namespace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqlib.errors import NotAllowed
+from kqlib.schemas import form
+
+NAMED = {"record", "error", "enum", "fixed"}
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a new version of a schema must keep to."""
+
+    name: str
+    reads_old: bool  # the new schema reads what was written before
+    read_by_old: bool  # the schemas before read what the new one writes
+    all_versions: bool  # all versions before, not the last alone
+    first: str  # who upgrades first
+
+    @property
+    def asks(self) -> str:
+        """The level in a sentence."""
+        before = "all versions before" if self.all_versions else "the version before"
+        parts = ["reads"] * self.reads_old + ["is read by"] * self.read_by_old
+        return f"a new version {' and '.join(parts)} {before}" if parts else "nothing is checked"
+
+
+def _levels() -> Iterable[Level]:
+    yield Level("NONE", False, False, False, "nobody can be first: stop all, or use a new topic")
+    for suffix, all_versions in (("", False), ("_TRANSITIVE", True)):
+        yield Level(f"BACKWARD{suffix}", True, False, all_versions, "the readers")
+        yield Level(f"FORWARD{suffix}", False, True, all_versions, "the writers")
+        yield Level(f"FULL{suffix}", True, True, all_versions, "whoever likes")
+
+
+LEVELS = {level.name: level for level in _levels()}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One thing that a reader cannot read: the rule's short name, the field's path ('' is the whole), why."""
+
+    rule: str
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        at = f"at '{self.path}'" if self.path else "as a whole"
+        return f"{at}: {self.why} (rule: {self.rule})"
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """May this schema follow? True or False, with the reasons as sentences."""
+
+    level: str
+    reasons: tuple[str, ...]
+    against: tuple[int, ...]  # the versions that it was compared with
+
+    def __bool__(self) -> bool:
+        return not self.reasons
+
+    def __repr__(self) -> str:
+        if self.reasons:
+            return "\n".join([f"✗ {self.level} refuses it", *(f"  {reason}" for reason in self.reasons)])
+        versions = ", ".join(map(str, self.against))
+        compared = f"compared with version {versions}" if versions else "nothing to compare with"
+        return f"✓ {self.level} allows it ({compared})"
+
+
+def level(name: Any) -> Level:
+    """The level of that name; `NotAllowed` lists them."""
+    found = LEVELS.get(name.upper()) if isinstance(name, str) else None
+    if found is None:
+        raise NotAllowed(f"{name!r} is no level; there are {', '.join(LEVELS)}")
+    return found
+
+
+def check(level_name: str, schema: Any, earlier: Sequence[tuple[int, Any]] = ()) -> Verdict:
+    """May this schema follow these versions, given as (number, schema), oldest first?"""
+    asked, new = level(level_name), form.canonical(schema)
+    old = [(number, form.canonical(each)) for number, each in earlier]
+    old = [] if asked.name == "NONE" else old if asked.all_versions else old[-1:]
+    reasons: list[str] = []
+    for number, text in reversed(old):
+        if asked.reads_old:
+            reasons += [f"the new schema cannot read version {number} {reason}" for reason in compare(new, text)]
+        if asked.read_by_old:
+            reasons += [f"version {number} cannot read the new schema {reason}" for reason in compare(text, new)]
+    return Verdict(asked.name, tuple(reasons), tuple(number for number, _ in old))
+
+
+def compare(reader: Any, writer: Any) -> tuple[Reason, ...]:
+    """What the reader's schema cannot read of the writer's values; empty: it reads them all."""
+    ours, theirs = form.canonical(reader), form.canonical(writer)
+    if ours == theirs:  # then a decoder resolves nothing
+        return ()
+    return tuple(_walk(form.checked(ours), form.checked(theirs), "", frozenset()))
+
+
+def explain(reader: Any, writer: Any) -> tuple[str, ...]:
+    """What becomes of the fields of two records that differ and still fit, in the reader's order."""
+    new, old = (form.checked(form.canonical(each)) for each in (reader, writer))
+    if new.type != "record" or old.type != "record":
+        return ()
+    sources = _sources(new, old)
+    said = [words for field in new.fields if (words := _becomes(field, sources[field.name]))]
+    used = {source.name for found in sources.values() for source in found}
+    return (*said, *(f"'{field.name}' is dropped" for field in old.fields if field.name not in used))
+
+
+def sources(reader: Any, writer: Any) -> dict[str, str | None]:
+    """For each field of the reader's record the writer's field that it comes from; None: there is none."""
+    new, old = (form.checked(form.canonical(each)) for each in (reader, writer))
+    return {name: found[0].name if found else None for name, found in _sources(new, old).items()}
+
+
+def _becomes(field: Any, sources: list[Any]) -> str:
+    """How one field of the reader gets its value, where that is worth a word."""
+    if not sources:
+        return f"'{field.name}' gets its default"
+    source = sources[0]
+    words = [f"comes from '{source.name}'"] if source.name != field.name else []
+    if field.type.type != source.type.type:
+        words.append(f"becomes {field.type.type}")
+    elif field.type.type == "enum" and (lost := sorted(set(source.type.symbols) - set(field.type.symbols))):
+        words.append(f"is {field.type.props.get('default')!r} for {', '.join(map(repr, lost))}")
+    return f"'{field.name}' {', '.join(words)}" if words else ""
+
+
+# --- walking through two schemas at once -------------------------------------------------------------------------------
+
+
+def _walk(reader: Any, writer: Any, path: str, inside: frozenset[tuple[int, int]]) -> Iterable[Reason]:
+    """The reasons, outermost first. `inside`: the pairs being compared, for a type may hold itself."""
+    pair = (id(reader), id(writer))
+    if pair in inside:
+        return
+    inside |= {pair}
+    if "union" in {reader.type, writer.type}:
+        yield from _walk_union(reader, writer, path, inside)
+    elif (reader.type, writer.type) == ("array", "array"):
+        yield from _walk(reader.items, writer.items, f"{path}[]", inside)
+    elif (reader.type, writer.type) == ("map", "map"):
+        yield from _walk(reader.values, writer.values, f"{path}{{}}", inside)
+    elif reader.type == writer.type == "record" and _same_name(reader, writer):
+        yield from _walk_record(reader, writer, path, inside)
+    elif (reader.type, writer.type) == ("string", "bytes"):
+        yield Reason("not text", path, "bytes that are no UTF-8 cannot become a string")
+    else:
+        yield from _plain(reader, writer, path)
+
+
+def _walk_record(reader: Any, writer: Any, path: str, inside: frozenset[tuple[int, int]]) -> Iterable[Reason]:
+    for field, found in ((field, _sources(reader, writer)[field.name]) for field in reader.fields):
+        here = f"{path}.{field.name}" if path else field.name
+        if len(found) > 1:
+            names = " and ".join(f"'{source.name}'" for source in found)
+            yield Reason("two sources", here, f"the writer's fields {names} would both become this one")
+        elif found:
+            yield from _walk(field.type, found[0].type, here, inside)
+        elif not field.has_default:
+            yield Reason("no default", here, "the writer has no such field, and it has no default")
+
+
+def _sources(reader: Any, writer: Any) -> dict[str, list[Any]]:
+    """For each field of the reader the writer's fields that go into it: those of its name, and of its aliases."""
+    names = {field.name: field.name for field in reader.fields}
+    aliases = {alias: field.name for field in reader.fields for alias in field.props.get("aliases") or ()}
+    found: dict[str, list[Any]] = {field.name: [] for field in reader.fields}
+    for field in writer.fields:
+        if goal := names.get(field.name, aliases.get(field.name)):
+            found[goal].append(field)
+    return found
+
+
+def _walk_union(reader: Any, writer: Any, path: str, inside: frozenset[tuple[int, int]]) -> Iterable[Reason]:
+    """Each branch of the writer needs one in the reader; the first that fits by its type or name is taken."""
+    choices = reader.schemas if reader.type == "union" else [reader]
+    for branch in writer.schemas if writer.type == "union" else [writer]:
+        goal = next((choice for choice in choices if _fits(choice, branch)), None)
+        if goal is None:
+            takes = " or ".join(_type(choice) for choice in choices) or "nothing"
+            yield Reason("lost branch", path, f"the value may be {_type(branch)}, and the reader takes {takes}")
+        else:
+            yield from _walk(goal, branch, path, inside)
+
+
+def _fits(reader: Any, writer: Any) -> bool:
+    """Does this branch take that one, as far as a decoder looks before it reads: types and names, not what is inside?"""
+    if "union" in {reader.type, writer.type}:
+        return True
+    if reader.type == writer.type == "array":
+        return _fits(reader.items, writer.items)
+    if reader.type == writer.type == "map":
+        return _fits(reader.values, writer.values)
+    if reader.type == writer.type == "record":
+        return _same_name(reader, writer)
+    return all(reason.rule == "lost symbol" for reason in _plain(reader, writer, ""))
+
+
+def _plain(reader: Any, writer: Any, path: str) -> Iterable[Reason]:
+    """avro's own judgement of two types with nothing inside."""
+    from avro.compatibility import ReaderWriterCompatibilityChecker
+
+    if reader.type == writer.type == "record":  # of different names: what is inside does not matter
+        yield _other_name(reader, writer, path)
+        return
+    result = ReaderWriterCompatibilityChecker().get_compatibility(reader, writer)
+    for found in result.incompatibilities:
+        kind = found.value
+        if kind == "name_mismatch":
+            if not _same_name(reader, writer):
+                yield _other_name(reader, writer, path)
+        elif kind == "missing_enum_symbols":
+            lost = ", ".join(repr(symbol) for symbol in writer.symbols if symbol not in reader.symbols)
+            yield Reason("lost symbol", path, f"the enum has no {lost}, and no default for what it does not know")
+        elif kind == "fixed_size_mismatch":
+            yield Reason("other size", path, f"{writer.size} bytes do not fit {reader.size}")
+        else:
+            yield Reason("other type", path, f"{_type(writer)} cannot become {_type(reader)}")
+
+
+def _other_name(reader: Any, writer: Any, path: str) -> Reason:
+    return Reason("other name", path, f"{_type(writer)} is not {_type(reader)}, and no alias says so")
+
+
+def _same_name(reader: Any, writer: Any) -> bool:
+    """Two named types are one by their short names, or by an alias of the reader's, in its own namespace unless it says."""
+    space = reader.fullname.rpartition(".")[0]
+    aliases = (a if "." in a or not space else f"{space}.{a}" for a in reader.props.get("aliases") or ())
+    return reader.name == writer.name or writer.fullname in aliases
+
+
+def _type(schema: Any) -> str:
+    """A type in words: 'int', "enum 'League'"."""
+    return f"{schema.type} '{schema.name}'" if schema.type in NAMED else str(schema.type)

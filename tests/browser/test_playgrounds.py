@@ -1,0 +1,96 @@
+"""Each playground in a real JupyterLab: its controls are moved by the keyboard, and the picture says what they say.
+
+Keeps a light and a dark screenshot of each in build/playgrounds, to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from .conftest import PATIENCE, ROOT
+
+SHOTS = ROOT / "build" / "playgrounds"
+SCHEMES = ["light", "dark"]
+Play = Callable[..., Locator]
+
+
+def words(shown: Locator) -> Locator:
+    """The picture's text twin; opened by the keyboard where it is still closed."""
+    twin = shown.locator("pre")
+    if not twin.is_visible():
+        shown.get_by_role("button", name="in words").press("Enter")
+        expect(twin).to_be_visible(timeout=PATIENCE)
+    return twin
+
+
+def choose(shown: Locator, name: str, option: str) -> None:
+    """Take an option of a dropdown."""
+    shown.get_by_label(name).select_option(option)
+
+
+def press(shown: Locator, button: str) -> None:
+    """Press a button, and wait until it can be pressed again."""
+    shown.get_by_role("button", name=button).press("Enter")
+    expect(shown.get_by_role("button", name=button)).to_be_enabled(timeout=PATIENCE)
+
+
+def shot(shown: Locator, name: str) -> Path:
+    """A screenshot to look at; the picture is there, and it has a sentence for those who do not see it."""
+    for image in shown.locator("img").all():
+        assert image.evaluate("image => image.complete && image.naturalWidth") > 200
+        assert (image.get_attribute("alt") or "").strip()
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    file = SHOTS / f"{name}.png"
+    shown.screenshot(path=file)
+    assert file.stat().st_size > 5_000
+    return file
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play, scheme: str) -> None:
+    shown = play(f"keys-{scheme}", "import kqlib as kq\nkq.play.keys()", scheme)
+    twin = words(shown)
+    expect(twin).to_contain_text("LAL-BOS → p2")
+    shown.get_by_label("key").fill("MCI-LIV")
+    expect(twin).to_contain_text("MCI-LIV → p0", timeout=PATIENCE)
+    for _ in range(2):
+        shown.get_by_role("slider").press("ArrowRight")
+    expect(twin).to_contain_text("6 partitions", timeout=PATIENCE)
+    choose(shown, "hash", "crc32")
+    expect(twin).to_contain_text("crc32 · 6 partitions", timeout=PATIENCE)
+    shown.get_by_label("key").fill("")
+    expect(shown.get_by_role("alert")).to_contain_text("an empty key", timeout=PATIENCE)
+    shown.get_by_label("key").fill("LAL-BOS")
+    expect(shown.get_by_role("alert")).to_have_count(0, timeout=PATIENCE)
+    shot(shown, f"keys-{scheme}")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_schemas_reader_writer_and_level_are_picked(play: Play, scheme: str) -> None:
+    shown = play(f"schemas-{scheme}", "import kqlib as kq\nkq.play.schemas()", scheme)
+    twin = words(shown)
+    expect(twin).to_contain_text("v3 reads v1 · BACKWARD lets v3 follow v1")
+    choose(shown, "level", "FORWARD")
+    expect(twin).to_contain_text("FORWARD does not let v3 follow v1", timeout=PATIENCE)
+    choose(shown, "reader", "v1")
+    choose(shown, "writer", "v3")
+    expect(twin).to_contain_text("v1 cannot read v3", timeout=PATIENCE)
+    shot(shown, f"schemas-{scheme}")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play, scheme: str) -> None:
+    code = 'import kqlib as kq\nlab = kq.lab("delivery")\nkq.play.delivery(lab.cluster)'
+    shown = play(f"delivery-{scheme}", code, scheme)
+    twin = words(shown)
+    expect(twin).to_contain_text("16 not run yet")
+    choose(shown, "order", "at-most-once")
+    choose(shown, "killed after", "commit")
+    press(shown, "run it")
+    expect(twin).to_contain_text("[lost 1, once 9]", timeout=PATIENCE)
+    expect(twin).to_contain_text("15 not run yet")
+    shot(shown, f"delivery-{scheme}")

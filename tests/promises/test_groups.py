@@ -1,0 +1,312 @@
+"""What groups promise, on a real Kafka: who holds what, what a crash is, what stands still, and that no member is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import kqlib as kq
+from kqlib.broker import Kafka
+from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing
+from kqlib.groups import Group, Stop, assignment, lag
+from kqlib.groups.process import PROGRAM
+
+SESSION = 1.2  # seconds, where a test waits for its end
+
+
+def put(cluster: Kafka, topic: str, each: int, partitions: int) -> None:
+    """So many records in each partition."""
+    producer = Producer(cluster.client())
+    for number in range(each * partitions):
+        producer.produce(topic, b"goal", partition=number % partitions)
+    assert producer.flush(10) == 0
+
+
+def until(condition: Callable[[], object], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.02)
+
+
+def processes(parent: int | None = None) -> set[int]:
+    """The member processes that a process (this one) has."""
+    children = psutil.Process(parent).children()
+    return {child.pid for child in children if child.is_running() and str(PROGRAM) in said(child)}
+
+
+def said(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def gone(pids: set[int]) -> bool:
+    return not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+
+
+# --- who holds what ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kq_partitions(4)
+def test_each_partition_has_one_owner_and_the_fifth_member_of_four_partitions_idles(
+    kq_cluster: Kafka, kq_topic: str
+) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic) as group:
+        shapes = [group.join(n).sizes for n in (1, 3)]
+        five = group.join()
+        seen = assignment(kq_cluster, kq_topic, kq_topic)
+        assert shapes == [(4,), (1, 1, 1, 1)]
+        assert (five.sizes, five.idle, five.disjoint, five.complete) == ((1, 1, 1, 1, 0), 1, True, True)
+        assert seen.sizes == five.sizes and {*seen.held} == {"ann", "ben", "cem", "dia", "eve"}
+        assert group.leave("ann", "ben", "cem").sizes == (2, 2)  # at once: nobody waits for a session
+    assert group.members == [] and repr(group) == f"Group('{kq_topic}', 0 members, consumer)"
+
+
+@pytest.mark.kq_partitions(4)
+def test_each_group_works_on_every_record_and_its_members_share_them(kq_cluster: Kafka, kq_topic: str) -> None:
+    one, two = Group(kq_cluster, f"{kq_topic}-1", kq_topic), Group(kq_cluster, f"{kq_topic}-2", kq_topic)
+    with one, two:
+        put(kq_cluster, kq_topic, 250, 4)
+        assert one.lag().sizes == (250, 250, 250, 250)  # no commit yet: all of it
+        one.join(2), two.join()
+        until(lambda: one.lag().total == two.lag().total == 0)
+        assert [(g.work.times, g.work.records) for g in (one, two)] == [(1000, 1000)] * 2
+        two.leave()
+        put(kq_cluster, kq_topic, 1, 4)
+        until(lambda: one.lag().total == 0)
+        assert repr(two.lag()) == "lag 4 = 1 + 1 + 1 + 1"
+        until(lambda: one.work.records == 1004)
+        assert (one.work.again, two.work.records) == (0, 1000)
+
+
+def test_lag_counts_from_what_the_log_still_has(kq_cluster: Kafka, kq_topic: str) -> None:
+    put(kq_cluster, kq_topic, 10, 1)
+    part = TopicPartition(kq_topic, 0, 4)
+    kq_cluster.admin.delete_records([part])[TopicPartition(kq_topic, 0)].result(10)
+    assert lag(kq_cluster, kq_topic, kq_topic).sizes == (6,)
+    for committed, left in ((2, 6), (7, 3), (10, 0)):
+        reader = Consumer(kq_cluster.client(group_id=kq_topic, group_protocol="classic"))
+        reader.commit(offsets=[TopicPartition(kq_topic, 0, committed)], asynchronous=False)
+        reader.close()
+        assert lag(kq_cluster, kq_topic, kq_topic).sizes == (left,)
+
+
+def test_a_regular_expression_meets_a_topic_that_is_born_later(kq_cluster: Kafka, kq_topic: str) -> None:
+    later = f"{kq_topic}-later"
+    with Group(kq_cluster, kq_topic, f"^{kq_topic}.*", protocol="eager") as group:
+        group.join()
+        kq.Plan({later: kq.Topic(2)}).apply(kq_cluster, quiet=True)
+        until(lambda: len(group.assignment().partitions) == 3)
+        assert group.settle().sizes == (3,)
+    kq_cluster.admin.delete_topics([later])[later].result(10)
+
+
+# --- crash, pause, and what stands still -----------------------------------------------------------------------------------
+
+
+@pytest.mark.kq_partitions(2)
+def test_a_crashed_member_is_silent_and_its_uncommitted_work_comes_again(kq_cluster: Kafka, kq_topic: str) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic, session=SESSION, commit=False) as group:
+        group.join("ann", "ben")
+        put(kq_cluster, kq_topic, 50, 2)
+        until(lambda: group.work.times == 100)
+        group.crash("ann", wait=False)
+        seen = assignment(kq_cluster, kq_topic, kq_topic)
+        assert {*seen.held} == {"ann", "ben"}  # it said no goodbye, so the cluster believes in it
+        assert group.assignment().sizes == (1,) and len(group.assignment().orphans) == 1
+        assert group.settle().sizes == (2,)
+        until(lambda: group.work.times == 150)
+        assert (group.work.records, group.work.again) == (100, 50)
+        assert group.timeline().stops[-1] == Stop("ann crashes", 2, 1, 1)
+        assert [line.split() for line in repr(group.timeline().last()).splitlines()[2:4]] == [
+            ["ann", "■", "✕"],
+            ["ben", "■", "■", "■■"],
+        ]
+
+
+@pytest.mark.kq_partitions(2)
+def test_a_member_busy_for_longer_than_allowed_is_put_out_and_finds_out_when_it_is_back(
+    kq_cluster: Kafka, kq_topic: str
+) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic, session=SESSION, max_poll=SESSION, protocol="eager") as group:
+        group.join("ann", "ben")
+        group.pause("ann")
+        assert group.settle().sizes == (1, 1)  # its heart beats: it is a member
+        until(lambda: {*assignment(kq_cluster, kq_topic, kq_topic).held} == {"ben"})
+        both = group.settle()
+        assert (both.sizes, both.disjoint) == ((2, 1), False)  # ann believes that she still has one
+        assert group.resume().sizes == (1, 1)
+        assert [stop.what for stop in group.timeline().stops] == [
+            "ann, ben join",
+            "ann is busy",
+            "ann put out",
+            "ann is back",
+        ]
+
+
+@pytest.mark.kq_partitions(6)
+@pytest.mark.parametrize(("protocol", "still"), [("eager", 6), ("cooperative", 2), ("consumer", 2)])
+def test_what_stands_still_when_a_third_member_joins(
+    kq_cluster: Kafka, kq_topic: str, protocol: str, still: int
+) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic, protocol=protocol) as group:
+        group.join(2)
+        assert group.join().sizes == (2, 2, 2)
+        assert group.timeline().stops == [Stop("ann, ben join", 0, 0, 0), Stop("cem joins", 6, still, 2)]
+
+
+@pytest.mark.kq_partitions(4)
+def test_a_static_member_that_is_back_in_time_moves_nothing(kq_cluster: Kafka, kq_topic: str) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic, static=True, session=20) as group:
+        before = group.join(2).held["ann"]
+        assert group.leave("ann").orphans == tuple(before)  # kept for her
+        assert group.join("ann").held["ann"] == before
+        assert [stop.partitions for stop in group.timeline().stops] == [0, 2, 0]
+
+
+# --- no member is left behind ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_made_again_under_its_name_closes_the_one_before(kq_cluster: Kafka, kq_topic: str) -> None:
+    one = Group(kq_cluster, kq_topic, kq_topic)
+    one.join(2)
+    pids = processes()
+    with Group(kq_cluster, kq_topic, kq_topic) as two:
+        assert len(pids) == 2 and gone(pids) and one.members == []
+        with pytest.raises(Closed):
+            one.join()
+        assert two.join().sizes == (1,)  # the old ones have left, not died: nobody waits for them
+
+
+def test_a_dropped_group_a_closed_cluster_and_a_killed_program_leave_no_process(
+    kq_cluster: Kafka, kq_topic: str
+) -> None:
+    Group(kq_cluster, kq_topic, kq_topic).join(2, wait=False)  # nobody holds it
+    until(lambda: not processes())
+    with Kafka(kq_cluster.bootstrap) as other:
+        group = Group(other, kq_topic, kq_topic)
+        group.join(wait=False)
+        assert len(processes()) == 1
+    until(lambda: not processes())
+    assert group.members == []
+    program = (
+        "import sys, time; from kqlib.broker import Kafka; from kqlib.groups import Group\n"
+        "group = Group(Kafka(sys.argv[1]), sys.argv[2], sys.argv[2]); group.join(2, wait=False)\n"
+        "print('there', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", program, kq_cluster.bootstrap, kq_topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout and child.stdout.readline() == "there\n"
+        pids = processes(child.pid)
+        assert len(pids) == 2
+        child.send_signal(signal.SIGKILL)
+    until(lambda: gone(pids))
+
+
+def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes() -> None:
+    with kq.lab("test-groups") as lab:
+
+        def cell() -> Group:
+            football = lab.topic("football", partitions=2)
+            scores = Group(lab, "scores", football)
+            scores.join()
+            put(lab.cluster, football, 5, 2)
+            until(lambda: scores.work.times == 10 and scores.lag().total == 0)
+            return scores
+
+        kept = [cell(), cell()]
+        assert [group.work.again for group in kept] == [0, 0]
+        pids = processes()
+    assert len(pids) == 1
+    until(lambda: gone(pids))
+
+
+# --- wrong arguments -------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_arguments_get_a_sentence(kq_cluster: Kafka, kq_topic: str) -> None:
+    with pytest.raises(TopicMissing, match="'nowhere' does not exist"):
+        Group(kq_cluster, kq_topic, "nowhere")
+    with Group(kq_cluster, kq_topic, kq_topic, session=SESSION) as group:
+        group.join("ann", "ben")
+        group.crash("ann", wait=False)
+        group.leave("ben", wait=False)
+        wrong: dict[str, Callable[[], object]] = {
+            "who joins? So many, from 1 on, or names; not 0": lambda: group.join(0),
+            "not True": lambda: group.join(True),
+            "not 1.5": lambda: group.join(1.5),  # type: ignore[arg-type]
+            "a Group has 16 members at the most, for each is a process on this machine; 0 are in it": lambda: (
+                group.join(17)
+            ),
+            "a member's name is made of letters": lambda: group.join("a b"),
+            "'cem' is in group": lambda: group.join("cem", "cem"),
+            "'ann' has crashed; nobody is in group": lambda: group.pause("ann"),
+            "'ben' has left": lambda: group.crash("ben"),
+            "'zoe' is not here": lambda: group.leave("zoe"),
+            "who? Say a name; nobody is in group": group.pause,
+            "let somebody join() first": group.resume,
+        }
+        for words, ask in wrong.items():
+            with pytest.raises(NotAllowed) as error:
+                ask()
+            assert words in str(error.value)
+    with pytest.raises(Closed, match="This group is closed"):
+        group.join()
+    with pytest.raises(TopicMissing):
+        lag(kq_cluster, kq_topic, "nowhere")
+    with pytest.raises(NotAllowed, match=r"a group reads topics: Group\(lab, 'scores', 'football'\)"):
+        Group(kq_cluster, kq_topic)
+    with pytest.raises(NotAllowed, match=r"'\^\(' is not a regular expression"):
+        Group(kq_cluster, kq_topic, "^(")
+    with pytest.raises(NotAllowed, match="a topic is a name"):
+        Group(kq_cluster, kq_topic, 7)  # type: ignore[arg-type]
+
+
+def test_what_the_cluster_refuses_is_told_in_its_words(kq_cluster: Kafka, kq_topic: str) -> None:
+    with pytest.raises(NotAllowed, match=f"the clocks of group '{kq_topic}' were not set: .*min.session.timeout.ms"):
+        Group(kq_cluster, kq_topic, kq_topic, session=0.5)
+    foreign = Consumer(kq_cluster.client(group_id=kq_topic, partition_assignment_strategy="roundrobin"))
+    foreign.subscribe([kq_topic])
+    until(lambda: foreign.poll(0.1) or foreign.assignment())
+    try:
+        with Group(kq_cluster, kq_topic, kq_topic, protocol="eager") as group:
+            with pytest.raises(NotAllowed, match=f"ann cannot be in group '{kq_topic}': .*nconsistent"):
+                group.join()
+            assert group.members == []
+            group._extra["session.timeout.ms"] = 500
+            with pytest.raises(NotAllowed, match=r"ann cannot be in group .*session timeout"):
+                group.join()
+    finally:
+        foreign.close()
+
+
+def test_a_group_that_does_not_settle_says_what_was_seen_last(kq_cluster: Kafka, kq_topic: str) -> None:
+    foreign = Consumer(kq_cluster.client(group_id=kq_topic))
+    foreign.subscribe([kq_topic])
+    foreign.poll(1)
+    try:
+        with Group(kq_cluster, kq_topic, kq_topic) as group:
+            group.join(wait=False)
+            with pytest.raises(
+                NotInTime, match=f"Waited 0.5 s for group '{kq_topic}' to settle.*1 member, 1 partition"
+            ):
+                group.settle(0.5)
+    finally:
+        foreign.close()
+
+
+def test_members_do_not_hear_the_stop_button(kq_cluster: Kafka, kq_topic: str) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic) as group:
+        group.join(wait=False)
+        [pid] = processes()
+        assert os.getpgid(pid) != os.getpgid(0)

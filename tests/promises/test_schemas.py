@@ -1,0 +1,205 @@
+"""What a registry in a topic promises, on a real Kafka: one id for everybody, found again, and a level that holds for all."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from kqlib import games, snapshot
+from kqlib.broker import Cluster, Kafka
+from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
+from kqlib.schemas import Registry, canonical, shelf
+
+V1, V2, V3, V4 = (games.schema(version) for version in games.VERSIONS)
+
+
+def record(*names: str, name: str = "R", **default: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": "int", **default} for each in names]}
+
+
+@pytest.fixture
+def topic(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The registry's topic under a name of this test's own: the first id is 1."""
+    name = f"kq.schemas.{secrets.token_hex(4)}"
+    monkeypatch.setattr(shelf, "TOPIC", name)
+    yield name
+    with suppress(KafkaException):
+        kq_cluster.admin.delete_topics([name])[name].result(15)
+
+
+def put(cluster: Kafka, topic: str, *values: bytes | None) -> None:
+    """Write to the registry's topic past the registry."""
+    producer = Producer(cluster.client())
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(15) == 0
+
+
+CHILD = """
+import json, sys
+from kqlib.broker.kafka import reach
+from kqlib.schemas import Registry, shelf
+address, shelf.TOPIC = sys.argv[1:]
+with reach(address, {}) as cluster:
+    registry = Registry(cluster=cluster)
+    print("ready", flush=True)
+    work = json.loads(sys.stdin.readline())
+    print(json.dumps([registry.register(subject, schema) for subject, schema in work]))
+"""
+
+
+def test_processes_that_register_at_once_agree_on_every_id(kq_cluster: Kafka, topic: str) -> None:
+    work = [[f"s{number}", record(name=f"R{number}")] for number in range(12)]
+    command = [sys.executable, "-c", CHILD, kq_cluster.bootstrap, topic]
+    how: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen(command, **how) for _ in range(2)]
+    assert [child.stdout.readline() for child in children] == ["ready\n", "ready\n"]
+    asked = [json.dumps(order) + "\n" for order in (work, work[::-1])]  # one from the front, one from the back
+    for child, line in zip(children, asked, strict=True):
+        child.stdin.write(line)
+        child.stdin.flush()
+    first, second = (json.loads(child.communicate(timeout=60)[0]) for child in children)
+    assert first == second[::-1]
+    assert sorted(first) == list(range(1, 13))
+    later = Registry(cluster=kq_cluster)
+    assert [later.ids(subject)[0] for subject, _ in work] == first
+
+
+def test_a_restart_finds_the_same_ids_levels_and_schemas(kq_cluster: Kafka, topic: str) -> None:
+    before = Registry(cluster=kq_cluster)
+    for schema in (V1, V2, V3):
+        before.register("football-value", schema)
+    before.set_level("football-value", "FULL")
+    after = Registry(cluster=kq_cluster)
+    assert (after.ids("football-value"), after.versions("football-value")) == ([1, 2, 3], [1, 2, 3])
+    assert (after.level("football-value"), after.level()) == ("FULL", "BACKWARD")
+    assert after.schema(3) == canonical(V3)
+    assert after.register("football-value", V2) == 2
+    assert repr(after) == "Registry(in kq.schemas, BACKWARD, 1 subject)"
+
+
+def test_what_one_registers_another_reads_without_being_told(kq_cluster: Kafka, topic: str) -> None:
+    here, there = Registry(cluster=kq_cluster), Registry(cluster=kq_cluster)
+    reads = there.codec()
+    value = games.values(games.events(1), 1)[0]
+    assert reads.decode(here.codec("football-value", V1).encode(value)) == value
+    assert there.subjects() == ["football-value"]
+    here.set_level("football-value", "FULL")
+    with pytest.raises(
+        IncompatibleSchema, match="'football-value' keeps FULL: version 1 cannot read the new schema at"
+    ):
+        there.register("football-value", V3)
+    with pytest.raises(UnknownSchema):
+        there.schema(2)
+
+
+def test_a_change_that_loses_the_race_is_refused_by_everybody(kq_cluster: Kafka, topic: str) -> None:
+    here = Registry("FULL", cluster=kq_cluster)
+    # Both were fine when they were sent: nothing was there yet. In the log one of them stands second.
+    for name in ("a", "b"):
+        put(kq_cluster, topic, json.dumps({"subject": "s", "schema": canonical(record(name))}).encode())
+    there = Registry(cluster=kq_cluster)
+    for registry in (here, there):
+        assert [registry.schema(number) for number in registry.ids("s")] == [canonical(record("a"))]
+    assert there.register("s", record("a", "b", default=0)) == 2  # the refused one took no id
+
+
+def test_the_one_who_sent_it_too_late_is_told(kq_cluster: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Registry("FULL", cluster=kq_cluster)
+    write = shelf._write
+
+    def somebody_is_faster(cluster: Kafka, said: dict[str, Any]) -> int:
+        put(kq_cluster, topic, json.dumps({"subject": "s", "schema": canonical(record("a"))}).encode())
+        return write(cluster, said)
+
+    monkeypatch.setattr(shelf, "_write", somebody_is_faster)
+    with pytest.raises(IncompatibleSchema, match="'s' keeps FULL: the new schema cannot read version 1 at 'b'"):
+        late.register("s", record("b"))
+    assert late.ids("s") == [1]
+
+
+def test_records_of_somebody_else_are_passed_over(kq_cluster: Kafka, topic: str) -> None:
+    here = Registry(cluster=kq_cluster)
+    strange = [b"", None, b"\xff\xfe", b"[]", b"5", b"{}", b'{"subject": 5, "schema": 7}', b'{"subject": "s"}']
+    strange += [
+        b'{"subject": "s", "schema": "{"}',
+        b'{"level": "UPWARD"}',
+        b'{"subject": "s", "level": 7}',
+        b'{"level": {}}',
+    ]
+    put(kq_cluster, topic, *strange)
+    assert here.register("s", V1) == 1
+    assert Registry(cluster=kq_cluster).subjects() == ["s"]
+
+
+def test_the_first_who_says_a_level_says_it_for_all(kq_cluster: Kafka, topic: str) -> None:
+    Registry(cluster=kq_cluster)
+    assert Registry("FULL", cluster=kq_cluster).level() == "FULL"
+    assert Registry("full", cluster=kq_cluster).level() == "FULL"
+    with pytest.raises(NotAllowed) as caught:
+        Registry("NONE", cluster=kq_cluster)
+    assert str(caught.value) == (
+        "the schemas of this cluster are at level FULL, not NONE; Registry(cluster=…).set_level(None, 'NONE') changes it for all"
+    )
+    Registry(cluster=kq_cluster).set_level(None, "NONE")
+    assert Registry("NONE", cluster=kq_cluster).level() == "NONE"
+
+
+def test_the_topic_has_one_partition_and_is_kept_for_ever(kq_cluster: Kafka, topic: str) -> None:
+    Registry(cluster=kq_cluster)
+    assert len(kq_cluster.partitions(topic)) == 1
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    found = kq_cluster.admin.describe_configs([resource])[resource].result(15)
+    assert {name: found[name].value for name in shelf.FOR_EVER} == shelf.FOR_EVER
+
+
+def test_a_refused_schema_is_not_even_written(kq_cluster: Kafka, topic: str) -> None:
+    here = Registry(cluster=kq_cluster)
+    here.register("s", V4)
+    with pytest.raises(IncompatibleSchema):
+        here.register("s", games.schema("no-default"))
+    assert here.register("s", V4) == 1
+    assert len(snapshot.records(kq_cluster, topic)[0]) == 1
+
+
+def test_a_topic_with_more_partitions_is_left_alone(kq_cluster: Kafka, topic: str) -> None:
+    kq_cluster.admin.create_topics([NewTopic(topic, 2)])[topic].result(15)
+    kq_cluster.wait_for_topic(topic, 2)
+    with pytest.raises(NotAllowed, match=r"has 2 partitions; ids are the order in one\. It is left alone"):
+        Registry(cluster=kq_cluster)
+
+
+def test_a_topic_that_was_made_anew_is_noticed(kq_cluster: Kafka, topic: str) -> None:
+    here = Registry(cluster=kq_cluster)
+    here.register("s", V1)
+    kq_cluster.admin.delete_topics([topic])[topic].result(15)
+    kq_cluster.admin.create_topics([NewTopic(topic, 1)])[topic].result(15)
+    kq_cluster.wait_for_topic(topic, 1)
+    with pytest.raises(
+        NotAllowed, match="no longer has its record 1: it was cut or made anew, so ids mean something else"
+    ):
+        here.register("s", V2)
+
+
+def test_a_schema_too_large_for_a_record_is_refused_and_all_goes_on(kq_cluster: Kafka, topic: str) -> None:
+    here = Registry(cluster=kq_cluster)
+    with pytest.raises(NotAllowed, match=r"the schema could not be written to .*: .* too large"):
+        here.register("s", {**record("a"), "doc": "x" * 2_000_000})
+    assert here.register("s", V1) == 1
+
+
+def test_who_may_not_create_topics_is_told_what_to_ask_for() -> None:
+    with Cluster(secure=True) as locked, locked.as_user("app") as app:
+        with pytest.raises(NotAllowed) as caught:
+            Registry(cluster=app)
+        assert str(caught.value).startswith("'kq.schemas' is not on this cluster and could not be created: ")
+        assert str(caught.value).endswith("Ask whoever deploys for it: one partition, kept for ever")

@@ -1,0 +1,365 @@
+"""Keys: where they go, how evenly, and what growth moves; no broker is needed to know it."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kqlib.errors import NotAllowed
+from kqlib.keys import Moved, Spread, moved, partition, spread
+from kqlib.play.keys import keys as playground
+
+GAMES = ["LAL-BOS", "MCI-LIV", "ARS-CHE", "BAR-RMA", "INT-MIL", "LIV-MUN", "TOT-EVE", "NEW-AVL", "BHA-WHU", "DAL-DEN"]
+# Kafka's own test vectors for murmur2, as Java's signed numbers
+JAVA = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+quick = settings(max_examples=60, deadline=None)  # a busy machine is no error
+a_key = st.one_of(st.binary(max_size=40), st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+some_keys = st.lists(a_key, max_size=25)
+a_count = st.integers(1, 2**31 - 1)
+few = st.integers(1, 200)
+a_hash = st.sampled_from(["murmur2", "crc32"])
+
+
+def murmur2(data: bytes) -> int:
+    """The hash written anew, from its description: seed 0x9747b28c, words in little-endian order."""
+    mix, whole = 0x5BD1E995, 0xFFFFFFFF
+    value = 0x9747B28C ^ len(data)
+    for at in range(0, len(data) - 3, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * mix & whole
+        value = (value * mix & whole) ^ ((word ^ word >> 24) * mix & whole)
+    if tail := data[len(data) // 4 * 4 :]:
+        value = (value ^ int.from_bytes(tail, "little")) * mix & whole
+    value = (value ^ value >> 13) * mix & whole
+    return value ^ value >> 15
+
+
+# --- partition ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "n", "how", "place"),
+    [
+        (b"LAL-BOS", 3, "murmur2", 0),
+        (b"MCI-LIV", 3, "murmur2", 0),
+        (b"LAL-BOS", 3, "crc32", 2),
+        (b"MCI-LIV", 3, "crc32", 1),
+        ("LAL-BOS", 3, "crc32", 2),
+        ("Fußball", 7, "murmur2", partition("Fußball".encode(), 7)),
+        (b"", 7, "murmur2", 2),
+        (b"", 7, "crc32", 0),
+        (b"\x00", 1, "murmur2", 0),
+        (b"x", 2**31 - 1, "murmur2", 2_121_525_046),
+    ],
+)
+def test_a_key_has_one_place(key: Any, n: int, how: Any, place: int) -> None:
+    assert partition(key, n, hash=how) == place
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6, 7, 8, 50, 1000])
+@pytest.mark.parametrize("key", JAVA)
+def test_java_puts_a_key_into_the_same_place(key: bytes, n: int) -> None:
+    assert partition(key, n) == (JAVA[key] & 0x7FFFFFFF) % n
+
+
+def test_murmur2_is_what_a_producer_of_this_house_takes_unless_said_otherwise() -> None:
+    assert partition("LAL-BOS", 3) == partition("LAL-BOS", 3, "murmur2") != partition("LAL-BOS", 3, "crc32")
+
+
+@quick
+@given(a_key, a_count, a_hash)
+def test_a_place_is_one_of_the_partitions(key: Any, n: int, how: Any) -> None:
+    assert 0 <= partition(key, n, how) < n
+
+
+@quick
+@given(st.binary(max_size=70), a_count)
+@example(b"\xff" * 3, 3)
+def test_a_place_is_the_hash_without_its_sign_modulo_the_partitions(key: bytes, n: int) -> None:
+    assert partition(key, n) == (murmur2(key) & 0x7FFFFFFF) % n
+    assert partition(key, n, "crc32") == zlib.crc32(key) % n  # unsigned: nothing is masked
+
+
+@quick
+@given(st.binary(max_size=30), st.integers(0, 30))
+def test_for_a_power_of_two_the_sign_does_not_matter(key: bytes, power: int) -> None:
+    assert partition(key, 2**power) == murmur2(key) % 2**power
+
+
+@quick
+@given(st.text(st.characters(exclude_categories=["Cs"])), few, a_hash)
+def test_text_is_its_utf8_form(key: str, n: int, how: Any) -> None:
+    assert partition(key, n, how) == partition(key.encode(), n, how)
+
+
+NOT_A_COUNT = "the number of partitions is a whole number, 1 or more, not {}"
+
+
+@pytest.mark.parametrize(
+    ("key", "n", "how", "sentence"),
+    [
+        (b"A", 0, "murmur2", "a topic has at least 1 partition and at most 2,147,483,647, not 0"),
+        (b"A", -1, "crc32", "a topic has at least 1 partition and at most 2,147,483,647, not -1"),
+        (b"A", 2**31, "murmur2", "a topic has at least 1 partition and at most 2,147,483,647, not 2,147,483,648"),
+        (b"A", True, "murmur2", NOT_A_COUNT.format("True")),
+        (b"A", 3.0, "murmur2", NOT_A_COUNT.format("3.0")),
+        (b"A", "3", "murmur2", NOT_A_COUNT.format("'3'")),
+        (b"A", None, "murmur2", NOT_A_COUNT.format("None")),
+        (b"A", 3, "md5", "hash is 'murmur2' (Java, Spark, kqlib) or 'crc32' (librdkafka's default), not 'md5'"),
+        (b"A", 3, None, "hash is 'murmur2' (Java, Spark, kqlib) or 'crc32' (librdkafka's default), not None"),
+        (b"A", 3, ["crc32"], "hash is 'murmur2' (Java, Spark, kqlib) or 'crc32' (librdkafka's default), not ['crc32']"),
+        (
+            None,
+            3,
+            "murmur2",
+            "a null key has no partition of its own: clients send such records to one for a while, then to another. "
+            "Leave them out, or give them a key",
+        ),
+        (
+            121,
+            3,
+            "murmur2",
+            "a key is bytes, or text for its UTF-8 form, not int: turn it into what your producer sends, "
+            "as in str(key).encode()",
+        ),
+        (bytearray(b"A"), 3, "crc32", "a key is bytes, or text for its UTF-8 form, not bytearray: say bytes(key)"),
+        ("\ud800", 3, "murmur2", r"'\ud800' has no UTF-8 form, so no producer sends it: take bytes"),
+    ],
+)
+def test_what_is_no_question_gets_a_sentence(key: Any, n: Any, how: Any, sentence: str) -> None:
+    for ask in (lambda: partition(key, n, how), lambda: spread([key], n, how), lambda: moved([key], n, n, how)):
+        with pytest.raises(NotAllowed) as refused:
+            ask()
+        assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ("ARS-CHE", "keys are many, as in [b'ARS-CHE', b'LAL-BOS'], not one str"),
+        (b"ARS-CHE", "keys are many, as in [b'ARS-CHE', b'LAL-BOS'], not one bytes"),
+        (None, "keys are many, as in [b'ARS-CHE', b'LAL-BOS'], not one NoneType"),
+        (7, "keys are many, as in [b'ARS-CHE', b'LAL-BOS'], not one int"),
+        (
+            [["A"]],
+            "a key is bytes, or text for its UTF-8 form, not list: turn it into what your producer sends, "
+            "as in str(key).encode()",
+        ),
+    ],
+)
+def test_one_key_is_not_many(keys: Any, sentence: str) -> None:
+    for ask in (lambda: spread(keys, 3), lambda: moved(keys, 3, 4)):
+        with pytest.raises(NotAllowed) as refused:
+            ask()
+        assert str(refused.value) == sentence
+
+
+# --- spread ------------------------------------------------------------------------------------------------------------
+
+
+@quick
+@given(some_keys, few, a_hash)
+def test_a_spread_adds_up_to_all_records(keys: list[Any], n: int, how: Any) -> None:
+    found = spread(keys, n, how)
+    assert sum(found) == sum(found.sizes) == sum(found.records.values()) == len(keys)
+    assert len(found) == len(found.keys) == n
+    assert (
+        sum(found.keys) == len(found.records) == len({key if isinstance(key, bytes) else key.encode() for key in keys})
+    )
+    assert list(found) == [sum(partition(key, n, how) == place for key in keys) for place in range(n)]
+    assert found.idle == list(found).count(0)
+
+
+@quick
+@given(some_keys, few, a_hash)
+def test_evenness_is_one_only_when_all_partitions_get_the_same(keys: list[Any], n: int, how: Any) -> None:
+    found = spread(keys, n, how)
+    assert 0 < found.evenness <= 1
+    assert (found.evenness == 1) == (max(found) == min(found))
+
+
+@quick
+@given(some_keys, few)
+def test_hot_is_what_fills_more_than_a_partition_alone(keys: list[Any], n: int) -> None:
+    found = spread(keys, n)
+    assert all(times * n > len(keys) for times in found.hot.values())
+    assert {key for key, times in found.records.items() if times * n > len(keys)} == set(found.hot)
+    assert list(found.hot.values()) == sorted(found.hot.values(), reverse=True)
+    assert n > 1 or not found.hot
+
+
+def test_the_order_of_records_changes_no_size() -> None:
+    keys = GAMES * 3 + GAMES[:2] * 9
+    assert list(spread(keys, 6)) == list(spread(sorted(keys), 6)) == list(spread(iter(keys), 6))
+
+
+def test_one_partition_gets_everything_and_that_is_even() -> None:
+    found = spread(GAMES * 7, 1)
+    assert (list(found), found.evenness, found.idle, found.hot) == ([70], 1.0, 0, {})
+
+
+def test_no_keys_are_even_everywhere() -> None:
+    found = spread([], 3)
+    assert (list(found), found.evenness, found.idle, found.hot) == ([0, 0, 0], 1.0, 3, {})
+
+
+def test_a_key_as_text_and_as_bytes_is_one_key_named_as_it_came_first() -> None:
+    found = spread([b"A", "A", "B", b"B", b"A"], 4)
+    assert dict(found.records) == {b"A": 3, "B": 2}
+
+
+@pytest.mark.parametrize(
+    ("keys", "n", "said"),
+    [
+        (GAMES, 3, "10 records of 10 keys on 3 partitions by murmur2: 7 + 2 + 1\nevenness 0.48"),
+        (GAMES[:1], 1, "1 record of 1 key on 1 partition by murmur2: 1\nevenness 1.00"),
+        ([], 2, "0 records of 0 keys on 2 partitions by murmur2: 0 + 0\nevenness 1.00, 2 idle"),
+        (
+            GAMES * 100 + GAMES[:1] * 1000,
+            4,
+            "2,000 records of 10 keys on 4 partitions by murmur2: 300 + 200 + 1,300 + 200\n"
+            "evenness 0.38 · hot: LAL-BOS 1,100",
+        ),
+        (
+            GAMES,
+            100,
+            "10 records of 10 keys on 100 partitions by murmur2: 0 to 2 each\n"
+            "evenness 0.05, 91 idle · hot: ARS-CHE 1, BAR-RMA 1, BHA-WHU 1, 7 more",
+        ),
+    ],
+)
+def test_a_spread_says_itself_in_two_lines(keys: list[str], n: int, said: str) -> None:
+    assert repr(spread(keys, n)) == said
+
+
+def test_a_spread_is_a_value() -> None:
+    assert spread(GAMES, 3) == spread(GAMES, 3) != spread(GAMES, 3, "crc32")
+    assert hash(spread(GAMES, 3)) == hash(spread(list(GAMES), 3))
+    assert spread(GAMES, 3)[0] == 7
+    assert spread(GAMES, 3)[1:] == (2, 1)
+
+
+def test_a_spread_over_a_billion_partitions_is_refused_and_not_tried() -> None:
+    with pytest.raises(NotAllowed) as refused:
+        spread(GAMES, 10**9)
+    assert str(refused.value) == (
+        "a spread counts the records of each partition, so of 1,000,000 partitions at most, not 1,000,000,000"
+    )
+    assert len(spread(GAMES, 10**6)) == 10**6
+
+
+# --- moved -------------------------------------------------------------------------------------------------------------
+
+
+@quick
+@given(some_keys, few, few, a_hash)
+def test_what_moves_is_what_has_another_place_afterwards(keys: list[Any], one: int, other: int, how: Any) -> None:
+    before, after = sorted((one, other))
+    found = moved(keys, before, after, how)
+    for key in keys:
+        places = (partition(key, before, how), partition(key, after, how))
+        assert (key in found) == (places[0] != places[1])
+        assert key not in found or found[key] == places
+    assert 0 <= found.share <= 1
+
+
+@quick
+@given(some_keys, few, a_hash)
+def test_nothing_moves_when_nothing_grows(keys: list[Any], n: int, how: Any) -> None:
+    found = moved(keys, n, n, how)
+    assert not found and len(found) == 0 and found == {} and found.share == 0.0
+
+
+@quick
+@given(some_keys, st.integers(1, 100), a_hash)
+def test_twice_as_many_partitions_move_a_key_by_that_number_or_not_at_all(keys: list[Any], n: int, how: Any) -> None:
+    assert all(after == before + n for before, after in moved(keys, n, 2 * n, how).values())
+
+
+def test_keys_are_found_as_text_and_as_bytes_and_come_out_as_they_were_given() -> None:
+    found = moved(["LAL-BOS", b"ARS-CHE", b"INT-MIL", "INT-MIL"], 4, 6)
+    assert list(found) == ["LAL-BOS", b"INT-MIL"]
+    assert found["INT-MIL"] == found[b"INT-MIL"] == (1, 5)
+    assert "ARS-CHE" not in found
+
+
+def test_moved_says_itself_in_a_line() -> None:
+    assert repr(moved(GAMES, 4, 6)) == "7 of 10 keys move · 4 → 6 partitions by murmur2"
+    assert repr(moved(["A"], 1, 2, "crc32")) == "1 of 1 key moves · 1 → 2 partitions by crc32"
+
+
+def test_a_topic_never_shrinks() -> None:
+    with pytest.raises(NotAllowed) as refused:
+        moved(GAMES, 6, 4)
+    assert str(refused.value) == (
+        "a topic never gets fewer partitions, so it does not go from 6 to 4. "
+        "For fewer make a new topic and copy into it"
+    )
+
+
+def test_a_picture_says_the_same_as_the_numbers() -> None:
+    assert spread(GAMES, 3).draw("football").text.splitlines()[2:5] == [
+        "p0  7 records  A B C D G H I",
+        "p1  2 records  F J",
+        "p2  1 record   E",
+    ]
+    assert moved(GAMES[:2], 4, 6).draw().title == "keys · 2 keys · 1 of them elsewhere"
+    assert "*B*" in spread(GAMES, 3).draw(mark="MCI-LIV").text
+
+
+def test_a_million_keys_are_counted_once_each() -> None:
+    keys = [b"%d" % (number % 50_000) for number in range(1_000_000)]
+    found = spread(keys, 12)
+    assert sum(found) == 1_000_000 and Counter(found.records.values()) == {20: 50_000}
+    assert found.evenness > 0.9 and isinstance(found, Spread) and isinstance(moved(keys[:9], 2, 3), Moved)
+
+
+@pytest.mark.parametrize(
+    "many", [lambda keys: spread(keys, 3), lambda keys: moved(keys, 3, 4)], ids=["spread", "moved"]
+)
+def test_a_picture_of_too_many_keys_is_refused_and_not_tried(many: Any) -> None:
+    with pytest.raises(NotAllowed) as refused:
+        many([b"%d" % number for number in range(100_001)]).draw()
+    assert str(refused.value) == "a picture is for 100,000 keys at most, and these are 100,001: look at a part of them"
+
+
+# --- the playground ----------------------------------------------------------------------------------------------------
+
+
+def test_the_playground_starts_with_a_key_among_ten_games_and_says_where_it_is() -> None:
+    play = playground()
+    assert repr(play).splitlines()[0] == "LAL-BOS → p2 · 11 keys"
+    assert "p2  4 records  F G I *K*" in repr(play).splitlines()
+    assert repr(play).endswith("playground 'keys' · key: LAL-BOS · partitions: 4 · hash: murmur2")
+
+
+@pytest.mark.parametrize(
+    ("controls", "line"),
+    [
+        ({"partitions": 3, "hash": "crc32"}, "p2  3 records  G I *K*"),
+        ({"key": "ARS-CHE"}, "p0  3 records  *A* B D"),
+        ({"partitions": 1}, "p0  11 records  A B C D E F G H I J *K*"),
+        ({"key": "", "partitions": 7}, "(empty) → p2 · 11 keys"),
+        ({"key": "a\u202eb"}, r"a\u202eb → p1 · 11 keys"),
+    ],
+)
+def test_a_moved_control_shows_in_the_picture_and_in_its_twin(controls: dict[str, Any], line: str) -> None:
+    assert line in playground().set(**controls).picture.text.splitlines()
+
+
+def test_a_key_without_a_place_gets_a_sentence_and_the_last_picture_stays() -> None:
+    play = playground().set(hash="crc32", key="")
+    assert "an empty key has no partition of its own by librdkafka" in play.note
+    assert play.set(key="A").note == ""
