@@ -3,6 +3,7 @@
 from kqlib.view.cluster import Broker, Partition, cluster
 from kqlib.view.crash import crash
 from kqlib.view.flow import links
+from kqlib.view.group import Member, Slot, group
 from kqlib.view.keys import Placed, Placing, keys
 from kqlib.view.lane import Lane, Record
 from kqlib.view.letters import letters
@@ -11,23 +12,31 @@ from kqlib.view.matrix import matrix
 from kqlib.view.picture import Picture
 from kqlib.view.record import record
 from kqlib.view.table import Cell, Table
+from kqlib.view.timeline import Block, Column, Row, timeline
 
 __all__ = [
+    "Block",
     "Broker",
     "Cell",
+    "Column",
     "Lane",
+    "Member",
     "Partition",
     "Picture",
     "Placed",
     "Placing",
     "Record",
+    "Row",
+    "Slot",
     "Table",
     "cluster",
     "crash",
+    "group",
     "keys",
     "letters",
     "links",
     "log",
     "matrix",
     "record",
+    "timeline",
 ]

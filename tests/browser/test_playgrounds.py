@@ -66,6 +66,8 @@ def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play, 
     expect(shown.get_by_role("alert")).to_contain_text("an empty key", timeout=PATIENCE)
     shown.get_by_label("key").fill("LAL-BOS")
     expect(shown.get_by_role("alert")).to_have_count(0, timeout=PATIENCE)
+    press(shown, "in words")
+    expect(twin).to_be_hidden(timeout=PATIENCE)
     shot(shown, f"keys-{scheme}")
 
 
@@ -94,3 +96,22 @@ def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play,
     expect(twin).to_contain_text("[lost 1, once 9]", timeout=PATIENCE)
     expect(twin).to_contain_text("15 not run yet")
     shot(shown, f"delivery-{scheme}")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play: Play, scheme: str) -> None:
+    code = 'import kqlib as kq\nlab = kq.lab("group")\nkq.play.group(lab)'
+    shown = play(f"group-{scheme}", code, scheme)
+    twin = words(shown)
+    expect(twin).to_contain_text("1 member · 4 partitions · lag 0")
+    press(shown, "join")
+    expect(twin).to_contain_text("2 members", timeout=PATIENCE)
+    press(shown, "put 1000 records")
+    press(shown, "crash")
+    expect(twin).to_contain_text("1 member ", timeout=PATIENCE)
+    expect(twin).to_contain_text("lag 0", timeout=PATIENCE)  # by itself: ann works on
+    choose(shown, "see", "over time")
+    expect(twin).to_contain_text("ben crashes", timeout=PATIENCE)
+    shot(shown, f"group-{scheme}")
+    press(shown, "crash")
+    expect(shown.get_by_role("alert")).to_contain_text("'ben' has crashed", timeout=PATIENCE)

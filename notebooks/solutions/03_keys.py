@@ -1,0 +1,146 @@
+"""The exercises of 03-keys: what growth moves, where a salted key is read, and a key for a feed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from confluent_kafka import consistent, murmur2
+
+from kqlib import games, keys
+from kqlib.checks import Case, Exercise, Tried
+
+TEN = ["ARS-CHE", "MCI-LIV", "MUN-TOT", "NEW-AVL", "EVE-WHU", "BHA-CRY", "FUL-BRE", "WOL-BOU", "NFO-LEE", "SUN-BUR"]
+
+
+def moving(games: list, before: int, after: int) -> list:
+    return sorted(game for game in games if murmur2(game.encode(), before) != murmur2(game.encode(), after))
+
+
+def only_into_new_ones(games: list, before: int, after: int) -> list:
+    return sorted(game for game in games if murmur2(game.encode(), after) >= before)
+
+
+def with_the_other_hash(games: list, before: int, after: int) -> list:
+    return sorted(game for game in games if consistent(game.encode(), before) != consistent(game.encode(), after))
+
+
+def everything(games: list, before: int, after: int) -> list:
+    return sorted(games) if before != after else []
+
+
+MOVING = Exercise(
+    id="03.1",
+    ask="a key moves when its partition among `after` is not its partition among `before`",
+    cases=[
+        Case((TEN, 4, 6), ["BHA-CRY", "EVE-WHU", "MUN-TOT", "WOL-BOU"], "four of ten move from 4 to 6"),
+        Case(
+            (TEN, 4, 8),
+            ["ARS-CHE", "FUL-BRE", "NEW-AVL"],
+            "doubling moves a key by exactly the old number, or not at all",
+        ),
+        Case((["EVE-WHU"], 4, 6), ["EVE-WHU"], "from p3 to p1: a key may move into a partition that was there before"),
+        Case((TEN, 6, 6), [], "nothing moves when nothing grows"),
+        Case(([], 1, 100), []),
+    ],
+    hints=(
+        "Ask for the place of each game twice, once with `before` partitions and once with `after`.",
+        "murmur2(game.encode(), before) != murmur2(game.encode(), after). Not every key that moves lands in a new partition.",
+    ),
+    solution=moving,
+    wrong=(only_into_new_ones, with_the_other_hash, everything),
+)
+
+
+def to_read(game: str, salts: int, n: int) -> list:
+    return sorted({murmur2(f"{game}#{salt}".encode(), n) for salt in range(salts)})
+
+
+def one_each(game: str, salts: int, n: int) -> list:
+    return list(range(min(salts, n)))
+
+
+def unsalted(game: str, salts: int, n: int) -> list:
+    return [murmur2(game.encode(), n)]
+
+
+def with_doubles(game: str, salts: int, n: int) -> list:
+    return sorted(murmur2(f"{game}#{salt}".encode(), n) for salt in range(salts))
+
+
+SALTED = Exercise(
+    id="03.2",
+    ask="a salted key is several keys, and each of them is hashed on its own",
+    cases=[
+        Case(
+            ("ARS-CHE", 6, 6),
+            to_read("ARS-CHE", 6, 6),
+            "six salts are six keys, and a hash does not deal them out evenly",
+        ),
+        Case(
+            ("ARS-CHE", 1, 6),
+            to_read("ARS-CHE", 1, 6),
+            "with one salt the game is in one place, though not where it was unsalted",
+        ),
+        Case(("MCI-LIV", 3, 12), to_read("MCI-LIV", 3, 12)),
+        Case(("LAL-BOS", 50, 4), [0, 1, 2, 3], "with many salts every partition has to be read"),
+        Case(("LAL-BOS", 5, 1), [0]),
+    ],
+    hints=(
+        "The keys are 'ARS-CHE#0', 'ARS-CHE#1', … Where is each of them?",
+        "Two salts may share a partition: collect the places in a set, and sort it.",
+    ),
+    solution=to_read,
+    wrong=(one_each, unsalted, with_doubles),
+)
+
+
+def game_and_customer(event: games.Event) -> str:
+    return f"{event.game}/{event.customer}"
+
+
+def the_game(event: games.Event) -> str:
+    return event.game
+
+
+def the_customer(event: games.Event) -> str:
+    return event.customer
+
+
+def team_and_customer(event: games.Event) -> str:
+    return f"{event.team}/{event.customer}"
+
+
+def never_the_same(event: games.Event) -> str:
+    return f"{event.game}/{event.customer}/{event.minute}"
+
+
+def probe(answer: Callable[[games.Event], keys.Key]) -> Iterator[Tried]:
+    """A match day on 8 partitions: first the order, then how full the fullest gets."""
+    day = games.events(1000)
+    where: dict[tuple[str, str], set[int]] = defaultdict(set)
+    chosen = [answer(event) for event in day]
+    odd = next((key for key in chosen if not isinstance(key, str | bytes)), "text")
+    yield Tried("a key from answer(event)", odd, "text")
+    spread = keys.spread(chosen, 8)
+    for event, key in zip(day, chosen, strict=True):
+        where[event.game, event.customer].add(keys.partition(key, 8))
+    torn = sum(len(places) > 1 for places in where.values())
+    why = "what one customer gets of one game lies in one partition"
+    yield Tried("feeds (a game for a customer) torn apart by answer", torn, 0, why)
+    most = f"{max(spread)} of 1000 in the fullest partition" if max(spread) > 250 else "at most 250"
+    why = "no partition has more than twice its even share"
+    yield Tried("a match day on 8 partitions, keyed by answer", most, "at most 250", why)
+
+
+FEED = Exercise(
+    id="03.3",
+    ask="the key is what has to stay in order, and nothing more",
+    probe=probe,
+    hints=(
+        "What has to stay in order? One game, as one customer gets it. Whatever has the same key stays together.",
+        "A game alone is too hot, a customer alone too. Write both into the key, with something between them.",
+    ),
+    solution=game_and_customer,
+    wrong=(the_game, the_customer, team_and_customer, never_the_same),
+)
