@@ -78,8 +78,12 @@ class Broker:
 
     def pause(self) -> Broker:
         """Stop its time: its connections stay open and nothing answers (SIGSTOP)."""
-        self._running().signal(signal.SIGSTOP)
+        child = self._running()
+        child.signal(signal.SIGSTOP)
         self._paused = True
+        deadline = time.monotonic() + 1  # it goes through the reaper: in those milliseconds nobody may be answered
+        while not _stands(child.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
         return self
 
     def resume(self) -> Broker:
@@ -272,6 +276,14 @@ class Cluster(Kafka):
             return "Cluster(closed)"
         count = len(self._brokers)
         return f"Cluster({count} broker{'s' * (count > 1)}{', secure' * bool(self._security)})"
+
+
+def _stands(pid: int | None) -> bool:
+    """Has SIGSTOP reached it? Without a /proc (macOS) nobody is asked."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return True
 
 
 def _home(named: str | Path | None) -> Path:

@@ -183,9 +183,11 @@ def _settled(futures: Mapping[str, Any], ignored: Collection[str] = ()) -> None:
     for name, future in futures.items():
         try:
             future.result(PATIENCE)
+        except TimeoutError:
+            raise NotInTime(seconds=PATIENCE, why=f"'{name}' to be made or deleted", last="no answer") from None
         except KafkaException as error:
             if error.args[0].name() not in ignored:
-                raise NotAllowed(f"'{name}': {words(error)}") from None
+                raise NotAllowed(f"'{name}' was not made or deleted: {words(error)}") from None
 
 
 def _put(cluster: Kafka, topics: Sequence[str], items: int) -> None:

@@ -2,6 +2,7 @@
 
 from kqlib.view.cluster import Broker, Partition, cluster
 from kqlib.view.crash import crash
+from kqlib.view.deliveries import Delivery, deliveries
 from kqlib.view.flow import links
 from kqlib.view.group import Member, Slot, group
 from kqlib.view.keys import Placed, Placing, keys
@@ -19,6 +20,7 @@ __all__ = [
     "Broker",
     "Cell",
     "Column",
+    "Delivery",
     "Lane",
     "Member",
     "Partition",
@@ -31,6 +33,7 @@ __all__ = [
     "Table",
     "cluster",
     "crash",
+    "deliveries",
     "group",
     "keys",
     "letters",

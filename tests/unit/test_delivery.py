@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kqlib import delivery
+from kqlib import delivery, play
 from kqlib.broker import Kafka
 from kqlib.delivery import CRASHES, ORDERS, CrashTable, Life, Outcome
 from kqlib.delivery.crew import Crew, Step
@@ -265,3 +265,29 @@ def test_no_worker_and_no_file_outlives_a_killed_caller(marked: Any, within: Any
         within(20, lambda: marked.alive("worker.py"), "no worker began")
         caller.send_signal(signal.SIGKILL)
     within(3, lambda: not marked.alive() and not list(tmp_path.iterdir()), "something was left behind")
+
+
+# --- the playground ----------------------------------------------------------------------------------------------------
+
+
+def test_the_playground_fills_the_cells_that_were_run_and_points_at_the_chosen_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "run", lambda cluster, order, crash, items: Outcome(1, items - 1, 0))
+    monkeypatch.setattr(
+        delivery,
+        "table",
+        lambda cluster, orders, items: CrashTable({(orders[0], crash): Outcome(0, items, 0) for crash in CRASHES}),
+    )
+    playground = play.delivery(HERE, items=4)
+    assert playground.picture.title.endswith("16 not run yet")
+    playground.set(order="at-most-once", killed_after="commit").press("run it")
+    assert playground.picture.text.splitlines()[2].endswith("not run     not run      [lost 1, once 3]")
+    playground.set(order="exactly-once").press("all of the row")
+    assert playground.picture.text.splitlines()[4].endswith("once 4      once 4       [once 4]")
+    assert playground.note == ""
+
+
+def test_the_playground_wants_a_cluster() -> None:
+    with pytest.raises(NotAllowed, match=r"as in kq\.play\.delivery\(lab\.cluster\), not str"):
+        play.delivery("here")  # type: ignore[arg-type]
