@@ -23,10 +23,11 @@ from typing import Any, Literal, overload
 
 from kqlib import view
 from kqlib.errors import NotAllowed
-from kqlib.view.keys import Placed, Placing, number_of
+from kqlib.view.keys import Placed, Placing
 from kqlib.view.keys import keys as drawn
 from kqlib.view.letters import Key as Lettered
 from kqlib.view.letters import spelled
+from kqlib.view.picture import count
 
 Key = bytes | str
 Hash = Literal["murmur2", "crc32"]
@@ -111,8 +112,8 @@ class Spread(Sequence[int]):
         return len(self.sizes)
 
     def __repr__(self) -> str:
-        what = f"{number_of(sum(self.sizes), 'record')} of {number_of(sum(self.keys), 'key')}"
-        where = f"{number_of(len(self), 'partition')} by {self.hash}: {_shape(self.sizes)}"
+        what = f"{count(sum(self.sizes), 'record')} of {count(sum(self.keys), 'key')}"
+        where = f"{count(len(self), 'partition')} by {self.hash}: {_shape(self.sizes)}"
         even = f"evenness {self.evenness:.2f}" + (f", {self.idle} idle" if self.idle else "")
         hot = [f"{spelled(key)} {times:,}" for key, times in list(self.hot.items())[:NAMED]]
         hot += [f"{len(self.hot) - NAMED} more"] if len(self.hot) > NAMED else []
@@ -154,8 +155,8 @@ class Moved(Mapping[Key, tuple[int, int]]):
 
     def __repr__(self) -> str:
         verb = "moves" if len(self.moves) == 1 else "move"
-        what = f"{len(self.moves):,} of {number_of(len(self.records), 'key')} {verb}"
-        return f"{what} · {self.before} → {number_of(self.after, 'partition')} by {self.hash}"
+        what = f"{len(self.moves):,} of {count(len(self.records), 'key')} {verb}"
+        return f"{what} · {self.before} → {count(self.after, 'partition')} by {self.hash}"
 
 
 # --- what comes in -----------------------------------------------------------------------------------------------------

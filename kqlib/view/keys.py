@@ -34,6 +34,7 @@ from kqlib.view.picture import (
     WIDE,
     Picture,
     clean,
+    count,
     cut,
     escape,
     fit,
@@ -85,7 +86,7 @@ class Placing:
     def __post_init__(self) -> None:
         for one in self.placed:
             if not 0 <= one.partition < self.partitions:
-                raise ValueError(f"there is no p{one.partition} among {number_of(self.partitions, 'partition')}")
+                raise ValueError(f"there is no p{one.partition} among {count(self.partitions, 'partition')}")
 
     @property
     def sizes(self) -> list[int]:
@@ -172,7 +173,7 @@ class _Block:
     @property
     def words(self) -> str:
         """'12 other keys'."""
-        return number_of(self.more, "other key")
+        return count(self.more, "other key")
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class _Panel:
             moves, stays = came != one.partition, key in was and came == one.partition
             blocks.append(_Block(key, one.records, came if moves else None, stays, 0 if shown else 1))
         name = f"{cut(clean(placing.name), LONGEST_NAME)} · " if placing.name else ""
-        name += number_of(placing.partitions, "partition")
+        name += count(placing.partitions, "partition")
         even = sum(placing.sizes) / (placing.partitions or 1)
         return cls(name, _rows([_joined(blocks) for blocks in rows]), even, len(elsewhere))
 
@@ -227,7 +228,7 @@ def _rows(blocks: Sequence[Sequence[_Block]]) -> list[_Row]:
     if len(rows) <= MOST:
         return rows
     hidden = rows[ENDS:-ENDS]
-    records = number_of(sum(row.records for row in hidden), "record")
+    records = count(sum(row.records for row in hidden), "record")
     return [*rows[:ENDS], _Row("", (), 0, f"… {len(hidden)} more partitions with {records}"), *rows[-ENDS:]]
 
 
@@ -237,14 +238,14 @@ def _rows(blocks: Sequence[Sequence[_Block]]) -> list[_Row]:
 def _counts(placings: Sequence[Placing], panels: Sequence[_Panel]) -> str:
     """'12 keys · 2 of them elsewhere', or for one placing '12 keys · 1,000 records · the fullest has 40 %, even is 25 %'."""
     distinct = {as_bytes(one.key) for placing in placings for one in placing.placed}
-    words = [number_of(len(distinct), "key")]
+    words = [count(len(distinct), "key")]
     if len(panels) > 1:
         elsewhere = max(panel.elsewhere for panel in panels)
         return " · ".join([*words, f"{elsewhere:,} of them elsewhere" if elsewhere else "none of them elsewhere"])
     total = sum(sum(placing.sizes) for placing in placings)
     if total != len(distinct):
         fullest = max(max(placing.sizes, default=0) for placing in placings) / (total or 1)
-        words += [number_of(total, "record"), f"the fullest has {fullest:.0%}, even is {_even(placings[0]):.0%}"]
+        words += [count(total, "record"), f"the fullest has {fullest:.0%}, even is {_even(placings[0]):.0%}"]
     return " · ".join(words)
 
 
@@ -257,11 +258,11 @@ def _twin(panels: Sequence[_Panel], lettering: Lettering, mark: Key) -> list[str
     lines: list[str] = []
     for panel in panels:
         wide = max((len(row.name) for row in panel.rows), default=0)
-        sizes = max((len(number_of(row.records, "record")) for row in panel.rows), default=0)
+        sizes = max((len(count(row.records, "record")) for row in panel.rows), default=0)
         lines.append(panel.name)
         for row in panel.rows:
             blocks = " ".join(_in_words(block, lettering, mark) for block in row.blocks) or "empty"
-            size = pad(number_of(row.records, "record"), sizes)
+            size = pad(count(row.records, "record"), sizes)
             lines.append(row.words or f"{pad(row.name, wide)}  {size}  {blocks}")
     legend = " · ".join(f"{letter} {key}" for letter, key in lettering.legend())
     return [*lines, legend] if legend else lines
@@ -391,8 +392,3 @@ def _row(row: _Row, scale: _Scale, looks: _Looks, y: float, even: float | None) 
     if even is not None and not x < even < end + 2:  # it crosses no number
         parts.append(tag("line", x1=even, y1=y, x2=even, y2=y + HIGH + BELOW, class_="even"))
     return Drawn(parts, end, y + HIGH + BELOW)
-
-
-def number_of(n: int, noun: str) -> str:
-    """'1 key', '1,000 keys'."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"

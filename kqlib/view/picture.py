@@ -142,8 +142,8 @@ def number(value: Any) -> str:
 
 
 def count(n: int, noun: str, nouns: str | None = None) -> str:
-    """'1 record', '2 records'."""
-    return f"{n} {noun if n == 1 else nouns or noun + 's'}"
+    """'1 record', '2,000 records'."""
+    return f"{n:,} {noun if n == 1 else nouns or noun + 's'}"
 
 
 def clean(words: str) -> str:

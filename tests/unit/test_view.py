@@ -237,7 +237,7 @@ def test_a_cluster_says_who_holds_leads_and_lags(brokers, partitions, lines):
         ({"value": "é"}, "value      é              2 bytes"),
         ({"value": b"\x00\x00\x00\x00\x2a"}, "value      00 00 00 00 2a  5 bytes"),
         ({"value": "a\nb"}, r"value      a\nb           3 bytes"),
-        ({"value": "x" * 1000}, f"value      {'x' * 36} … 964 more bytes  1000 bytes"),
+        ({"value": "x" * 1000}, f"value      {'x' * 36} … 964 more bytes  1,000 bytes"),
         ({"value": b"\xff" * 17}, f"value      {'ff ' * 16}… 1 more byte  17 bytes"),
         ({"value": "日" * 100}, f"value      {'日' * 18} … 246 more bytes  300 bytes"),
         ({"value": b"", "key": None}, "key        null: no key"),
