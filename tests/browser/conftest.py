@@ -87,6 +87,15 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
+def themed(page: Page, scheme: str) -> None:
+    """Wait until JupyterLab has the theme that the browser asks for."""
+    light = str(scheme == "light").lower()
+    expect(page.locator(f"body[data-jp-theme-light={light}]")).to_be_attached(timeout=PATIENCE)
+    expect(page.locator("#jupyterlab-splash")).to_have_count(
+        0, timeout=PATIENCE
+    )  # it lies over all while the theme changes
+
+
 @pytest.fixture
 def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
     """Open a notebook in a page of its own. A workspace each: an earlier page's layout would be restored over this one's."""
@@ -96,8 +105,7 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
         page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         pages.append(page)
         page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=PATIENCE)
-        light = str(scheme == "light").lower()
-        expect(page.locator(f"body[data-jp-theme-light={light}]")).to_be_attached(timeout=PATIENCE)
+        themed(page, scheme)
         tabs = page.locator("#jp-main-dock-panel [role=tab]")
         tabs.filter(has_text=notebook).click(timeout=PATIENCE)  # 00 may have opened in front of it
         expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible(timeout=PATIENCE)
@@ -117,10 +125,10 @@ NUMBERS = count(1)
 def play(house: Path, visit: Visit) -> Callable[..., Locator]:
     """Run this code in a notebook of its own and give the live playground that it shows."""
 
-    def play(name: str, code: str, scheme: str = "light") -> Locator:
+    def play(name: str, code: str) -> Locator:
         nb = new_notebook(cells=[new_code_cell(code)], metadata={"kernelspec": KERNEL})
         nbformat.write(nb, house / "notebooks" / f"{name}.ipynb")
-        page = visit(f"{name}.ipynb", scheme)
+        page = visit(f"{name}.ipynb")
         page.locator(".jp-CodeCell .cm-content:visible").first.click()
         page.keyboard.press("Shift+Enter")
         shown = page.locator(".jp-OutputArea-output .widget-vbox").first

@@ -6,15 +6,12 @@ Keeps a light and a dark screenshot of each in build/playgrounds, to look at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 from playwright.sync_api import Locator, expect
 
-from .conftest import PATIENCE, ROOT
+from .conftest import PATIENCE, ROOT, themed
 
 SHOTS = ROOT / "build" / "playgrounds"
-SCHEMES = ["light", "dark"]
 Play = Callable[..., Locator]
 
 
@@ -38,21 +35,22 @@ def press(shown: Locator, button: str) -> None:
     expect(shown.get_by_role("button", name=button)).to_be_enabled(timeout=PATIENCE)
 
 
-def shot(shown: Locator, name: str) -> Path:
-    """A screenshot to look at; the picture is there, and it has a sentence for those who do not see it."""
+def shots(shown: Locator, name: str) -> None:
+    """A light and a dark screenshot to look at; the picture is there, and it has a sentence for those who do not see it."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
     for image in shown.locator("img").all():
         assert image.evaluate("image => image.complete && image.naturalWidth") > 200
         assert (image.get_attribute("alt") or "").strip()
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    file = SHOTS / f"{name}.png"
-    shown.screenshot(path=file)
-    assert file.stat().st_size > 5_000
-    return file
+    seen = set()
+    for scheme in ("light", "dark"):
+        shown.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        themed(shown.page, scheme)
+        seen.add(shown.screenshot(path=SHOTS / f"{name}-{scheme}.png"))
+    assert len(seen) == 2
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play, scheme: str) -> None:
-    shown = play(f"keys-{scheme}", "import kqlib as kq\nkq.play.keys()", scheme)
+def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play) -> None:
+    shown = play("keys", "import kqlib as kq\nkq.play.keys()")
     twin = words(shown)
     expect(twin).to_contain_text("LAL-BOS → p2")
     shown.get_by_label("key").fill("MCI-LIV")
@@ -68,12 +66,11 @@ def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play, 
     expect(shown.get_by_role("alert")).to_have_count(0, timeout=PATIENCE)
     press(shown, "in words")
     expect(twin).to_be_hidden(timeout=PATIENCE)
-    shot(shown, f"keys-{scheme}")
+    shots(shown, "keys")
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_schemas_reader_writer_and_level_are_picked(play: Play, scheme: str) -> None:
-    shown = play(f"schemas-{scheme}", "import kqlib as kq\nkq.play.schemas()", scheme)
+def test_schemas_reader_writer_and_level_are_picked(play: Play) -> None:
+    shown = play("schemas", "import kqlib as kq\nkq.play.schemas()")
     twin = words(shown)
     expect(twin).to_contain_text("v3 reads v1 · BACKWARD lets v3 follow v1")
     choose(shown, "level", "FORWARD")
@@ -81,13 +78,12 @@ def test_schemas_reader_writer_and_level_are_picked(play: Play, scheme: str) -> 
     choose(shown, "reader", "v1")
     choose(shown, "writer", "v3")
     expect(twin).to_contain_text("v1 cannot read v3", timeout=PATIENCE)
-    shot(shown, f"schemas-{scheme}")
+    shots(shown, "schemas")
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play, scheme: str) -> None:
+def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play) -> None:
     code = 'import kqlib as kq\nlab = kq.lab("delivery")\nkq.play.delivery(lab.cluster)'
-    shown = play(f"delivery-{scheme}", code, scheme)
+    shown = play("delivery", code)
     twin = words(shown)
     expect(twin).to_contain_text("16 not run yet")
     choose(shown, "order", "at-most-once")
@@ -95,13 +91,12 @@ def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play,
     press(shown, "run it")
     expect(twin).to_contain_text("[lost 1, once 9]", timeout=PATIENCE)
     expect(twin).to_contain_text("15 not run yet")
-    shot(shown, f"delivery-{scheme}")
+    shots(shown, "delivery")
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play: Play, scheme: str) -> None:
+def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play: Play) -> None:
     code = 'import kqlib as kq\nlab = kq.lab("group")\nkq.play.group(lab)'
-    shown = play(f"group-{scheme}", code, scheme)
+    shown = play("group", code)
     twin = words(shown)
     expect(twin).to_contain_text("1 member · 4 partitions · lag 0")
     press(shown, "join")
@@ -112,6 +107,6 @@ def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play
     expect(twin).to_contain_text("lag 0", timeout=PATIENCE)  # by itself: ann works on
     choose(shown, "see", "over time")
     expect(twin).to_contain_text("ben crashes", timeout=PATIENCE)
-    shot(shown, f"group-{scheme}")
+    shots(shown, "group")
     press(shown, "crash")
     expect(shown.get_by_role("alert")).to_contain_text("'ben' has crashed", timeout=PATIENCE)
