@@ -10,13 +10,14 @@ Rooms: `form` (one form for a schema), `rules` (which may follow which; knows no
 
 from kqlib.schemas.form import canonical
 from kqlib.schemas.registry import Registry, Version
-from kqlib.schemas.rules import LEVELS, Level, Reason, Verdict, check, compare, explain, sources
+from kqlib.schemas.rules import LEVELS, Finding, Level, Reason, Verdict, check, compare, explain, sources
 from kqlib.schemas.trial import Matrix, Outcome, matrix, samples, trial
 from kqlib.schemas.wire import Codec, Message, split
 
 __all__ = [
     "LEVELS",
     "Codec",
+    "Finding",
     "Level",
     "Matrix",
     "Message",

@@ -47,6 +47,17 @@ def named(schema: Any, found: dict[str, Any] | None = None) -> dict[str, Any]:
     return found
 
 
+def holds_itself(schema: Any, inside: frozenset[str] = frozenset()) -> bool:
+    """Does a type in this parsed schema contain itself, so that a value may be of any depth?"""
+    if isinstance(schema, list):
+        return any(holds_itself(each, inside) for each in schema)
+    if not isinstance(schema, dict):
+        return schema in inside
+    inside |= {schema["name"]} if "name" in schema else frozenset()
+    inner = (schema.get("items"), schema.get("values"), *(field["type"] for field in schema.get("fields", ())))
+    return any(holds_itself(each, inside) for each in inner)
+
+
 def misfit(schema: Any, value: Any) -> str:
     """What is wrong with the value, and at which field; empty if nothing is found."""
     return _misfit(schema, value, "", named(schema))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kqlib.errors import IncompatibleSchema, KqError, NotAllowed, UnknownSchema, Unreachable
+from kqlib.errors import IncompatibleSchema, KqError, NoRegistry, NotAllowed, UnknownSchema
 from kqlib.schemas import form, rules
 from kqlib.schemas.wire import Codec
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from kqlib.broker import Kafka
 
 T = TypeVar("T")
-
-
-class NoRegistry(Unreachable):
-    """No schema registry answered at {address}: {why}. Is it running, and is this its address?"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,11 @@ class Registry:
         from confluent_kafka.schema_registry import Schema
 
         name, text = _subject(subject), form.canonical(schema)
-        number: int = self._ask(lambda: self.client.register_schema(name, Schema(text, "AVRO")), f"'{name}'", text)
+        try:
+            number: int = self._ask(lambda: self.client.register_schema(name, Schema(text, "AVRO")), f"'{name}'")
+        except IncompatibleSchema as error:
+            verdict = self.check(name, text)  # in our words; a registry elsewhere has its own
+            raise (error if verdict else verdict.refusal(name)) from None
         return number
 
     def check(self, subject: str, schema: Any) -> rules.Verdict:
@@ -132,7 +132,7 @@ class Registry:
         except UnknownSchema:
             return None
 
-    def _ask(self, ask: Callable[[], T], what: str, schema: str | None = None) -> T:
+    def _ask(self, ask: Callable[[], T], what: str) -> T:
         """The client's answer, its errors in our words."""
         from confluent_kafka.schema_registry import SchemaRegistryError
         from confluent_kafka.schema_registry._sync.schema_registry_client import httpx  # the one that it uses
@@ -140,17 +140,15 @@ class Registry:
         try:
             return ask()
         except SchemaRegistryError as error:
-            raise self._error(error, what, schema) from None
+            raise self._error(error, what) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NoRegistry(address=self._address(), why=str(error) or type(error).__name__) from None
 
-    def _error(self, error: Any, what: str, schema: str | None) -> KqError:
+    def _error(self, error: Any, what: str) -> KqError:
         if error.http_status_code == 404:
             return UnknownSchema(f"{what} is not in this registry ({self._where}). {self._hint(what)}".rstrip())
         if error.http_status_code == 409:
-            verdict = self.check(what.strip("'"), schema)
-            why = verdict.reasons[0] if verdict.reasons else error.error_message
-            return IncompatibleSchema(f"{what} keeps {verdict.level}: {why}. Nothing was registered")
+            return IncompatibleSchema(f"{what}: {error.error_message}. Nothing was registered")
         return NotAllowed(f"the registry refuses {what}: {error.error_message}")
 
     def _hint(self, what: str) -> str:

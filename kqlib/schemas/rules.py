@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kqlib.errors import NotAllowed
+from kqlib.errors import IncompatibleSchema, NotAllowed
 from kqlib.schemas import form
 
 NAMED = {"record", "error", "enum", "fixed"}
@@ -65,19 +65,45 @@ class Reason:
         return f"{at}: {self.why} (rule: {self.rule})"
 
 
+@dataclass(frozen=True)
+class Finding:
+    """A reason why a schema may not follow: the version that it does not get along with, and which of the two cannot read."""
+
+    version: int
+    new_reads: bool  # the new schema is the reader; else it is the writer
+    reason: Reason
+
+    def __str__(self) -> str:
+        old, new = f"version {self.version}", "the new schema"
+        reader, writer = (new, old) if self.new_reads else (old, new)
+        return f"{reader} cannot read {writer} {self.reason}"
+
+
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """May this schema follow? True or False, with the reasons as sentences."""
+    """May this schema follow? True or False, with the findings, newest version first."""
 
     level: str
-    reasons: tuple[str, ...]
+    findings: tuple[Finding, ...]
     against: tuple[int, ...]  # the versions that it was compared with
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The findings as sentences."""
+        return tuple(map(str, self.findings))
+
+    def refusal(self, subject: str) -> IncompatibleSchema:
+        """The error of a schema that may not follow; its facts are the first finding's."""
+        first = self.findings[0]
+        why = f"'{subject}' keeps {self.level}: {first}. Nothing was registered"
+        facts = {"version": first.version, "path": first.reason.path, "rule": first.reason.rule}
+        return IncompatibleSchema(why, subject=subject, level=self.level, **facts)
+
     def __bool__(self) -> bool:
-        return not self.reasons
+        return not self.findings
 
     def __repr__(self) -> str:
-        if self.reasons:
+        if self.findings:
             return "\n".join([f"✗ {self.level} refuses it", *(f"  {reason}" for reason in self.reasons)])
         versions = ", ".join(map(str, self.against))
         compared = f"compared with version {versions}" if versions else "nothing to compare with"
@@ -97,13 +123,13 @@ def check(level_name: str, schema: Any, earlier: Sequence[tuple[int, Any]] = ())
     asked, new = level(level_name), form.canonical(schema)
     old = [(number, form.canonical(each)) for number, each in earlier]
     old = [] if asked.name == "NONE" else old if asked.all_versions else old[-1:]
-    reasons: list[str] = []
+    found: list[Finding] = []
     for number, text in reversed(old):
         if asked.reads_old:
-            reasons += [f"the new schema cannot read version {number} {reason}" for reason in compare(new, text)]
+            found += [Finding(number, True, reason) for reason in compare(new, text)]
         if asked.read_by_old:
-            reasons += [f"version {number} cannot read the new schema {reason}" for reason in compare(text, new)]
-    return Verdict(asked.name, tuple(reasons), tuple(number for number, _ in old))
+            found += [Finding(number, False, reason) for reason in compare(text, new)]
+    return Verdict(asked.name, tuple(found), tuple(number for number, _ in old))
 
 
 def compare(reader: Any, writer: Any) -> tuple[Reason, ...]:

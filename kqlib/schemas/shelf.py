@@ -27,7 +27,7 @@ from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryError
 from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient
 
-from kqlib.errors import IncompatibleSchema, KqError, NotAllowed, NotInTime
+from kqlib.errors import KqError, NotAllowed, NotInTime
 from kqlib.schemas import form, rules
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Shelf(MockSchemaRegistryClient):
         earlier = [(n, MockSchemaRegistryClient.get_version(self, subject, n).schema) for n in numbers]
         verdict = rules.check(self._levels.get(subject, self._levels[None]), plain, earlier)
         if not verdict:
-            raise IncompatibleSchema(f"'{subject}' keeps {verdict.level}: {verdict.reasons[0]}. Nothing was registered")
+            raise verdict.refusal(subject)
 
 
 class Shared(Shelf):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MAGIC = 0
 HEAD = struct.Struct(">bI")
 unpack = HEAD.unpack_from
+SHALLOW = 500  # bytes: a level takes one at least
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ class Codec:
         from fastavro import schemaless_reader, schemaless_writer
 
         self.registry, self.subject = registry, subject
-        self._write, self._read = schemaless_writer, schemaless_reader
-        self._writers: dict[int, tuple[Any, Any]] = {}  # by id: the writer's schema, and ours where it is another
+        self._write, self._plain_read = schemaless_writer, schemaless_reader
+        # by id: how its values are read, the writer's schema, and ours where it is another
+        self._writers: dict[int, tuple[Callable[..., Any], Any, Any]] = {}
         self._fits: Callable[[Any], bool] = _nothing
         self._parsed, self._head = None, b""
         self.id: int | None = None
@@ -68,7 +70,7 @@ class Codec:
                 raise NotAllowed("a schema is registered under a subject: registry.codec('football-value', schema)")
             return
         self.id = registry.latest(subject).id if schema is None else registry.register(subject, schema)
-        self.schema = registry.schema(self.id) if schema is None else form.canonical(schema)
+        self.schema = form.canonical(registry.schema(self.id) if schema is None else schema)
         self._parsed, self._head = form.parsed(self.schema), HEAD.pack(MAGIC, self.id)
         self._fits = fits.quick(self._parsed)
         if self._parsed == "bytes":
@@ -98,13 +100,11 @@ class Codec:
             magic = number = -1
         if magic != MAGIC:
             _check_head(data)
-        writer, reader = self._writers.get(number) or self._known(number)
-        if writer == "bytes":
-            return bytes(data[HEAD.size :])
+        read, writer, reader = self._writers.get(number) or self._known(number)
         buffer = BytesIO(data)
         buffer.seek(HEAD.size)
         try:
-            value = self._read(buffer, writer, reader)
+            value = read(buffer, writer, reader)
         except Exception as error:  # random bytes make fastavro raise nearly anything
             raise self._broken(number, data, error) from None
         if left := len(data) - buffer.tell():
@@ -116,11 +116,12 @@ class Codec:
     def __repr__(self) -> str:
         return f"Codec({self.subject!r}, schema {self.id})" if self.subject else "Codec(reads only)"
 
-    def _known(self, number: int) -> tuple[Any, Any]:
-        """The writer's schema for this id, asked for once."""
-        text = self.registry.schema(number)
+    def _known(self, number: int) -> tuple[Callable[..., Any], Any, Any]:
+        """How this id's values are read; the registry is asked once."""
+        text = form.canonical(self.registry.schema(number))  # a registry elsewhere may write it in its own way
         writer, ours = form.parsed(text), self.schema
-        self._writers[number] = writer, form.parsed(ours) if ours and ours != text else None
+        read = _read_bare if writer == "bytes" else _read_deep if fits.holds_itself(writer) else self._plain_read
+        self._writers[number] = read, writer, form.parsed(ours) if ours and ours != text else None
         return self._writers[number]
 
     def _misfit(self, value: Any, why: str) -> BadPayload | NotAllowed:
@@ -128,20 +129,35 @@ class Codec:
             return NotAllowed(
                 "this codec reads only: give it a subject to write, registry.codec('football-value', schema)"
             )
-        words = fits.misfit(self._parsed, value) or why
+        try:
+            words = fits.misfit(self._parsed, value) or why
+        except RecursionError:
+            words = "it is nested too deeply"
         return BadPayload(f"this value does not fit schema {self.id} of '{self.subject}': {words}. Nothing was written")
 
     def _broken(self, number: int, data: bytes, error: Exception) -> CorruptPayload | IncompatibleSchema:
         """Whose fault is it? The reader's, if the writer's own schema makes sense of the bytes; else theirs."""
-        writer, reader = self._writers[number]
+        read, writer, reader = self._writers[number]
         text = self.registry.schema(number)
-        if reader is not None and _reads(self._read, writer, data):
-            reasons = [*rules.compare(self.schema, text), error]
-            return IncompatibleSchema(f"schema {self.id} cannot read what schema {number} wrote {reasons[0]}")
+        if reader is not None and _reads(read, writer, data):
+            said = f"schema {self.id} cannot read what schema {number} wrote"
+            reasons = rules.compare(self.schema, text)
+            if not reasons:
+                return IncompatibleSchema(f"{said}: {error}")
+            return IncompatibleSchema(f"{said} {reasons[0]}", path=reasons[0].path, rule=reasons[0].rule)
         ends = isinstance(error, EOFError)
         what = "they end in the middle of a value" if ends else f"they are no value ({type(error).__name__}: {error})"
         said = f"{_count(len(data), 'byte')} that say they are of schema {number} ({form.name(text)})"
         return CorruptPayload(f"{said}: {what}")
+
+
+def _read_deep(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
+    """For a type that holds itself: a few thousand bytes can be a few thousand levels, where fastavro's compiled reader runs into the
+    end of the stack and takes the process along. Its Python reader stops in time."""
+    from fastavro import _read_py, schemaless_reader
+
+    read = schemaless_reader if len(buffer.getbuffer()) <= SHALLOW else _read_py.schemaless_reader
+    return read(buffer, writer, reader)
 
 
 def _reads(read: Callable[..., Any], writer: Any, data: bytes) -> bool:
@@ -158,6 +174,18 @@ def _reads(read: Callable[..., Any], writer: Any, data: bytes) -> bool:
 def _write_bare(buffer: BytesIO, _: Any, value: bytes) -> None:
     """A schema that is bytes and nothing else: Confluent's clients leave out Avro's length before them."""
     buffer.write(value)
+
+
+def _read_bare(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
+    """What `_write_bare` wrote; for a reader of another schema the length is put back first."""
+    from fastavro import schemaless_reader, schemaless_writer
+
+    if reader is None:
+        return buffer.read()
+    whole = BytesIO()
+    schemaless_writer(whole, writer, buffer.read())
+    whole.seek(0)
+    return schemaless_reader(whole, writer, reader)
 
 
 def _nothing(_: Any) -> bool:

@@ -69,6 +69,11 @@ def test_a_schema_that_is_bytes_alone_is_written_bare_as_confluents_clients_do(r
     theirs = AvroSerializer(registry.client, '"bytes"')(b"\x01abc", SerializationContext("bare", MessageField.VALUE))
     assert ours.encode(b"\x01abc") == theirs == b"\x00" + ours.id.to_bytes(4, "big") + b"\x01abc"
     assert ours.decode(theirs) == b"\x01abc"
+    assert registry.codec("other-value", ["null", "bytes"]).decode(theirs) == b"\x01abc"
+    with pytest.raises(IncompatibleSchema, match="as a whole: bytes cannot become int"):
+        registry.codec("third-value", "int").decode(theirs)
+    with pytest.raises(BadPayload, match="this schema takes bytes, not 'abc'"):
+        ours.encode("abc")
 
 
 @SEEN
@@ -114,6 +119,11 @@ def test_a_new_message_is_refused_by_a_reader_that_is_too_old(registry: Registry
         str(caught.value)
         == "schema 1 cannot read what schema 4 wrote at 'number': long cannot become int (rule: other type)"
     )
+
+
+def test_but_broken_bytes_are_broken_for_every_reader(registry: Registry, codec: Codec) -> None:
+    with pytest.raises(CorruptPayload, match="they are of schema 4"):
+        registry.codec("games-value", games.schema(1)).decode(codec.encode(GOAL)[:-3])
 
 
 # --- bytes that are something else -------------------------------------------------------------------------------------
@@ -305,6 +315,38 @@ def test_a_record_that_holds_itself_is_checked_all_the_way_down() -> None:
     }
     with pytest.raises(BadPayload, match=r"'next\[0\]\.v' takes a whole number"):
         chain.encode({"v": 1, "next": [{"v": 2.5, "next": []}]})
+
+
+CHAIN = record(field("next", ["null", "R"]))
+
+
+def chain(levels: int) -> bytes:
+    return b"\x02" * levels + b"\0"
+
+
+def test_bytes_of_any_depth_end_in_an_error_and_not_in_a_crash() -> None:
+    codec = SHARED.codec("deep-chain", CHAIN)
+    head = codec.encode({"next": None})[:5]
+    assert codec.decode(head + chain(1)) == {"next": {"next": None}}
+    assert codec.decode(head + chain(400))
+    for levels in (10_000, 1_000_000):
+        with pytest.raises(CorruptPayload, match="RecursionError"):
+            codec.decode(head + chain(levels))
+
+
+def test_a_large_value_that_is_not_deep_is_read() -> None:
+    wide = SHARED.codec("wide", record(field("v", "int"), field("many", array("R"))))
+    value = {"v": 1, "many": [{"v": number, "many": []} for number in range(2000)]}
+    assert wide.decode(wide.encode(value)) == value
+
+
+def test_a_value_nested_too_deeply_is_refused() -> None:
+    codec = SHARED.codec("deep-list", record(field("v", "int"), field("many", array("R"))))
+    value: dict[str, Any] = {"v": 1, "many": []}
+    for _ in range(3000):
+        value = {"v": 1, "many": [value]}
+    with pytest.raises(BadPayload, match="it is nested too deeply"):
+        codec.encode(value)
 
 
 # --- wrong arguments ---------------------------------------------------------------------------------------------------
