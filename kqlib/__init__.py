@@ -11,21 +11,29 @@ from kqlib.lab import lab
 from kqlib.topics import Plan, QueueTopic, Topic
 
 if TYPE_CHECKING:
-    from kqlib import delivery, games, groups, keys, play, schemas
+    from kqlib import delivery, games, groups, keys, play, queue, schemas
+    from kqlib.queue import Put, Retry, Site
+    from kqlib.queue.drupal import DrupalQueue
+    from kqlib.queue.promises import promises
 
-ROOMS = (
-    "delivery",
-    "games",
-    "groups",
-    "keys",
-    "play",
-    "schemas",
-)  # opened when first asked for: importing kqlib stays quick
+# opened when first asked for: `import kqlib` stays quick
+ROOMS = ("delivery", "games", "groups", "keys", "play", "queue", "schemas")
+INSIDE = {
+    "DrupalQueue": "kqlib.queue.drupal",
+    "Put": "kqlib.queue",
+    "Retry": "kqlib.queue",
+    "Site": "kqlib.queue",
+    "promises": "kqlib.queue.promises",
+}
 
 __all__ = [
     "Cluster",
+    "DrupalQueue",
     "Plan",
+    "Put",
     "QueueTopic",
+    "Retry",
+    "Site",
     "Topic",
     "check",
     "connect",
@@ -39,6 +47,8 @@ __all__ = [
     "lab",
     "play",
     "progress",
+    "promises",
+    "queue",
     "schemas",
     "snapshot",
     "solution",
@@ -51,6 +61,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ROOMS:
         return import_module(f"kqlib.{name}")
+    if name in INSIDE:
+        return getattr(import_module(INSIDE[name]), name)
     raise AttributeError(f"kqlib has no {name!r}")
 
 

@@ -100,6 +100,10 @@ class QueueDeleted(KqError):
     """Queue '{queue}' is marked deleted for this site. Its topic and items are still there; create the queue again to go on."""
 
 
+class NotCreated(QueueDeleted):
+    """Queue '{queue}' was not created for this site. Call create_queue(): it makes the topic's items available, and changes nothing in Kafka."""
+
+
 class IncompatibleSchema(KqError):
     """{why}"""
 

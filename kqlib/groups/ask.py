@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kqlib.broker import Kafka
 
 
+LIMITS = "Limits are the brokers' own; a lab on its own cluster (unset KQ_BOOTSTRAP) allows a session of 1 s, a heartbeat of 0.1 s"
+
+
 def assignment(cluster: Kafka, group: str, *topics: str) -> Assignment:
     """Who has which partitions of these topics, as the cluster sees it: a member that has just crashed is still there."""
     parts = partitions(cluster, group, topics)
@@ -101,7 +104,7 @@ def clocks(cluster: Kafka, group: str, session: float | None = None, heartbeat: 
     try:
         cluster.admin.incremental_alter_configs([resource], request_timeout=10)[resource].result(15)
     except KafkaException as error:
-        raise NotAllowed(f"the clocks of group '{group}' were not set: {broker.words(error)}") from None
+        raise NotAllowed(f"the clocks of group '{group}' were not set: {broker.words(error)}. {LIMITS}") from None
 
 
 def check_group(name: object) -> None:

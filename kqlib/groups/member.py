@@ -55,7 +55,7 @@ def main() -> None:
     orders: Orders = json.loads(sys.stdin.readline())
     threading.Thread(target=_listen, args=(said,), daemon=True).start()
     try:
-        _Member(orders, said, os.getppid()).live()
+        Member(orders, said, os.getppid()).live()
     except Exception as error:  # whatever it is, the parent has to hear of it
         inner = error.args[0] if error.args else error
         tell("failed", why=inner.str() if hasattr(inner, "str") else str(inner))
@@ -76,7 +76,7 @@ def _listen(said: queue.SimpleQueue[str]) -> None:
     os._exit(1)
 
 
-class _Member:
+class Member:
     """The Consumer and its loop; all of it in one thread."""
 
     def __init__(self, orders: Orders, said: queue.SimpleQueue[str], parent: int) -> None:
@@ -99,8 +99,7 @@ class _Member:
         try:
             while not self.leaving:
                 self.hear()
-                # librdkafka's own thread looks at its clocks once a second; this wakes it (classic groups: KIP-848 does not care)
-                self.consumer.assignment()
+                self.consumer.assignment()  # wakes librdkafka's own thread, which looks at its clocks once a second
                 if not self.busy and not self.leaving:
                     self.work(self.consumer.consume(self.batch, TICK))
                     self.commit()

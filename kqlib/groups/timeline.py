@@ -57,7 +57,7 @@ class Span:
         return self.start <= start and end < self.end
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stop:
     """What a step cost: of the partitions that had an owner before, how many stood still, and how many members lost one."""
 
@@ -65,6 +65,9 @@ class Stop:
     before: int
     partitions: int
     members: int
+
+    def __repr__(self) -> str:
+        return f"{self.what}: {self.partitions} of {self.before} stood still"
 
 
 @dataclass(frozen=True, repr=False)

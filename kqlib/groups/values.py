@@ -94,7 +94,8 @@ class Lag:
         return tuple(self.by_partition[part] for part in sorted(self.by_partition))
 
     def __repr__(self) -> str:
-        return f"lag {self.total} = {' + '.join(map(str, self.sizes))}" if len(self.sizes) > 1 else f"lag {self.total}"
+        parts = " + ".join(f"{size:,}" for size in self.sizes)
+        return f"lag {self.total:,} = {parts}" if len(self.sizes) > 1 else f"lag {self.total:,}"
 
 
 @dataclass(frozen=True, repr=False)

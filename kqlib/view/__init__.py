@@ -6,6 +6,7 @@ from kqlib.view.deliveries import Delivery, deliveries
 from kqlib.view.flow import links
 from kqlib.view.group import Member, Slot, group
 from kqlib.view.keys import Placed, Placing, keys
+from kqlib.view.ladder import Ladder
 from kqlib.view.lane import Lane, Record
 from kqlib.view.letters import letters
 from kqlib.view.log import log
@@ -21,6 +22,7 @@ __all__ = [
     "Cell",
     "Column",
     "Delivery",
+    "Ladder",
     "Lane",
     "Member",
     "Partition",

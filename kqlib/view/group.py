@@ -97,12 +97,12 @@ def _counts(members: Sequence[Member], slots: Sequence[Slot]) -> str:
     idle, busy = sum(not member.holds for member in members), sum(member.busy for member in members)
     words = count(len(members), "member") + (f", {idle} idle" if idle else "") + (f", {busy} busy" if busy else "")
     lags = [slot.lag for slot in slots if slot.lag is not None]
-    return f"{words} · {count(len(slots), 'partition')}" + (f" · lag {sum(lags)}" if lags else "")
+    return f"{words} · {count(len(slots), 'partition')}" + (f" · lag {sum(lags):,}" if lags else "")
 
 
 def _twin(members: Sequence[Member], slots: Sequence[Slot]) -> list[str]:
     """A line a member, and one for what nobody has."""
-    lags = {slot.name: f"{slot.words} (lag {slot.lag})" if slot.lag else slot.words for slot in slots}
+    lags = {slot.name: f"{slot.words} (lag {slot.lag:,})" if slot.lag else slot.words for slot in slots}
     rows = [
         (
             member.words,
@@ -145,7 +145,7 @@ def _draw(members: Sequence[Member], slots: Sequence[Slot], title: str, rest: st
         parts += [_line(y, x, places[held]) for held in member.holds if held in places]
         parts.append(_box(member, y))
     longest = max([slot.lag or 0 for slot in slots], default=0)
-    bar = min(BAR, WIDE - EDGE - x - wide - 12 - width(str(longest), NORMAL))
+    bar = min(BAR, WIDE - EDGE - x - wide - 12 - width(f"{longest:,}", NORMAL))
     held_names = {held for member in members for held in member.holds}
     for slot in right:
         parts.append(_slot(slot, (x, places[slot.name], wide), bar / max(longest, 1)))
@@ -153,7 +153,7 @@ def _draw(members: Sequence[Member], slots: Sequence[Slot], title: str, rest: st
             parts.append(text(x - 6, places[slot.name] + 3, "nobody", SMALL, anchor="end"))
     more = [words for words in (_left_out(members, "member"), _left_out(slots, "partition")) if words]
     parts += [text(EDGE, TOP + high + 12 + 16 * at, words, kind="faint") for at, words in enumerate(more)]
-    reach = x + wide + (0 if longest == 0 else 12 + bar + width(str(longest), NORMAL))
+    reach = x + wide + (0 if longest == 0 else 12 + bar + width(f"{longest:,}", NORMAL))
     full = max(reach, EDGE + headline_width(name, rest)) + EDGE
     return sheet(full, TOP + high + 16 * len(more) + EDGE, f"{title} · {rest}", parts, STYLE)
 
@@ -188,5 +188,5 @@ def _slot(slot: Slot, place: tuple[float, float, float], unit: float) -> str:
     if slot.lag:
         bar = max(2.0, slot.lag * unit)
         parts.append(tag("rect", x=x + wide + 4, y=y - 6, width=bar, height=12, rx=2, class_="lag"))
-        parts.append(text(x + wide + 10 + bar, y + 3.5, str(slot.lag)))
+        parts.append(text(x + wide + 10 + bar, y + 3.5, f"{slot.lag:,}"))
     return "".join(parts)

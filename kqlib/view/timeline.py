@@ -245,4 +245,4 @@ def _legend(rows: Sequence[Row]) -> list[Item]:
 
 def _chip(kind: str, x: float, y: float) -> str:
     """A short block around a point."""
-    return tag("rect", x=x - 5, y=y - BAR / 2, width=11, height=BAR, rx=2, class_=kind)
+    return tag("rect", x=x - 6, y=y - BAR / 2, width=10, height=BAR, rx=2, class_=kind)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -155,14 +157,17 @@ def test_a_member_busy_for_longer_than_allowed_is_put_out_and_finds_out_when_it_
 
 
 @pytest.mark.kq_partitions(6)
-@pytest.mark.parametrize(("protocol", "still"), [("eager", 6), ("cooperative", 2), ("consumer", 2)])
-def test_what_stands_still_when_a_third_member_joins(
-    kq_cluster: Kafka, kq_topic: str, protocol: str, still: int
-) -> None:
-    with Group(kq_cluster, kq_topic, kq_topic, protocol=protocol) as group:
-        group.join(2)
-        assert group.join().sizes == (2, 2, 2)
-        assert group.timeline().stops == [Stop("ann, ben join", 0, 0, 0), Stop("cem joins", 6, still, 2)]
+def test_what_stands_still_when_a_third_member_joins(kq_cluster: Kafka, kq_topic: str) -> None:
+    def third(protocol: str) -> tuple[tuple[int, ...], list[Stop]]:
+        with Group(kq_cluster, f"{kq_topic}-{protocol}", kq_topic, protocol=protocol) as group:
+            group.join(2)
+            return group.join().sizes, group.timeline().stops
+
+    still = {"eager": 6, "cooperative": 2, "consumer": 2}
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(still, pool.map(third, still), strict=True))
+    first = Stop("ann, ben join", 0, 0, 0)
+    assert found == {name: ((2, 2, 2), [first, Stop("cem joins", 6, stops, 2)]) for name, stops in still.items()}
 
 
 @pytest.mark.kq_partitions(4)
@@ -181,6 +186,7 @@ def test_a_group_made_again_under_its_name_closes_the_one_before(kq_cluster: Kaf
     one = Group(kq_cluster, kq_topic, kq_topic)
     one.join(2)
     pids = processes()
+    assert all(os.getpgid(pid) != os.getpgid(0) for pid in pids)  # Jupyter's stop button is not for them
     with Group(kq_cluster, kq_topic, kq_topic) as two:
         assert len(pids) == 2 and gone(pids) and one.members == []
         with pytest.raises(Closed):
@@ -229,6 +235,19 @@ def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes(
         pids = processes()
     assert len(pids) == 1
     until(lambda: gone(pids))
+
+
+def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka) -> None:
+    play = kq.play.group(kq_cluster)
+    assert play.picture.text.splitlines() == ["playground · 1 member · 4 partitions · lag 0", "ann  p0 · p1 · p2 · p3"]
+    assert "2 members" in play.press("join").picture.text
+    assert "'ben' is in group 'playground' already" in html.unescape(play.press("join").note)
+    assert "ben joins" in play.set(see="over time").picture.text
+    assert "1 member ·" in play.set(see="now").press("leave").picture.text
+    pids = processes()
+    with Group(kq_cluster, "playground", "playground"):  # whoever comes next under this name
+        assert gone(pids)
+    kq_cluster.admin.delete_topics(["playground"])["playground"].result(10)
 
 
 # --- wrong arguments -------------------------------------------------------------------------------------------------------
@@ -303,10 +322,3 @@ def test_a_group_that_does_not_settle_says_what_was_seen_last(kq_cluster: Kafka,
                 group.settle(0.5)
     finally:
         foreign.close()
-
-
-def test_members_do_not_hear_the_stop_button(kq_cluster: Kafka, kq_topic: str) -> None:
-    with Group(kq_cluster, kq_topic, kq_topic) as group:
-        group.join(wait=False)
-        [pid] = processes()
-        assert os.getpgid(pid) != os.getpgid(0)

@@ -1,13 +1,8 @@
 """Who holds what, lag, work and timelines, as tables; what a person reads who asks for the impossible. No broker here."""
 
-import io
-import json
-import queue
-import time
-from types import SimpleNamespace
-
 import pytest
 
+from kqlib import play
 from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
 from kqlib.groups import (
@@ -23,9 +18,7 @@ from kqlib.groups import (
     assignment,
     clocks,
     lag,
-    member,
 )
-from kqlib.groups.process import Process, Record
 
 P = [("football", number) for number in range(6)]
 
@@ -166,6 +159,10 @@ def test_a_step_counts_what_stood_still(events, steps, stops) -> None:
     assert found.stops == [Stop(step.what, *stop) for step, stop in zip(steps, stops, strict=True)]
 
 
+def test_a_stop_in_words() -> None:
+    assert str(Stop("cem joins", 6, 2, 2)) == "cem joins: 2 of 6 stood still"
+
+
 PICTURES = {
     "eager": (
         *(EAGER, STEPS),
@@ -223,126 +220,6 @@ def test_a_span_that_ends_with_a_moment_does_not_cover_it() -> None:
     assert Span("ann", P[0], 1, 5).over(1, 4.9) and not Span("ann", P[0], 1, 5).over(1, 5)
 
 
-# --- a member, seen from inside and from outside ---------------------------------------------------------------------------
-
-
-def records(*places):
-    return [SimpleNamespace(topic=lambda: "t", partition=lambda p=p: p, offset=lambda o=o: o) for p, o in places]
-
-
-@pytest.mark.parametrize(
-    ("places", "runs"),
-    [
-        ([], []),
-        ([(0, 5), (0, 6), (0, 7)], [["t", 0, 5, 7]]),
-        ([(0, 5), (1, 3), (0, 6)], [["t", 0, 5, 6], ["t", 1, 3, 3]]),
-        ([(0, 5), (0, 7)], [["t", 0, 5, 5], ["t", 0, 7, 7]]),
-    ],
-)
-def test_a_member_tells_its_work_as_runs_without_a_hole(places, runs) -> None:
-    assert member._runs(records(*places)) == runs
-
-
-class Fake:
-    """A Consumer that has nothing to read."""
-
-    closed = False
-
-    def __init__(self, settings): ...
-
-    def subscribe(self, topics, **callbacks):
-        callbacks["on_assign"](self, [SimpleNamespace(topic="t", partition=0)])
-
-    def consume(self, count, seconds):
-        return []
-
-    def assignment(self): ...
-
-    def close(self):
-        Fake.closed = True
-
-
-def test_a_busy_member_polls_no_more_until_it_is_back(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("confluent_kafka.Consumer", Fake)
-    said = queue.SimpleQueue()
-    for word in ("pause", "resume", "leave"):
-        said.put(word)
-    one = member._Member({"settings": {}, "topics": ["t"], "commit": True, "pace": None}, said, member.os.getppid())
-    polled = []
-    one.consumer.consume = lambda *_: polled.append(one.busy) or []
-    one.live()
-    told = [json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["assigned", "joined", "busy", "back", "left"]
-    assert Fake.closed and polled == [False]
-
-
-def test_a_member_whose_parent_is_gone_leaves(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("confluent_kafka.Consumer", Fake)
-    one = member._Member({"settings": {}, "topics": ["t"], "commit": True, "pace": None}, queue.SimpleQueue(), -1)
-    one.live()
-    assert '"left"' in capsys.readouterr().out
-
-
-def test_a_member_that_cannot_begin_says_why(monkeypatch, capsys) -> None:
-    bad = json.dumps({"settings": {"group.id": "g", "nonsense": 1}, "topics": ["t"], "commit": True, "pace": None})
-    monkeypatch.setattr("sys.stdin", io.StringIO(bad + "\n"))
-    monkeypatch.setattr(member, "_listen", lambda said: None)
-    member.main()
-    told = json.loads(capsys.readouterr().out)
-    assert told["what"] == "failed" and "nonsense" in told["why"]
-
-
-@pytest.mark.parametrize(("pace", "batch"), [(None, 500), (1, 1), (20, 1), (200, 10), (1_000_000, 500)], ids=str)
-def test_a_slow_member_takes_no_more_than_a_tick_of_work_at_once(monkeypatch, pace, batch) -> None:
-    monkeypatch.setattr("confluent_kafka.Consumer", Fake)
-    one = member._Member({"settings": {}, "topics": ["t"], "commit": True, "pace": pace}, queue.SimpleQueue(), 0)
-    assert one.batch == batch
-
-
-HEARD = {
-    "a member that has begun works": ([{"what": "joined"}], "working", ""),
-    "it is busy": ([{"what": "joined"}, {"what": "busy"}], "busy", ""),
-    "it is back": ([{"what": "busy"}, {"what": "back"}], "working", ""),
-    "it has what it was assigned": ([{"what": "assigned", "partitions": [P[0], P[1]]}], "starting", "01"),
-    "less what was revoked": (
-        [
-            {"what": "assigned", "partitions": P[:3]},
-            {"what": "revoked", "partitions": P[1:2]},
-            {"what": "lost", "partitions": P[2:3]},
-        ],
-        *("starting", "0"),
-    ),
-    "one that has left has nothing": ([{"what": "assigned", "partitions": P[:3]}, {"what": "left"}], "left", ""),
-    "one that failed says why": ([{"what": "failed", "why": "no"}], "failed", ""),
-}
-
-
-@pytest.mark.parametrize(("said", "state", "has"), HEARD.values(), ids=HEARD)
-def test_what_a_member_says_is_remembered(said, state, has) -> None:
-    one = Process.__new__(Process)
-    one.name, one.record, one.held, one.state, one.trouble = "ann", Record(), set(), "starting", ""
-    for line in said:
-        one._note({"at": 1.0, **line})
-    assert (one.state, one.held) == (state, {P[int(n)] for n in has})
-    assert [event.what for event in one.record.events] == [line["what"] for line in said]
-
-
-def test_words_that_come_together_are_all_heard(monkeypatch, tmp_path) -> None:
-    twice = tmp_path / "twice.py"
-    line = json.dumps({"what": "busy", "at": 1.0})
-    twice.write_text(
-        f"import sys\nsys.stdout.write({line!r} + '\\n' + {line!r} + '\\n')\nsys.stdout.flush()\nsys.stdin.read()"
-    )
-    monkeypatch.setattr("kqlib.groups.process.PROGRAM", twice)
-    one = Process("ann", {}, CLUSTER, Record())
-    deadline = time.monotonic() + 5
-    while len(one.record.events) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert [event.what for event in one.record.events] == ["busy", "busy"]  # the second is not stuck in a buffer
-    one.close()
-    assert one.state == "left" and one.held == set()
-
-
 # --- wrong arguments -----------------------------------------------------------------------------------------------------
 
 CLUSTER = Kafka("127.0.0.1:1")
@@ -387,6 +264,10 @@ WRONG = {
     "clocks of no group": (lambda: clocks(CLUSTER, None, 2), "a group has a name, as in 'scores', not None"),
     "a session of the past": (lambda: clocks(CLUSTER, "g", -2), "session is a number above 0, or None, not -2"),
     "a heart that does not beat": (lambda: clocks(CLUSTER, "g", 2, 0), "heartbeat is a number above 0, or None, not 0"),
+    "a playground nowhere": (
+        lambda: play.group("here"),
+        "this wants a lab or a cluster, as in kq.play.group(lab), not str",
+    ),
     "the last no steps": (lambda: Timeline.of("g", [], []).last(0), "how many steps back? A number from 1 on, not 0"),
     "the last half step": (
         lambda: Timeline.of("g", [], []).last(0.5),
