@@ -1,0 +1,59 @@
+"""Dead letters: what a buried item carries, and how it is put back.
+
+In:  an item and why it failed. Out: the record for `<queue>.dead`, with the whole story in headers; and the way back. Pure.
+
+    kq-origin      topic/partition/offset of the item, which is still in its log
+    kq-dead-site   who gave up on it
+    kq-attempts    how often it was handed out
+    kq-reason      why it was buried
+    kq-created     when it was put, kq-buried when it was buried: milliseconds since 1970
+    kq-site        the same site: others count the letter as done
+    kq-cut         what had to be left out so that the record fits: reason, headers, data (the origin still has them)
+"""
+
+from __future__ import annotations
+
+import time
+
+from kqlib.queue.item import DUE, SITE, Headers, Record, size
+from kqlib.queue.sender import Out
+
+DEAD = ".dead"
+STORY = ("kq-origin", "kq-dead-site", "kq-attempts", "kq-reason", "kq-created", "kq-buried", "kq-cut", SITE, DUE)
+
+
+def letter(record: Record, *, origin: str, site: str, attempts: int, reason: str, partitions: int, limit: int) -> Out:
+    """The record for the dead-letter topic; cut until it fits, for an item must never stick."""
+    topic, partition, _ = origin.rsplit("/", 2)
+    value, key, own = record.value(), record.key(), [each for each in record.headers() or [] if each[0] not in STORY]
+    cuts: list[str] = []
+    for cut in ("", "reason", "headers", "data"):
+        if cut:
+            cuts.append(cut)
+        said = reason if "reason" not in cuts else reason[:200]
+        story = _story(record, origin=origin, site=site, attempts=attempts, reason=said, cuts=cuts)
+        headers = (own if "headers" not in cuts else []) + story
+        kept = value if "data" not in cuts else None
+        if size(kept, key, headers) <= limit:
+            break
+    return Out(topic + DEAD, kept, key, headers, int(partition) % partitions)
+
+
+def _story(record: Record, *, origin: str, site: str, attempts: int, reason: str, cuts: list[str]) -> Headers:
+    story = {
+        "kq-origin": origin,
+        "kq-dead-site": site,
+        "kq-attempts": str(attempts),
+        "kq-reason": reason,
+        "kq-created": str(record.timestamp()[1]),
+        "kq-buried": str(round(time.time() * 1000)),
+        SITE: site,
+        **({"kq-cut": ", ".join(cuts)} if cuts else {}),
+    }
+    return [(name, value.encode()) for name, value in story.items()]
+
+
+def back(record: Record, topic: str, site: str) -> Out:
+    """The record that puts a dead item back: the original bytes, key and headers, for this site only."""
+    own = [each for each in record.headers() or [] if each[0] not in STORY]
+    return Out(topic, record.value(), record.key(), [*own, (SITE, site.encode())])

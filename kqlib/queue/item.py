@@ -1,0 +1,126 @@
+"""An item as whoever works on it sees it, and what is put.
+
+In:  a record of the log, a lease. Out: frozen values. Items are made when they are handed out, never before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from kqlib.queue import arguments
+
+DUE = "kq-due"  # header: not before this moment, in milliseconds since 1970
+SITE = "kq-site"  # header: only for this site; the others count it as done
+Headers = list[tuple[str, bytes | None]]
+
+
+class Record(Protocol):
+    """What is used of a confluent_kafka.Message."""
+
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Item:
+    """One piece of work that was handed out: its data, which attempt it is, and until when it is yours."""
+
+    queue: str
+    partition: int
+    record: Record
+    attempt: int
+    deadline: float  # on the site's clock: monotonic
+    epoch: int
+    lease: int  # with offset and epoch the receipt that every verb checks; 0: it was only looked at
+
+    @property
+    def id(self) -> str:
+        """topic/partition/offset: never changes."""
+        return f"{self.queue}/{self.partition}/{self.record.offset()}"
+
+    @property
+    def offset(self) -> int:
+        """Its place in its partition."""
+        return self.record.offset()
+
+    @property
+    def data(self) -> bytes | None:
+        """What was put."""
+        return self.record.value()
+
+    @property
+    def key(self) -> bytes | None:
+        """The key it was put with."""
+        return self.record.key()
+
+    @property
+    def headers(self) -> dict[str, bytes | None]:
+        """The headers it was put with; a dead letter's story as well."""
+        return {name: value for name, value in self.record.headers() or () if name not in (DUE, SITE)}
+
+    @property
+    def created(self) -> datetime:
+        """When it was put, UTC."""
+        return datetime.fromtimestamp(self.record.timestamp()[1] / 1000, UTC)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Item) and self.receipt == other.receipt
+
+    def __hash__(self) -> int:
+        return hash(self.receipt)
+
+    @property
+    def receipt(self) -> tuple[str, int, int]:
+        """What makes this hand-out different from every other."""
+        return self.id, self.epoch, self.lease
+
+    def __repr__(self) -> str:
+        return f"Item({self.id}, attempt {self.attempt})" if self.lease else f"Item({self.id}, not claimed)"
+
+
+@dataclass(frozen=True)
+class Put:
+    """Something to put: `queue.put_many([Put(b"…", key=b"ARS-CHE"), …])`."""
+
+    data: bytes | None
+    key: bytes | None = None
+    headers: Mapping[str, bytes | None] = field(default_factory=dict, hash=False)
+    delay: float = 0
+
+    def __post_init__(self) -> None:
+        arguments.data(self.data), arguments.key(self.key), arguments.headers(self.headers)
+        arguments.delay(self.delay)
+
+    @property
+    def all_headers(self) -> Headers:
+        """Its headers, and when it is due."""
+        return arguments.headers(self.headers) + due(self.delay)
+
+
+def due(delay: float) -> Headers:
+    """The header that holds an item back; none if it is due at once."""
+    return [(DUE, str(round((time.time() + delay) * 1000)).encode())] if delay else []
+
+
+def put_of(value: Any) -> Put:
+    """A Put from what `put_many` takes: a Put, or (data, key)."""
+    if isinstance(value, Put):
+        return value
+    if isinstance(value, tuple) and len(value) == 2:
+        return Put(*value)
+    raise arguments.BadPayload(f"put_many takes Put(…) values or (data, key) pairs, not {type(value).__name__}")
+
+
+def size(value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """How large a batch with this one record can become: Kafka's limit counts that. A few bytes too many, never too few."""
+    own = sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)
+    return (
+        len(value or b"") + len(key or b"") + own + 61 + 40
+    )  # the batch's head, and the record's lengths at their longest

@@ -1,0 +1,344 @@
+"""The ledger: all that a queue remembers of one partition for one site, as numbers and as one small text.
+
+In:  offsets that are handed out, acked, given back. Out: what is open, and `text()`, which is committed beside the floor.
+Pure: no Kafka, no clock, no items. `owner` keeps leases and due times; they die with it, and this stays.
+
+    floor       everything below is done: Kafka's committed offset, so it is not in the text
+    top         the highest offset ever handed out or passed over, + 1
+    open        what between them is not done, as runs: (start, end, attempts); runs that touch differ in attempts
+    attempts    how often it was handed out: 0 not yet (its key was busy, it is due later), 15 means 15 or more
+
+The text (ASCII, at most 4,095 characters, written and read nowhere but here):
+
+    1 <epoch> <topic id> <base85 of: tail, runs, checksum>
+    tail        top - the end of the last run (0 where nothing is open: then floor and top are one)
+    a run       gap since the run before (the first: 0), then length * 16 + attempts
+    checksum    crc32 of the floor, the head and all that, 4 bytes: a text beside another floor is not this state
+    numbers     7 bits a byte, the lowest first
+
+It always fits, because what goes into it is budgeted. A run of n costs its gap's bytes and at most n more, whatever is acked
+in it later: pieces of length l take at most l bytes, and a new gap of g at most g, which is what was acked there. So no ack
+makes `_cost` larger, and what would not fit is not handed out.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kqlib.errors import LedgerCorrupt, NotAllowed
+
+VERSION = 1
+CHARACTERS = 4_095  # Kafka refuses more (OFFSET_METADATA_TOO_LARGE)
+HEAD = 64  # version, epoch, topic id, spaces
+FRAME = 10 + 4  # the tail, the checksum
+RESERVED = 2  # so that the first open item can always be tried again
+BUDGET = (CHARACTERS - HEAD) * 4 // 5 - FRAME - RESERVED  # bytes for runs
+MOST = 15  # attempts are counted up to here
+FORM = re.compile(r"(\d+) (0|[1-9]\d{0,18}) ([A-Za-z0-9_-]{1,32}) (\S+)")
+
+
+@dataclass(eq=False, repr=False)
+class Ledger:
+    """One partition's state for one site: `claim`, `ack`, `text`."""
+
+    floor: int = 0
+    top: int = 0
+    epoch: int = 0
+    topic: str = "-"
+    _starts: list[int] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=list)
+    _attempts: list[int] = field(default_factory=list)
+    _cost: int = 0  # an upper bound: counted again only when something does not fit
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor <= self.top:
+            raise NotAllowed(f"a ledger's floor and top are 0 <= floor <= top, not {self.floor} and {self.top}")
+
+    # --- what is asked ---
+
+    @property
+    def open(self) -> int:
+        """How many offsets below top are not done."""
+        return sum(self._ends) - sum(self._starts)
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """(start, end, attempts) of what is open, lowest first."""
+        return zip(self._starts, self._ends, self._attempts, strict=True)
+
+    def attempts(self, offset: int) -> int | None:
+        """How often it was handed out; None: it is not open."""
+        at = bisect_right(self._starts, offset) - 1
+        return self._attempts[at] if at >= 0 and offset < self._ends[at] else None
+
+    def room(self) -> int:
+        """How many new offsets in a row fit now."""
+        return max(0, self._left(1 << 62) - 5)  # 5: the bytes of a gap before them
+
+    # --- what changes it ---
+
+    def claim(self, offsets: Sequence[int]) -> list[int]:
+        """Hand out these, in rising order: which attempt it is for each. What does not fit is left out, and all behind it."""
+        new = next((at for at, offset in enumerate(offsets) if offset >= self.top), len(offsets))
+        given: list[int] = []
+        for offset in offsets[:new]:
+            attempt = self._again(offset, +1)
+            if attempt is None:
+                return given
+            given.append(attempt)
+        return given + [1] * self._append(offsets[new:], 1)
+
+    def pass_over(self, offsets: Sequence[int]) -> int:
+        """These new ones, in rising order, stay open and are not handed out; how many of them fit."""
+        return self._append(offsets, 0)
+
+    def ack(self, offsets: Iterable[int]) -> int:
+        """These are done; how many of them were open."""
+        done, start, end = 0, 0, 0
+        for offset in offsets:
+            if offset == end:
+                end += 1
+                continue
+            done += self._remove(start, end)
+            start, end = offset, offset + 1
+        done += self._remove(start, end)
+        self._settle()
+        return done
+
+    def give_back(self, offset: int) -> bool:
+        """It was handed out for nothing: the attempt does not count. False: there is no room to say so, and it counts."""
+        return bool(self.attempts(offset)) and self._again(offset, -1) is not None
+
+    def skip(self, to: int) -> None:
+        """From top up to here there is nothing to do: no records, or another site's."""
+        self.top = max(self.top, to)
+        self._settle()
+
+    def purge(self, below: int) -> int:
+        """Everything below counts as done, whoever has it; how many were open."""
+        done = 0
+        while self._starts and self._starts[0] < below:
+            done += self._remove(self._starts[0], min(self._ends[0], below))
+        self.skip(below)
+        return done
+
+    def copy(self) -> Ledger:
+        """The same state, to try something on."""
+        state = (list(self._starts), list(self._ends), list(self._attempts), self._cost)
+        return Ledger(self.floor, self.top, self.epoch, self.topic, *state)
+
+    # --- the runs ---
+
+    def _append(self, offsets: Sequence[int], attempts: int) -> int:
+        """New offsets at the top, as many as fit; what is left out between them is nothing to do."""
+        taken = 0
+        while taken < len(offsets):
+            start = offsets[taken]
+            if start < self.top:
+                raise NotAllowed(f"offsets rise, and new ones begin at {self.top}: not {start}")
+            row = _row(offsets, taken)
+            touches = bool(self._ends) and self._ends[-1] == start and self._attempts[-1] == attempts
+            gap = 0 if touches else _bytes(start - self._ends[-1]) if self._ends else 1
+            fits = min(row, self._left(gap + row) - gap)
+            if fits <= 0:
+                break
+            if touches:
+                self._ends[-1] = start + fits
+            else:
+                self._put(len(self._starts), start, start + fits, attempts)
+            self._cost += gap + fits
+            self.top = start + fits
+            taken += fits
+            if fits < row:
+                break
+        self._settle()
+        return taken
+
+    def _again(self, offset: int, by: int) -> int | None:
+        """Count one attempt more or less for an open offset; None: it does not fit."""
+        at = bisect_right(self._starts, offset) - 1
+        if at < 0 or offset >= self._ends[at]:
+            raise NotAllowed(f"offset {offset} is not open")
+        start, end, attempts = self._starts[at], self._ends[at], self._attempts[at]
+        if attempts == MOST:  # 15 or more: nobody knows how many
+            return MOST
+        pieces = (start < offset) + (offset + 1 < end)  # each has a gap of its own, one byte
+        reserve = RESERVED if by > 0 and offset == self._starts[0] else 0
+        if pieces > self._left(pieces) + reserve:
+            return None
+        self._cost += pieces
+        self._drop(at)
+        if offset + 1 < end:
+            self._put(at, offset + 1, end, attempts)
+        self._put(at, offset, offset + 1, attempts + by)
+        if start < offset:
+            self._put(at, start, offset, attempts)
+            at += 1
+        self._join(at)
+        self._join(at - 1)
+        return attempts + by
+
+    def _remove(self, start: int, end: int) -> int:
+        """Take start..end out of the runs; how many were in them."""
+        removed = 0
+        while start < end:
+            at = bisect_right(self._starts, start) - 1
+            if at < 0 or start >= self._ends[at]:  # not open: on to the next run
+                if at + 1 == len(self._starts):
+                    break
+                start = self._starts[at + 1]
+                continue
+            upto, last = min(end, self._ends[at]), self._ends[at]
+            removed += upto - start
+            if upto < last:
+                if self._starts[at] < start:
+                    self._put(at + 1, upto, last, self._attempts[at])
+                    self._ends[at] = start
+                else:
+                    self._starts[at] = upto
+            elif self._starts[at] < start:
+                self._ends[at] = start
+            else:
+                self._drop(at)
+            start = upto
+        return removed
+
+    def _put(self, at: int, start: int, end: int, attempts: int) -> None:
+        self._starts.insert(at, start)
+        self._ends.insert(at, end)
+        self._attempts.insert(at, attempts)
+
+    def _drop(self, at: int) -> None:
+        del self._starts[at], self._ends[at], self._attempts[at]
+
+    def _join(self, at: int) -> None:
+        """Run `at` and the next become one, if they touch and are alike."""
+        if 0 <= at < len(self._starts) - 1:
+            touch = self._ends[at] == self._starts[at + 1] and self._attempts[at] == self._attempts[at + 1]
+            if touch:
+                self._ends[at] = self._ends[at + 1]
+                self._drop(at + 1)
+
+    def _settle(self) -> None:
+        self.floor = self._starts[0] if self._starts else self.top
+
+    def _left(self, wanted: int) -> int:
+        """How many bytes are left; counted only if what is known does not do."""
+        if self._cost + wanted > BUDGET:
+            self._cost = self._counted()
+        return BUDGET - self._cost
+
+    def _counted(self) -> int:
+        before, cost = self.floor, 0
+        for start, end, _ in self.runs():
+            cost += _bytes(start - before) + end - start
+            before = end
+        return cost
+
+    # --- the text ---
+
+    def text(self, version: int = VERSION) -> str:
+        """The state as it is committed beside the floor; an older version, while older readers are about."""
+        if version not in WRITERS:
+            raise NotAllowed(f"a ledger is written in version {', '.join(map(str, WRITERS))}, not {version}")
+        head = f"{version} {self.epoch} {self.topic}"
+        body = WRITERS[version](self)
+        return f"{head} {base64.b85encode(body + _checksum(self.floor, head, body)).decode()}"
+
+    @classmethod
+    def read(cls, text: str, floor: int) -> Ledger:
+        """The ledger that wrote this text beside this floor. Anything else is `LedgerCorrupt`: never a guess."""
+        form = FORM.fullmatch(text) if text.isascii() and len(text) <= CHARACTERS else None
+        if not form or floor < 0:
+            raise _corrupt("it is not of the form '1 epoch topic-id state'")
+        if int(form[1]) not in READERS:
+            known = ", ".join(map(str, READERS))
+            raise _corrupt(f"it is written in version {form[1]} and this kqlib reads version {known}. Update kqlib")
+        try:
+            whole = base64.b85decode(form[4])
+        except ValueError:
+            raise _corrupt("its state is not base85") from None
+        body = whole[:-4]
+        if whole[-4:] != _checksum(floor, text[: form.end(3)], body):
+            raise _corrupt(f"its checksum does not fit to the floor {floor}")
+        ledger = READERS[int(form[1])](cls(floor, floor, int(form[2]), form[3]), body)
+        if ledger._cost > BUDGET + RESERVED or ledger.text(int(form[1])) != text:
+            raise _corrupt("nothing in this version writes it like that")
+        return ledger
+
+    def __repr__(self) -> str:
+        runs = ", ".join(f"{start}–{end - 1}×{attempts}" for start, end, attempts in list(self.runs())[:8])
+        return f"Ledger(floor={self.floor}, top={self.top}, open=[{runs}{', …' * (len(self._starts) > 8)}])"
+
+
+def _write_1(ledger: Ledger) -> bytes:
+    """tail, then (gap, length * 16 + attempts) a run."""
+    numbers = [ledger.top - (ledger._ends[-1] if ledger._ends else ledger.top)]
+    before = ledger.floor
+    for start, end, attempts in ledger.runs():
+        numbers += (start - before, (end - start) * 16 + attempts)
+        before = end
+    out = bytearray()
+    for number in numbers:
+        while number > 127:
+            out.append(number & 127 | 128)
+            number >>= 7  # noqa: PLW2901 - 7 bits a byte
+        out.append(number)
+    return bytes(out)
+
+
+def _read_1(ledger: Ledger, body: bytes) -> Ledger:
+    numbers, number, shift = [], 0, 0
+    for byte in body:
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(number)
+            number = shift = 0
+    if shift or len(numbers) % 2 == 0:
+        raise _corrupt("its runs are cut off")
+    end = ledger.floor
+    for gap, run in zip(numbers[1::2], numbers[2::2], strict=True):
+        length, attempts = divmod(run, 16)
+        if not length or (not gap and ledger._attempts[-1:] == [attempts]) or (gap and not ledger._ends):
+            raise _corrupt("its runs are not in their shortest form")
+        ledger._put(len(ledger._starts), end + gap, end + gap + length, attempts)
+        end += gap + length
+    ledger.top = end + numbers[0]
+    if not ledger._ends and numbers[0]:
+        raise _corrupt("nothing is open, and yet its top is not its floor")
+    ledger._cost = ledger._counted()
+    return ledger
+
+
+WRITERS: dict[int, Callable[[Ledger], bytes]] = {1: _write_1}
+READERS: dict[int, Callable[[Ledger, bytes], Ledger]] = {1: _read_1}  # older ones stay readable
+
+
+def _row(offsets: Sequence[int], at: int) -> int:
+    """How many from here on follow one another without a gap."""
+    start, last = offsets[at], len(offsets) - 1
+    if offsets[last] - start == last - at:  # the usual case: all of them
+        return last - at + 1
+    row = 1
+    while offsets[at + row] == start + row:
+        row += 1
+    return row
+
+
+def _bytes(number: int) -> int:
+    return max(1, (number.bit_length() + 6) // 7)
+
+
+def _checksum(floor: int, head: str, body: bytes) -> bytes:
+    return zlib.crc32(f"{floor} {head} ".encode() + body).to_bytes(4, "big")
+
+
+def _corrupt(why: str) -> LedgerCorrupt:
+    return LedgerCorrupt(
+        f"The committed state cannot be read: {why}. Nothing is handed out and nothing was changed: the items are all in the log"
+    )

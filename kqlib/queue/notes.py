@@ -1,0 +1,158 @@
+"""The topic kq.queues: what must be known beside the ledgers, by everybody, and soon.
+
+In:  notes written by any process. Out: the last one of each key, read continuously by a consumer in no group.
+
+    [site, queue, "terms"]                {"order": "any", "max_attempts": 5}    remembered; another value is NotAllowed
+    [site, queue, "status"]               "available" or "deleted"
+    [site, queue, "state", partition]     topic id: this site has state here; its absence is then a loss
+    [site, queue, "purge", partition]     {"topic": id, "offset": end}           everything below counts as done
+    [site, queue, "purged", partition]    the same: that mark was applied, and is not applied again
+
+A record's key is the first column as JSON, its value the second. Compacted: one record a key stays.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import NewTopic, OffsetSpec
+
+from kqlib.broker.kafka import Kafka
+from kqlib.errors import TopicMissing, Unreachable
+from kqlib.queue.said import as_ours, first, patient
+from kqlib.queue.sender import Out, Sender
+from kqlib.topic_rules import QUEUES
+
+PATIENCE = 10.0
+Key = tuple[Any, ...]
+
+
+class Notes:
+    """What kq.queues says now; a thread reads it."""
+
+    def __init__(self, cluster: Kafka, heard: Callable[[], None]) -> None:
+        self.cluster, self._heard = cluster, heard
+        _ensure(cluster)
+        self._values: dict[Key, Any] = {}
+        self._position = 0
+        self._changed = threading.Condition()
+        self._stop = False
+        quick = {"fetch_wait_max_ms": 500, "group_protocol": "classic"}
+        self._reader = Consumer(cluster.client(group_id="kqlib-notes", enable_partition_eof=True, **quick))
+        self._reader.assign([TopicPartition(QUEUES, 0, 0)])
+        self._thread = threading.Thread(target=self._read, name="kq-notes", daemon=True)
+        self._thread.start()
+        self.catch_up()
+
+    def get(self, *key: Any) -> Any:
+        """The last note of this key; None if there is none."""
+        return self._values.get(key)
+
+    def keys(self) -> list[Key]:
+        """Every key there is a note of."""
+        with self._changed:
+            return sorted(self._values, key=str)
+
+    def mark(self, site: str, queue: str, partition: int, topic_id: str, kind: str = "purge") -> int:
+        """Up to where a purge mark reaches, for this very topic; 0: none."""
+        said = self.get(site, queue, kind, partition)
+        return said["offset"] if isinstance(said, dict) and said.get("topic") == topic_id else 0
+
+    def write(self, notes: Sequence[tuple[Key, Any]], sender: Sender) -> None:
+        """Durable, and known to this process, when it returns."""
+        if not notes:
+            return
+        sent = sender.send([_record(key, value) for key, value in notes])
+        for error in sent.errors.values():
+            safe = "What was noted before is unchanged; the note may yet arrive."
+            raise as_ours(error, self.cluster.bootstrap, f"write to '{QUEUES}'", safe, QUEUES)
+        if None in sent.places:
+            raise Unreachable(
+                address=self.cluster.bootstrap, why=f"no answer to a note for '{QUEUES}'; it may yet arrive"
+            )
+        self._until(max(place[1] for place in sent.places if place) + 1)
+
+    def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender) -> None:
+        """Written soon; nothing depends on it."""
+        sender.post([_record(key, value) for key, value in notes])
+
+    def catch_up(self, seconds: float = PATIENCE) -> None:
+        """Return when everything that is in the topic now has been read."""
+        admin, part = self.cluster.admin, TopicPartition(QUEUES, 0)
+        try:
+            latest = {part: OffsetSpec.latest()}
+            end = patient(lambda: admin.list_offsets(latest, request_timeout=5)[part].result(6).offset, seconds)
+        except (KafkaException, TimeoutError) as error:
+            why = first(error).str() if isinstance(error, KafkaException) else "no answer"
+            raise Unreachable(address=self.cluster.bootstrap, why=f"{why} (asked to read '{QUEUES}')") from None
+        self._until(end, seconds)
+
+    def _until(self, position: int, seconds: float = PATIENCE) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._position >= position, seconds):
+                raise Unreachable(address=self.cluster.bootstrap, why=f"'{QUEUES}' could not be read to its end")
+
+    def _read(self) -> None:
+        while not self._stop:
+            with suppress(KafkaException):
+                message = self._reader.poll(0.2)
+                if message is not None:
+                    self._take([message, *self._reader.consume(500, 0)])
+        self._reader.close()
+
+    def _take(self, messages: list[Any]) -> None:
+        with self._changed:
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    self._note(message)
+                    self._position = message.offset() + 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._position = max(self._position, message.offset())
+            self._changed.notify_all()
+        self._heard()
+
+    def _note(self, message: Any) -> None:
+        with suppress(ValueError, TypeError):  # somebody else's line
+            key = tuple(json.loads(message.key()))
+            value = None if message.value() is None else json.loads(message.value())
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = _later(self._values.get(key), value)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stop = True
+        self._thread.join(1.0)
+
+
+def _later(old: Any, new: Any) -> Any:
+    """Marks of one topic are merged by maximum: two who purge at once both get what they saw."""
+    if isinstance(old, dict) and isinstance(new, dict) and "offset" in old and old.get("topic") == new.get("topic"):
+        return new | {"offset": max(old["offset"], new.get("offset", 0))}
+    return new
+
+
+def _record(key: Key, value: Any) -> Out:
+    return Out(QUEUES, None if value is None else json.dumps(value).encode(), json.dumps(key).encode(), None, 0)
+
+
+def _ensure(cluster: Kafka) -> None:
+    """The plan makes it; where this user may, a missing one is made here."""
+    deadline = time.monotonic() + PATIENCE
+    if QUEUES in cluster.describe().topics:
+        return
+    asked = cluster.admin.create_topics([NewTopic(QUEUES, 1, config={"cleanup.policy": "compact"})])
+    try:
+        asked[QUEUES].result(PATIENCE)
+    except KafkaException as error:
+        if first(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise TopicMissing(topic=QUEUES) from None
+    cluster.wait_for_topic(QUEUES, 1, max(1.0, deadline - time.monotonic()))

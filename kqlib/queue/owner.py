@@ -1,0 +1,326 @@
+"""One partition in one process: who has what until when, what is due later, what comes next.
+
+In:  records as they are read, verbs as they are called, the time. Out: what to hand out, and a `Ledger` that says it all.
+No Kafka here: `member` reads and commits. Not locked: the site's lock is held by whoever calls.
+
+An item is in one of these places:
+    fresh       read, at or above the ledger's top, nobody has looked at it yet
+    back        open and ready: released, expired, due, its key became free. Goes before what is fresh
+    later       open, due at a time
+    waiting     open, its key is busy (order="key")
+    leases      handed out
+    ending      its last transaction runs: acked when that is committed
+    missing     open, its record must be read (again)
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.line import Line, Terms
+
+
+@dataclass(slots=True)
+class Lease:
+    """Until when a batch belongs to whoever claimed it. Shared by the items of one claim."""
+
+    number: int
+    deadline: float  # inf until the claim is committed
+    thread: int = field(default_factory=threading.get_ident)
+    handled: bool = False  # a handler of `work` runs it
+
+
+class Owner(Line):
+    """One partition that this process owns."""
+
+    def __init__(self, terms: Terms, partition: int, ledger: Ledger, low: int = 0) -> None:
+        lost = ledger.purge(low)  # open, and no longer in the log: retention was faster
+        missing = [offset for start, end, _ in ledger.runs() for offset in range(start, end)]
+        super().__init__(terms, ledger, missing)
+        self.partition, self.lost = partition, lost
+        self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
+        self.dirty_since: float | None = None
+        self.dropped: str | None = None  # why it is no longer ours
+        self.leaving = False  # being given up: hands out nothing
+        self.saved_at = time.monotonic()
+        self.purged = self.purged_version = 0  # the mark that was applied, and since when
+        self.leases: dict[int, Lease] = {}
+        self.ending: dict[int, Lease | None] = {}
+        self.used_up: list[int] = []  # to be buried by the member
+        self._expiring: list[tuple[float, int]] = []
+        self._alone: int | None = None  # an item on its last attempts: nothing else goes out beside it
+        self._number = 0
+
+    # --- records come in ---
+
+    def _gone(self, offset: int) -> None:
+        self.lost += 1
+        self._done([offset])
+
+    # --- handing out ---
+
+    def claim(self, most: int) -> tuple[Lease, list[tuple[int, int]]]:
+        """Up to `most` items, in order: their lease, and (offset, attempt) of each. Counted in the ledger, not yet committed."""
+        self.tidy()
+        self._number += 1
+        lease, given = Lease(self._number, float("inf")), []  # type: tuple[Lease, list[tuple[int, int]]]
+        if self._alone is not None or self._loading or self.leaving:
+            return lease, given
+        pending: list[int] = []
+        self.blocked = ""
+        while len(given) + len(pending) < most and not self.blocked:
+            if (offset := self._next_back()) is None and (offset := self._next_fresh(given, pending)) is None:
+                break
+            last = self._on_last(offset)
+            if last and (self.leases or self.ending or given or pending):
+                self._put_back([offset])
+                break
+            pending.append(offset)
+            if last:
+                self._alone = offset
+                break
+        self._hand_out(given, pending)
+        for offset, _ in given:
+            self.leases[offset] = lease
+        if given:
+            self.changed()
+        if self._alone is not None and self._alone not in self.leases:
+            self._alone = None
+        self._skip()
+        return lease, given
+
+    def _hand_out(self, given: list[tuple[int, int]], pending: list[int]) -> None:
+        attempts = self.ledger.claim(pending)
+        given += zip(pending, attempts, strict=False)
+        if len(attempts) < len(pending):
+            self.blocked = "the ledger is full: items that wait or are out leave no room for more"
+            self._put_back(pending[len(attempts) :])
+        pending.clear()
+
+    def _next_back(self) -> int | None:
+        while self._back:
+            offset = heapq.heappop(self._back)
+            if self.ledger.attempts(offset) is None or offset in self.leases:
+                continue
+            if offset not in self.records:  # given up for space: read again
+                self._seek(offset)
+            elif self._spent(offset):
+                self.ending[offset] = None
+                self.used_up.append(offset)
+            else:
+                return offset
+        return None
+
+    def _spent(self, offset: int) -> bool:
+        most = self.terms.max_attempts
+        return most is not None and (self.ledger.attempts(offset) or 0) >= most
+
+    def _on_last(self, offset: int) -> bool:
+        """Is the coming attempt one of its last two? A poison item then takes nobody with it."""
+        most = self.terms.max_attempts
+        return most is not None and (self.ledger.attempts(offset) or 0) + 1 >= most - 1
+
+    def start(self, lease: Lease, offsets: Iterable[int], seconds: float) -> float:
+        """The claim is committed: the lease begins. Its deadline."""
+        lease.deadline = self.terms.clock() + seconds
+        for offset in offsets:
+            heapq.heappush(self._expiring, (lease.deadline, offset))
+        return lease.deadline
+
+    def undo(self, lease: Lease, offsets: Iterable[int]) -> None:
+        """The claim was not handed out after all."""
+        for offset in offsets:
+            if self.leases.get(offset) is lease:
+                self._release(offset)
+                self.ledger.give_back(offset)
+        self.changed()
+
+    def tidy(self) -> None:
+        """What became due, whose lease ended: ready again."""
+        now = self.terms.clock()
+        while self._later and self._later[0][0] <= now:
+            heapq.heappush(self._back, heapq.heappop(self._later)[1])
+        while self._expiring and self._expiring[0][0] <= now:
+            _, offset = heapq.heappop(self._expiring)
+            lease = self.leases.get(offset)
+            if lease is None:
+                continue
+            if lease.deadline > now:  # extended, or another lease
+                heapq.heappush(self._expiring, (lease.deadline, offset))
+            else:
+                self._release(offset)
+        if len(self._expiring) > 2 * len(self.leases) + 1_000:  # what was acked leaves its entry behind
+            self._expiring = [(lease.deadline, offset) for offset, lease in self.leases.items()]
+            heapq.heapify(self._expiring)
+
+    def next_change(self) -> float:
+        """When `tidy` will find something."""
+        firsts = [heap[0][0] for heap in (self._later, self._expiring) if heap]
+        return min(firsts, default=float("inf"))
+
+    def claimable(self) -> bool:
+        """Is there something that a claim would look at?"""
+        return bool(self._back or self._fresh) and self._alone is None and not self.leaving
+
+    def in_hand(self) -> bool:
+        """Is something out, due later or ready?"""
+        return bool(self.leases or self.ending or self._later or self._back or self._fresh)
+
+    # --- the verbs ---
+
+    def why_not(self, offset: int, epoch: int, number: int) -> str:
+        """Why this receipt no longer holds; '' if it does."""
+        lease = self.leases.get(offset)
+        if self.dropped:
+            return self.dropped
+        if epoch != self.ledger.epoch:
+            return "this partition was given up and taken again since it was claimed"
+        if offset in self.ending:
+            return "it is being buried or its step is ending"
+        if lease is None or lease.number != number:
+            open_ = self.ledger.attempts(offset) is not None
+            return "its lease ended, and it was or will be handed out again" if open_ else "it is done already"
+        if lease.deadline <= self.terms.clock():
+            return "its lease has expired"
+        return ""
+
+    def ack(self, offsets: list[int]) -> None:
+        """Done: their leases were checked."""
+        for offset in offsets:
+            del self.leases[offset]
+        self._done(offsets)
+
+    def _done(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            if self._alone == offset:
+                self._alone = None
+            if self.terms.order == "key":
+                self._free(offset)
+            self._forget(offset)
+        self.ledger.ack(sorted(offsets))
+        self.changed()
+        self._skip()
+
+    def release(self, offset: int, delay: float) -> None:
+        """Back to the front, or due later; the attempt counts."""
+        self._release(offset, delay)
+
+    def _release(self, offset: int, delay: float = 0.0) -> None:
+        del self.leases[offset]
+        if self._alone == offset:
+            self._alone = None
+        if delay:
+            heapq.heappush(self._later, (self.terms.clock() + delay, offset))
+        else:
+            heapq.heappush(self._back, offset)
+
+    def extend(self, offset: int, seconds: float) -> float:
+        """Only the deadline moves; the number stays, so both values ack."""
+        old = self.leases[offset]
+        new = Lease(old.number, self.terms.clock() + seconds, old.thread, old.handled)
+        self.leases[offset] = new
+        heapq.heappush(self._expiring, (new.deadline, offset))
+        return new.deadline
+
+    def handle(self, offset: int) -> None:
+        """A handler of `work` begins with it."""
+        old = self.leases.get(offset)
+        if old is not None:
+            self.leases[offset] = Lease(old.number, old.deadline, threading.get_ident(), True)
+
+    def discard(self, offset: int) -> str:
+        """Done without having been claimed; why not, or ''."""
+        self.tidy()
+        if offset in self.leases or offset in self.ending:
+            return "somebody has claimed it"
+        while self._fresh and self._fresh[0] <= offset:
+            first = self._fresh.popleft()
+            if not self.ledger.pass_over([first]):
+                self._fresh.appendleft(first)
+                return "too many items lie before it; deal with those first"
+            self._ready(first)
+        if self.ledger.attempts(offset) is None:
+            return "it is not there, or done already"
+        self._done([offset])
+        return ""
+
+    # --- endings: a transaction that acks ---
+
+    def begin_ending(self, offset: int) -> None:
+        """Its lease is set aside until the transaction's outcome is known."""
+        self.ending[offset] = self.leases.pop(offset)
+
+    def with_acked(self, offsets: Iterable[int]) -> Ledger:
+        """The state as the transaction will commit it."""
+        ledger = self.ledger.copy()
+        ledger.ack(sorted(offsets))
+        return ledger
+
+    def end(self, offsets: Iterable[int], done: bool) -> None:
+        """The transaction's outcome: done, or as if it had not been."""
+        offsets = list(offsets)
+        for offset in offsets:
+            lease = self.ending.pop(offset, None)
+            if done or self.ledger.attempts(offset) is None:  # done, or purged meanwhile
+                continue
+            if lease is None:  # to be buried by the owner: again at the next claim
+                heapq.heappush(self._back, offset)
+            else:
+                self.leases[offset] = lease
+                heapq.heappush(self._expiring, (lease.deadline, offset))
+        if done:
+            self._done(offsets)
+
+    # --- marks, and the end ---
+
+    def purge(self, below: int) -> None:
+        """Everything below counts as done, whoever has it."""
+        if below <= self.ledger.floor:
+            return
+        for offset in [offset for offset in self.leases if offset < below]:
+            self._expiring.append((0.0, offset))
+            del self.leases[offset]
+            if self._alone == offset:
+                self._alone = None
+        heapq.heapify(self._expiring)
+        while self._fresh and self._fresh[0] < below:
+            self._forget(self._fresh.popleft())
+        gone = [offset for start, end, _ in self.ledger.runs() for offset in range(start, min(end, below))]
+        self._sought = {offset for offset in self._sought if offset >= below}
+        self._later = [entry for entry in self._later if entry[1] >= below]
+        heapq.heapify(self._later)
+        if gone:
+            self._done(gone)
+        self.ledger.purge(below)
+        self.head = max(self.head, below)
+        self._loaded()
+        self.changed()
+
+    def busy_elsewhere(self, closing: int | None) -> bool:
+        """Does somebody still work on one of these? Not on what nobody was given yet, and not the thread that closes: it is here."""
+        self.tidy()
+        at_work = (lease for lease in self.leases.values() if lease.deadline < float("inf"))
+        return bool(self.ending) or any(lease.handled or lease.thread != closing for lease in at_work)
+
+    def give_back(self, closing: int | None) -> None:
+        """Given up in good order: attempts that nobody made do not count."""
+        for offset, lease in list(self.leases.items()):
+            if lease.deadline == float("inf") or (lease.thread == closing and not lease.handled):
+                self.undo(lease, [offset])
+
+    def changed(self) -> None:
+        """The ledger is no longer what is committed."""
+        self.version += 1
+        if self.dirty_since is None:
+            self.dirty_since = time.monotonic()
+
+    # --- what a person may ask ---
+
+    def counts(self) -> dict[str, int]:
+        """How many are where."""
+        return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self._later), "lost": self.lost}

@@ -1,0 +1,202 @@
+"""The promises about what breaks: workers killed or stopped, topics recreated, brokers dead, and what others see.
+
+In:  a `Stage`. Out: as in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from kqlib.queue.promises.checks import names
+from kqlib.queue.promises.stage import GRACE, Claim, Stage, Worker, listed
+from kqlib.queue.promises.values import Broken, NotOffered, Promise, Refused
+from kqlib.view.picture import count
+
+AT_WORK = 1.0  # seconds that a worker has an item before it dies: long enough for a timer to commit it
+BEFORE, AFTER = 20, 10  # items put before and after the leader's death
+ELECTION = 25.0  # seconds until every item must have come
+
+
+def killed(stage: Stage) -> None:
+    """A worker dies with three items of four in its hands."""
+    a = stage.worker()
+    a.put(*names(4))
+    for name in names(3):
+        a.want(name)
+    stage.wait(AT_WORK)
+    a.kill()
+    b, came = stage.worker(), set()  # type: tuple[Worker, set[str]]
+    while len(came) < 4 and (claim := b.claim(wait=GRACE)) is not None:
+        b.ack(claim)
+        came.add(claim.data)
+    if missing := [name for name in names(4) if name not in came]:
+        raise Broken(f"the worker died with {listed(names(3))}, and {listed(missing)} never came again", missing[0])
+
+
+def crash_counts(stage: Stage) -> None:
+    """An item kills two workers: the third can tell."""
+    a = stage.worker()
+    a.put("1")
+    worker, deaths = a, 0
+    while True:
+        claim = worker.want("1")
+        if claim.got.attempt is None:
+            raise NotOffered("item.attempt")
+        if claim.got.attempt != deaths + 1:
+            raise Broken(f"after {count(deaths, 'crash', 'crashes')} it came as attempt {claim.got.attempt}", "1")
+        if deaths == 2:
+            return
+        worker.kill()
+        worker, deaths = stage.worker(), deaths + 1
+
+
+def zombie(stage: Stage) -> None:
+    """A worker sleeps past its session, another takes over, the first wakes and acks."""
+    a = stage.worker()
+    a.put("1", "2")
+    old = a.take("1", "2")
+    stage.wait(AT_WORK)
+    a.pause()
+    b = stage.worker()
+    try:
+        new = b.take("1", "2")
+    except Broken as broken:
+        raise Broken(f"a worker slept past its session, and {broken.seen}", broken.item) from None
+    finally:
+        a.resume()
+    for claim in old:
+        if not a.ack_refused(claim):
+            raise Broken(f"b had {claim.data}, and the ack of a, who had slept, was taken", claim.data)
+    b.ack(*new)
+
+
+def recreated(stage: Stage) -> None:
+    """Three items are done, the topic is deleted and created again, three new ones are put."""
+    a = stage.worker()
+    a.put(*names(3))
+    a.ack(*a.take(*names(3)))
+    a.leave()
+    stage.recreate()
+    b = stage.worker()
+    new = ["new 1", "new 2", "new 3"]
+    b.put(*new)
+    b.ack(*b.take(*new))
+    b.nothing("again although it was done")
+
+
+def together(stage: Stage) -> None:
+    """A step dies in the middle, one fails, one ends well."""
+    a = stage.worker()
+    a.put("1")
+    a.call("enter_step", a.want("1"), "output of 1")
+    a.kill()
+    b = stage.worker()
+    claim = b.want()
+    if claim.data != "1":
+        raise Broken("a worker died within its step, and the output was there", "1")
+    b.nothing("although the worker died within its step")
+    b.call("enter_step", claim, "output of 1")
+    b.leave_step(claim, failed=True)
+    b.nothing("although the step had failed")
+    b.call("enter_step", claim, "output of 1")
+    b.leave_step(claim)
+    b.ack(b.want("output of 1"))
+    b.nothing("although the step had ended")
+
+
+def leader_dies(stage: Stage) -> None:
+    """The leader of the partition dies while items are put, out and done."""
+    a = stage.worker()
+    put = names(BEFORE)
+    a.put(*put)
+    out = [a.want() for _ in range(6)]
+    a.ack(*out[:3])
+    seen = {claim.data for claim in out}
+    stage.kill_leader()
+    for name in names(BEFORE + AFTER)[BEFORE:]:
+        put += [name] if _stored(a, name) else []
+    again = _tried(a, out[3:])
+    end = stage.now() + ELECTION
+    while seen < set(put) and stage.now() < end:
+        claim = _claimed(a)
+        if claim is not None:
+            seen.add(claim.data)
+            again += _tried(a, [claim])
+    if missing := [name for name in put if name not in seen]:
+        raise Broken(f"of {len(put)} items that were stored {len(missing)} never came", missing[0])
+    if len(put) < BEFORE + 1:
+        raise Broken("nothing could be put after the leader's death")
+
+
+def _stored(worker: Worker, name: str) -> bool:
+    """Was this put? What was refused may be stored or not, and is not counted."""
+    try:
+        worker.put(name)
+    except Refused:
+        return False
+    return True
+
+
+def _claimed(worker: Worker) -> Claim | None:
+    try:
+        return worker.claim(wait=1.0)
+    except Refused:
+        return None
+
+
+def _tried(worker: Worker, claims: list[Claim]) -> list[Claim]:
+    """Ack these; those that were refused come again, which is no loss."""
+    return [claim for claim in claims if worker.ack_refused(claim)]
+
+
+def from_outside(stage: Stage) -> None:
+    """Another process, which has claimed nothing, asks for the depth."""
+    a, b = stage.worker(), stage.worker()
+    b.call("depth")
+    a.put(*names(5))
+    _seen(b, 5, "5 were put")
+    one, _ = a.want(), a.want()
+    _seen(b, 5, "2 of 5 were claimed")
+    a.ack(one)
+    _seen(b, 4, "1 of 5 was acked")
+
+
+def _seen(worker: Worker, due: int, when: str) -> None:
+    said = worker.call("depth")
+    if said != due:
+        raise Broken(f"{when}, and to another process depth said {said}, not {due}")
+
+
+def shared(stage: Stage) -> None:
+    """Two processes on a topic of one partition ask in turns."""
+    a, b = stage.worker(), stage.worker()
+    a.nothing("before anything was put")
+    b.nothing("before anything was put")
+    a.put(*names(10))
+    came: dict[str, list[str]] = {"a": [], "b": []}
+    end = stage.now() + GRACE
+    while sum(map(len, came.values())) < 10 and stage.now() < end:
+        for worker, claim in [(worker, worker.claim(wait=0.2)) for worker in (a, b)]:  # both have one, then both ack
+            if claim is not None:
+                worker.ack(claim)
+                came[worker.name].append(claim.data)
+    if twice := sorted(set(came["a"]) & set(came["b"]), key=int):
+        raise Broken(f"{listed(twice[:3])} came to both", twice[0])
+    if not (came["a"] and came["b"]):
+        raise Broken("one of the two got nothing")
+
+
+CRASHES = (
+    Promise("survives a killed worker", "What a killed worker had in its hands comes again.", 3, killed, slow=True),
+    Promise(
+        "a crash is an attempt", "An item that kills its workers is counted each time.", 2, crash_counts, slow=True
+    ),
+    Promise(
+        "zombie refused", "A worker that slept past its session cannot ack what another has now.", 2, zombie, slow=True
+    ),
+    Promise(
+        "outputs with the ack", "An item's outputs and its ack: all or nothing, whatever dies.", 3, together, slow=True
+    ),
+    Promise("depth from outside", "Any process can ask for the depth.", 3, from_outside),
+    Promise("topic recreated", "A topic that was deleted and created again starts clean.", 3, recreated),
+    Promise("leader dies", "What was stored comes out, also when the partition's leader dies.", BEFORE, leader_dies, 3),
+    Promise("more processes than partitions", "Two processes share one partition.", 10, shared, slow=True),
+)

@@ -1,0 +1,100 @@
+"""One partition's log as this process has read it: which records are here, which must be read (again), where to read next.
+
+In:  records in the log's order from `position` on, and the log's end. Out: `target`, where to go on reading; hooks for an owner.
+No Kafka here. An open item's record may be missing: at the start, or because it was given up for space.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from kqlib.queue.item import Record
+
+ROUGHLY = 1_000  # bytes that a record takes beside its data
+
+
+class Reading:
+    """What is here of one partition's log."""
+
+    def __init__(self, head: int, missing: Iterable[int]) -> None:
+        self.head = head  # up to here everything was read, or need not be
+        self.position = -1  # where the consumer reads next; -1: it must be led to `target` first
+        self.bytes = 0
+        self.records: dict[int, Record] = {}
+        self._missing = sorted(missing)  # a heap
+        self._sought = set(self._missing)
+        self._not_there: set[int] = set()  # read over once and not found
+
+    # --- what an owner does with it ---
+
+    def _new(self, offset: int) -> None:
+        """A record at the log's head."""
+
+    def _found(self, offset: int) -> None:
+        """A record that was missing."""
+
+    def _gone(self, offset: int) -> None:
+        """A record that was missing, and that the log does not have any more."""
+
+    def _read(self) -> None:
+        """Something was read."""
+
+    def arrive(self, records: Iterable[Record]) -> None:
+        """Records as the log has them, from `position` on."""
+        for record in records:
+            offset = record.offset()
+            if offset > self.position:
+                self.nothing_between(self.position, offset)
+            self.position = offset + 1
+            if offset >= self.head:
+                self.head = offset + 1
+                self._keep(offset, record)
+                self._new(offset)
+            elif offset in self._sought:
+                self._sought.discard(offset)
+                self._not_there.discard(offset)
+                self._keep(offset, record)
+                self._found(offset)
+        self._read()
+
+    def end_seen(self, offset: int) -> None:
+        """The log ends here; what lies between is no record (a transaction's mark, an aborted one)."""
+        if offset < self.position:
+            return
+        self.nothing_between(self.position, offset)
+        self.position = offset
+        self.head = max(self.head, offset)
+        self._read()
+
+    def nothing_between(self, start: int, end: int) -> None:
+        """Read from start to end, and there was no record. An open one that is not found twice is lost."""
+        gone = [offset for offset in self._sought if start <= offset < end] if self._sought else []
+        for offset in gone:
+            if offset not in self._not_there:
+                self._not_there.add(offset)  # `target` leads there once more: a loss is never declared on one look
+                heapq.heappush(self._missing, offset)
+                continue
+            self._sought.discard(offset)
+            self._not_there.discard(offset)
+            self._gone(offset)
+
+    def target(self) -> int:
+        """Where to read next: the first open record that is not here, else the log's end."""
+        while self._missing and self._missing[0] not in self._sought:
+            heapq.heappop(self._missing)
+        return self._missing[0] if self._missing else self.head
+
+    def _seek(self, offset: int) -> None:
+        """This one must be read again."""
+        self._sought.add(offset)
+        heapq.heappush(self._missing, offset)
+
+    def _keep(self, offset: int, record: Record) -> None:
+        self.records[offset] = record
+        self.bytes += ROUGHLY + len(record.value() or b"")
+
+    def _forget(self, offset: int) -> None:
+        record = self.records.pop(offset, None)
+        if record is not None:
+            self.bytes -= ROUGHLY + len(record.value() or b"")

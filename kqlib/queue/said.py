@@ -1,0 +1,56 @@
+"""What Kafka says as an error of ours: what happened, what is safe, what to do.
+
+In:  a KafkaError. Out: a KqError to raise; `patient` asks again while a leader or a coordinator is on the move.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from kqlib.errors import KqError, NotAllowed, TopicMissing, Unreachable
+from kqlib.snapshot import MOVING
+
+RIGHTS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
+GIVE_UP = {
+    KafkaError.OFFSET_METADATA_TOO_LARGE,
+    KafkaError.INVALID_GROUP_ID,
+    KafkaError.GROUP_MAX_SIZE_REACHED,
+} | RIGHTS
+
+
+def as_ours(error: KafkaError, address: str, doing: str, safe: str, topic: str = "") -> KqError:
+    """The error to raise for one of Kafka's."""
+    words = error.str().rstrip(".")
+    if error.code() in NO_TOPIC and topic:
+        return TopicMissing(topic=topic)
+    if error.code() in RIGHTS:
+        return NotAllowed(f"This user may not {doing} ({words}). {safe} Ask whoever deploys for the right")
+    return Unreachable(address=address, why=f"{words} (asked to {doing}). {safe}".rstrip("."))
+
+
+def first(error: Any) -> KafkaError:
+    """The KafkaError inside a KafkaException."""
+    return error.args[0]
+
+
+def patient(ask: Callable[[], Any], seconds: float) -> Any:
+    """The answer, asked for again while whoever has it is on the move."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if time.monotonic() > deadline or first(error).name() not in MOVING:
+                raise
+        time.sleep(0.05)

@@ -1,0 +1,178 @@
+"""What the cluster knows of a site's queue, asked now: topic ids, the log's bounds, committed states; and what follows from it.
+
+In:  a cluster, a site, topics. Out: `Seen` a partition, and the `Ledger` to start from. Nothing here belongs to a group.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from kqlib.broker.kafka import Kafka
+from kqlib.errors import LedgerLost, Unreachable
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.said import as_ours, first, patient
+
+log = logging.getLogger("kqlib.queue")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One partition as the cluster shows it."""
+
+    topic_id: str
+    low: int
+    end: int  # of what is committed; behind an open transaction nothing is in the queue yet
+    committed: int | None  # None: no commit
+    metadata: str
+
+
+class Looker:
+    """Asks for committed states in the site's name, without being in the group. Thread-safe.
+
+    A consumer, not the AdminClient: its call for this ends the whole process when the coordinator is away (librdkafka 5040).
+    wait: with open transactions, wait for what they will say (an owner must); else what is committed now (depth).
+    """
+
+    def __init__(self, cluster: Kafka, site: str, wait: bool) -> None:
+        self.cluster, self._wait = cluster, wait
+        level = "read_committed" if wait else "read_uncommitted"
+        self._reader = Consumer(cluster.client(group_id=site, group_protocol="classic", isolation_level=level))
+        self._one = threading.Lock()
+
+    def look(self, partitions: list[tuple[str, int]], seconds: float = 5.0) -> dict[tuple[str, int], Seen]:
+        """What there is of these partitions; ones that are not there are left out."""
+        ids = topic_ids(self.cluster, sorted({topic for topic, _ in partitions}), seconds)
+        there = [(topic, number) for topic, number in partitions if number in ids.get(topic, ("", ()))[1]]
+        lows, ends = bounds(self.cluster, there, seconds)
+        commits = self._committed(there, seconds)
+        return {at: Seen(ids[at[0]][0], lows[at], ends[at], *commits[at]) for at in there}
+
+    def _committed(self, there: list[tuple[str, int]], seconds: float) -> dict[tuple[str, int], tuple[int | None, str]]:
+        try:
+            with self._one:
+                asked = [TopicPartition(*at) for at in there]
+                found = (
+                    patient(lambda: self._reader.committed(asked, timeout=seconds), 0.0 if self._wait else seconds)
+                    if there
+                    else []
+                )
+        except KafkaException as error:
+            safe = "Nothing was changed."
+            raise as_ours(first(error), self.cluster.bootstrap, "read the committed state", safe) from None
+        return {(p.topic, p.partition): (p.offset if p.offset >= 0 else None, p.metadata or "") for p in found}
+
+    def close(self) -> None:
+        """Done looking."""
+        with self._one:
+            self._reader.close()
+
+
+def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The id and the partitions of each topic that exists; a recreated topic has another id."""
+    admin = cluster.admin  # held while it works
+    found = {}
+    asked = admin.describe_topics(TopicCollection(topics), request_timeout=seconds) if topics else {}
+    for name, future in asked.items():
+        try:
+            said = future.result(seconds + 1)
+        except KafkaException as error:
+            ours = as_ours(first(error), cluster.bootstrap, f"look at '{name}'", "Nothing was changed.", name)
+            if isinstance(ours, Unreachable):
+                raise ours from None
+            continue
+        except TimeoutError:
+            raise Unreachable(address=cluster.bootstrap, why=f"no answer about '{name}'") from None
+        found[name] = (plain(str(said.topic_id)), tuple(part.id for part in said.partitions))
+    return found
+
+
+def given_nothing(cluster: Kafka, group: str, member: str, topic: str) -> bool:
+    """Is every partition of the topic meant for another member of the group than this one?
+
+    A member that gets nothing is told nothing, and one that has just joined may be told so before the group has decided: it
+    decides once a second (group.consumer.assignment.interval.ms), and says so with the next heartbeat.
+    """
+    admin = cluster.admin
+    try:
+        said = admin.describe_consumer_groups([group], request_timeout=2)[group].result(3)
+        partitions = set(topic_ids(cluster, [topic], 2).get(topic, ("", ()))[1])
+    except (KafkaException, TimeoutError, Unreachable):
+        return False
+    meant: dict[str, set[int]] = {}
+    for each in said.members:
+        parts = [*each.assignment.topic_partitions, *(each.target_assignment or each.assignment).topic_partitions]
+        meant[each.member_id] = {part.partition for part in parts if part.topic == topic}
+    others = set().union(*(some for other, some in meant.items() if other != member))
+    return member in meant and not meant[member] and partitions <= others
+
+
+def plain(topic_id: str) -> str:
+    """A topic's id as Kafka's own tools write it."""
+    return topic_id.replace("+", "-").replace("/", "_").rstrip("=")
+
+
+def bounds(
+    cluster: Kafka, partitions: list[tuple[str, int]], seconds: float = 5.0
+) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+    """The first offset of each partition and its end, open transactions left out."""
+    return _offsets(cluster, partitions, OffsetSpec.earliest(), seconds), ends(cluster, partitions, seconds)
+
+
+def ends(cluster: Kafka, partitions: list[tuple[str, int]], seconds: float = 5.0) -> dict[tuple[str, int], int]:
+    """The end of each partition, open transactions left out."""
+    return _offsets(cluster, partitions, OffsetSpec.latest(), seconds)
+
+
+def _offsets(
+    cluster: Kafka, partitions: list[tuple[str, int]], spec: Any, seconds: float
+) -> dict[tuple[str, int], int]:
+    admin = cluster.admin
+    asked = {TopicPartition(*at): spec for at in partitions}
+    how = {"isolation_level": IsolationLevel.READ_COMMITTED, "request_timeout": seconds}
+
+    def ask() -> dict[tuple[str, int], int]:
+        found = admin.list_offsets(asked, **how) if asked else {}
+        return {(part.topic, part.partition): future.result(seconds + 1).offset for part, future in found.items()}
+
+    try:
+        return patient(ask, seconds)
+    except KafkaException as error:
+        raise as_ours(first(error), cluster.bootstrap, "look at the log's bounds", "Nothing was changed.") from None
+    except TimeoutError:
+        raise Unreachable(address=cluster.bootstrap, why="no answer about the log's bounds") from None
+
+
+def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
+    """The state to go on from. known: the notes say that there was one for this very topic."""
+    if seen.committed is None:
+        if known and on_lost == "raise":
+            raise LedgerLost(
+                f"The state of {where} is gone, and it was there: Kafka forgets a group's offsets after offsets.retention.minutes "
+                "without a commit, and somebody may have deleted them. Nothing was handed out again. Say what to do: "
+                'site.queue(…, on_lost="earliest") hands out every item still in the log, on_lost="latest" only new ones'
+            )
+        floor = seen.end if known and on_lost == "latest" else seen.low
+        return Ledger(floor, floor, int(time.time()) if known else 0, seen.topic_id)
+    if not seen.metadata:  # Kafka's own tools, or a stock consumer in our group
+        floor = max(seen.low, min(seen.committed, seen.end))
+        log.warning("%s: somebody set the offset to %s without our state; going on from there", where, floor)
+        return Ledger(floor, floor, int(time.time()), seen.topic_id)  # a new epoch, above any that was counted up
+    ledger = Ledger.read(seen.metadata, seen.committed)
+    if ledger.topic != seen.topic_id:  # the topic was deleted and made again: its items are others
+        log.info("%s: the topic is a new one of the same name; starting clean", where)
+        return Ledger(seen.low, seen.low, ledger.epoch, seen.topic_id)
+    return ledger
+
+
+def depth_of(seen: Seen, mark: int, where: str) -> int:
+    """How many items are not acked: open + end - top, counted from the log's first offset or a purge mark, if that is higher."""
+    ledger = ledger_from(seen, False, "earliest", where)
+    ledger.purge(max(seen.low, mark))
+    return ledger.open + max(0, seen.end - ledger.top)

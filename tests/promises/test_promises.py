@@ -1,0 +1,155 @@
+"""The promises on a real Kafka: what each of four rungs and the real queue keep, side by side, and a class from a notebook's cell."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kqlib.queue.promises import PROMISES, promises
+from kqlib.queue.rungs import LADDER, LEDGER
+
+CELL = """
+from confluent_kafka import Consumer, Producer
+
+class Mine:
+    def __init__(self, cluster, name):
+        self.name, self.producer = name, Producer(cluster.client())
+        self.consumer = Consumer(cluster.client(group_id=f"mine-{name}"))
+        self.consumer.subscribe([name])
+
+    def put(self, data):
+        self.producer.produce(self.name, data)
+        self.producer.flush()
+
+    def claim(self, wait=1.0):
+        return self.consumer.poll(wait)
+
+    def ack(self, message):
+        self.consumer.commit(message, asynchronous=False)
+
+    def release(self, message):
+        pass  # "it will come back"
+"""
+
+# ✓ kept · ✗ broken · – not offered, in the order of LADDER, then LEDGER
+EXPECTED = {
+    "first in, first out": "✓✓✓✓✓",
+    "claimed is hidden": "✓✗✗✓✓",
+    "released comes back": "–✓✓✓✓",
+    "release disturbs nobody": "–✗✗✓✓",
+    "acks in any order": "–✗✓✗✓",
+    "depth counts claimed": "–––✓✓",
+    "lease expires": "–✗✗✓✓",
+    "extend": "–––✓✓",
+    "stale ack refused": "–✗✗✓✓",
+    "delayed release": "–––✓✓",
+    "many threads": "✓✓✓✓✓",
+    "order by key": "✗✗✗✗✓",
+    "dead letter, once": "––––✓",
+    "deleted and back": "––✓––",
+    "survives a killed worker": "✗✗✗✓✓",
+    "a crash is an attempt": "–––✗✓",
+    "zombie refused": "✗✗✗✓✓",
+    "outputs with the ack": "––––✓",
+    "depth from outside": "–––✗✓",
+    "topic recreated": "✓✓✓✓✓",
+    "leader dies": "✓✓✓✓✓",
+    "more processes than partitions": "✗✗✗✗✗",
+}
+
+
+def from_a_cell():
+    """A class as a notebook's cell makes it: it stands in no file."""
+    names = {"__name__": "__main__"}
+    exec(CELL, names)
+    return names["Mine"]
+
+
+@pytest.fixture(scope="module")
+def scores():
+    """All at once: what takes long is waiting, and that can be done side by side."""
+    return promises({**LADDER, "ledger": LEDGER})
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_each_rung_keeps_what_it_is_known_to_keep(scores, name):
+    signs = "".join({True: "✓", False: "✗", None: "–"}[scores[queue, name].kept] for queue in scores.queues)
+    seen = {queue: scores[queue, name].seen for queue in scores.queues}
+    assert signs == EXPECTED[name], seen
+
+
+SEEN = {
+    ("save offset", "claimed is hidden"): "1 came to b while a had it",
+    ("deleted list", "release disturbs nobody"): "1 was released, and 2 came again while it was out",
+    ("save offset", "acks in any order"): "2 came again although it was done",
+    ("leases", "acks in any order"): "2 came again although it was done",
+    ("deleted list", "lease expires"): "the lease was over, and 1, 2 and 3 never came again",
+    ("auto-commit", "survives a killed worker"): "the worker died with 1, 2 and 3, and 1, 2 and 3 never came again",
+    ("deleted list", "zombie refused"): "a worker slept past its session, and 1 and 2 never came",
+    ("leases", "depth from outside"): "1 of 5 was acked, and to another process depth said 5, not 4",
+    ("save offset", "more processes than partitions"): "1, 2 and 3 came to both",
+    ("leases", "more processes than partitions"): "one of the two got nothing",
+    ("leases", "a crash is an attempt"): "after 1 crash it came as attempt 1",
+}
+
+
+@pytest.mark.parametrize(("queue", "name"), SEEN)
+def test_a_cross_says_in_one_line_what_was_seen(scores, queue, name):
+    assert scores[queue, name].seen == SEEN[queue, name]
+
+
+def test_a_class_from_a_notebooks_cell_is_scored_too():
+    mine = promises(from_a_cell(), only=["extend", "released comes back", "claimed is hidden"])
+    assert repr(mine).splitlines() == [
+        "kept of 3 promises   Mine · 1",
+        "claimed is hidden    ✓ 5",
+        "released comes back  ✗ 2 came where 1 was due",
+        "extend               – no claim(lease=…)",
+    ]
+
+
+def test_the_item_that_broke_it_can_be_drawn(scores):
+    assert scores.draw("release disturbs nobody", "save offset").text == (
+        "release disturbs nobody · item 2 · 2 deliveries, 1 worker\nworker a  ¹ … open · ² … open"
+    )
+
+
+def test_the_lease_of_a_killed_worker_ends_there(scores):
+    assert scores.draw("survives a killed worker", "leases").text == (
+        "survives a killed worker · item 1 · 2 deliveries, 2 workers\nworker a  ¹ ✕ killed\nworker b  ¹ ✓ ack"
+    )
+
+
+def test_nothing_of_it_is_left(scores):
+    assert not [each for each in psutil.Process().children(recursive=True) if "nursery" in " ".join(each.cmdline())]
+
+
+HOLDS = """
+import sys
+from types import SimpleNamespace
+from pyspark import cloudpickle
+from kqlib.queue.promises.nursery import Nursery
+
+nursery = Nursery()
+factory = cloudpickle.dumps(lambda cluster, name: SimpleNamespace(close=lambda: None))
+workers = [nursery.worker(factory, SimpleNamespace(bootstrap="nowhere", _own={}), "football", {}) for _ in range(2)]
+workers[0].pause()
+print(nursery.home, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_no_worker_outlives_its_parent_not_even_a_stopped_one(marked, within):
+    command = [sys.executable, "-c", HOLDS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        home = Path(parent.stdout.readline().strip())
+        assert home.is_dir()
+        assert len(marked.alive()) == 4  # the parent, the one that forks, and two workers
+        parent.send_signal(signal.SIGKILL)
+    within(5, lambda: not marked.alive(), "a worker is still there")
+    assert not home.exists()

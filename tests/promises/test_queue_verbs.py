@@ -1,0 +1,378 @@
+"""The queue's verbs on a real broker, in one process: each does what DESIGN says, to the letter."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from kqlib.broker import Kafka
+from kqlib.errors import (
+    BadPayload,
+    Closed,
+    KqError,
+    LeaseLost,
+    NotAllowed,
+    NotClaimed,
+    PayloadTooLarge,
+    QueueDeleted,
+    TopicMissing,
+)
+from kqlib.queue import Put, Queue, Site
+from kqlib.topics import Plan, QueueTopic
+
+
+@pytest.fixture(scope="module")
+def site(kq_cluster: Kafka) -> Iterator[Site]:
+    """One site for all tests of this file: joining is what takes time, and each has a topic of its own."""
+    with Site(kq_cluster, f"site-{uuid.uuid4().hex[:8]}", session=3) as site:
+        yield site
+
+
+def topic(cluster: Kafka, partitions: int = 1, **config: Any) -> str:
+    name = f"queue-{uuid.uuid4().hex[:8]}"
+    Plan({name: QueueTopic(partitions=partitions, config=config)}).apply(cluster, quiet=True)
+    return name
+
+
+@pytest.fixture
+def queue(kq_cluster: Kafka, site: Site) -> Queue:
+    """A new queue with one partition."""
+    return site.queue(topic(kq_cluster))
+
+
+def data(items: Any) -> list[bytes]:
+    return [item.data for item in items]
+
+
+def test_what_is_put_comes_out_as_it_was_put(queue: Queue) -> None:
+    id_ = queue.put(b"\x00goal", key=b"ARS-CHE", headers={"kind": b"goal", "none": None})
+    assert id_ == f"{queue.name}/0/0"
+    item = queue.claim()
+    assert item is not None and repr(item) == f"Item({id_}, attempt 1)"
+    assert (item.id, item.data, item.key, item.attempt, item.queue) == (id_, b"\x00goal", b"ARS-CHE", 1, queue.name)
+    assert item.headers == {"kind": b"goal", "none": None}
+    assert datetime.now(UTC) - item.created < timedelta(minutes=1)
+    assert 0 < item.deadline - time.monotonic() <= 30
+    queue.ack(item)
+    assert queue.claim() is None and queue.depth() == 0
+
+
+def test_first_in_first_out_nothing_twice_and_none_at_the_end(queue: Queue) -> None:
+    queue.put_many([(b"%d" % n, None) for n in range(7)] + [Put(b"7", key=b"k")])
+    assert data(queue.claim_many(5)) == [b"0", b"1", b"2", b"3", b"4"]
+    assert data(queue.claim_many(5)) == [b"5", b"6", b"7"]
+    assert queue.claim() is None and queue.claim_many(5) == [] and queue.depth() == 8
+
+
+def test_null_empty_and_strangers_records_are_items(queue: Queue, kq_cluster: Kafka) -> None:
+    queue.put(None)
+    queue.put(b"")
+    producer = Producer(kq_cluster.client())
+    producer.produce(queue.name, b"by somebody else")
+    assert producer.flush(10) == 0
+    assert data(queue.claim_many(5)) == [None, b"", b"by somebody else"]
+
+
+def test_a_released_item_comes_back_before_newer_ones(queue: Queue) -> None:
+    queue.put_many([(b"a", None), (b"b", None), (b"c", None)])
+    first, second = queue.claim_many(2)
+    queue.release(first)
+    again = queue.claim()
+    assert (again.data, again.attempt) == (b"a", 2)
+    for verb in (queue.ack, queue.release, queue.extend, queue.bury):
+        with pytest.raises(LeaseLost, match="its lease ended"):
+            verb(first)
+    queue.ack_many([again, second])
+    with pytest.raises(LeaseLost, match="done already"):
+        queue.ack(second)
+    assert queue.depth() == 1
+
+
+def test_an_expired_lease_is_refused_even_if_nobody_took_the_item_and_wakes_who_waits(queue: Queue) -> None:
+    queue.put(b"a")
+    item = queue.claim(lease=0.3)
+    start = time.monotonic()
+    again = queue.claim(wait=5)
+    assert again.attempt == 2 and 0.2 < time.monotonic() - start < 1.5
+    late = queue.extend(again, lease=0.05)
+    time.sleep(0.06)
+    with pytest.raises(LeaseLost, match="its lease has expired"):
+        queue.ack(late)
+    with pytest.raises(LeaseLost):
+        queue.ack(item)
+
+
+def test_an_extended_lease_holds_and_both_values_ack(queue: Queue) -> None:
+    queue.put(b"a")
+    item = queue.claim(lease=0.3)
+    longer = queue.extend(item, lease=20)
+    time.sleep(0.35)
+    assert longer.deadline > item.deadline and queue.claim() is None
+    queue.ack(item)
+    with pytest.raises(LeaseLost):
+        queue.ack(longer)
+
+
+def test_delays_hold_an_item_back_and_wake_who_waits(queue: Queue) -> None:
+    queue.put(b"later", delay=4)
+    queue.put(b"now")
+    now = queue.claim()
+    assert now.data == b"now" and queue.claim() is None and queue.depth() == 2
+    start = time.monotonic()
+    later = queue.claim(wait=8)
+    assert later.data == b"later" and later.attempt == 1 and time.monotonic() - start < 4.5 and later.headers == {}
+    queue.release(later, delay=0.4)
+    assert queue.claim() is None and queue.stats()["delayed"] == 1
+    assert queue.claim(wait=5).attempt == 2
+
+
+def test_acks_out_of_order_and_riding_ones_count_at_once(queue: Queue) -> None:
+    queue.put_many([(b"%d" % n, None) for n in range(100)])
+    items = queue.claim_many(100)
+    queue.ack_many(items[1::2], wait=False)
+    assert queue.depth() == 50
+    with pytest.raises(LeaseLost, match="2 of 3 were not acked") as refused:
+        queue.ack_many([items[0], items[0], items[1]])
+    assert refused.value.items == [items[0], items[1]] and queue.depth() == 49
+
+
+def test_a_claim_waits_for_what_is_put_meanwhile(queue: Queue) -> None:
+    assert queue.claim() is None
+    threading.Timer(0.3, lambda: queue.put(b"a")).start()
+    start = time.monotonic()
+    assert queue.claim(wait=5).data == b"a"
+    assert time.monotonic() - start < 2
+
+
+def test_a_buried_item_is_in_the_dead_letters_once_with_its_story_and_comes_back(queue: Queue) -> None:
+    queue.put(b"poison", key=b"k", headers={"mine": b"1"})
+    queue.put(b"good")
+    queue.bury(queue.claim(), reason="does not parse")
+    assert queue.claim().data == b"good"
+    (letter,) = queue.dead.peek(5)
+    story = letter.headers
+    assert (letter.data, letter.key, story["mine"]) == (b"poison", b"k", b"1")
+    assert story["kq-origin"] == f"{queue.name}/0/0".encode() and story["kq-reason"] == b"does not parse"
+    assert (story["kq-attempts"], story["kq-dead-site"]) == (b"1", queue.site.name.encode())
+    with pytest.raises(NotClaimed, match="only looked at"):
+        queue.dead.ack(letter)
+    assert queue.redrive(5) == 1 and queue.redrive(5) == 0
+    again = queue.claim(wait=2)
+    assert (again.data, again.key, again.attempt, again.headers) == (b"poison", b"k", 1, {"mine": b"1"})
+    assert again.id != f"{queue.name}/0/0"
+
+
+def test_used_up_attempts_are_buried_by_the_owner(kq_cluster: Kafka, site: Site) -> None:
+    queue = site.queue(topic(kq_cluster), max_attempts=2)
+    queue.put_many([(b"poison", None), (b"good", None)])
+    for attempt in (1, 2):
+        item = queue.claim()
+        assert (item.data, item.attempt) == (b"poison", attempt)
+        queue.release(item)
+    assert queue.claim(wait=2).data == b"good"
+    assert data(queue.dead.peek(5)) == [b"poison"]
+    assert queue.dead.peek(5)[0].headers["kq-reason"] == b"its attempts are used up"
+    queue.dead.discard(queue.dead.peek(1)[0].id)
+    assert queue.dead.peek(5) == []
+
+
+def test_an_item_on_its_last_two_attempts_is_out_alone(kq_cluster: Kafka, site: Site) -> None:
+    queue = site.queue(topic(kq_cluster), max_attempts=3)
+    queue.put_many([(b"%d" % n, None) for n in range(4)])
+    first, second = queue.claim_many(2)
+    queue.release(first)
+    assert queue.claim() is None  # the second is still out
+    queue.ack(second)
+    alone = queue.claim_many(9)
+    assert [(i.data, i.attempt) for i in alone] == [(b"0", 2)] and queue.claim_many(9) == []
+    queue.ack(alone[0])
+    assert data(queue.claim_many(9)) == [b"2", b"3"]
+
+
+def test_a_step_writes_its_outputs_and_acks_or_does_nothing(queue: Queue, kq_cluster: Kafka, site: Site) -> None:
+    out = site.queue(topic(kq_cluster))
+    queue.put_many([(b"1", None), (b"2", None)])
+    one, two = queue.claim_many(2)
+    with queue.step(one) as step:
+        step.put(out, b"one", key=b"k")
+        step.put(out, b"uno")
+        assert out.claim() is None
+    with pytest.raises(ZeroDivisionError), queue.step(two) as step:
+        step.put(out, b"two")
+        raise ZeroDivisionError
+    assert sorted(data(out.claim_many(9))) == [b"one", b"uno"]
+    with pytest.raises(LeaseLost, match="done already"), queue.step(two) as step:
+        step.put(out, b"too late")
+        queue.ack(two)
+    assert out.claim() is None and queue.depth() == 0
+
+
+def test_several_puts_at_once_or_none(queue: Queue, site: Site) -> None:
+    with site.transaction() as tx:
+        tx.put(queue, b"a")
+        tx.put(queue, b"b", key=b"k", delay=0)
+    with pytest.raises(ZeroDivisionError), site.transaction() as tx:
+        tx.put(queue, b"c")
+        raise ZeroDivisionError
+    assert data(queue.claim_many(9, wait=2)) == [b"a", b"b"]
+    assert queue.claim() is None and queue.depth() == 2  # the transaction's mark in the log is no item
+
+
+def test_a_purge_ends_leases_and_what_is_put_later_stays(queue: Queue) -> None:
+    queue.put_many([(b"%d" % n, None) for n in range(9)])
+    item = queue.claim_many(3)[0]
+    queue.purge()
+    assert queue.depth() == 0 and queue.claim() is None
+    with pytest.raises(LeaseLost):
+        queue.ack(item)
+    queue.put(b"new")
+    assert queue.depth() == 1 and queue.claim(wait=2).data == b"new"
+
+
+def test_by_key_one_of_a_key_is_out_at_a_time(kq_cluster: Kafka, site: Site) -> None:
+    queue = site.queue(topic(kq_cluster), order="key")
+    queue.put_many([(b"a1", b"a"), (b"a2", b"a"), (b"b1", b"b"), (b"-1", None), (b"-2", None), (b"a3", b"a")])
+    a1, b1, *nulls = queue.claim_many(9)
+    assert data([a1, b1, *nulls]) == [b"a1", b"b1", b"-1", b"-2"] and queue.claim() is None
+    queue.release(a1, delay=0.3)
+    assert queue.claim() is None  # a2 waits for it, delayed or not
+    a1 = queue.claim(wait=5)
+    assert (a1.data, a1.attempt) == (b"a1", 2)
+    queue.bury(a1)
+    a2 = queue.claim()
+    assert (a2.data, a2.attempt) == (b"a2", 1)
+    queue.ack(a2)
+    assert queue.claim().data == b"a3"
+
+
+def test_many_threads_on_one_partition_share_it_and_the_work_is_done_once(queue: Queue) -> None:
+    queue.put_many([(b"%d" % n, None) for n in range(400)])
+    done: list[bytes] = []
+
+    def work() -> None:
+        while (item := queue.claim(wait=0.3)) is not None:
+            done.append(item.data)
+            queue.ack(item)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(done, key=int) == [b"%d" % n for n in range(400)] and queue.depth() == 0
+
+
+WRONG = {
+    "text to put": (
+        lambda q: q.put("a"),
+        BadPayload,
+        "put takes bytes or None, not str. Encode the text: data.encode()",
+    ),
+    "a number to put": (lambda q: q.put(1), BadPayload, "put takes bytes or None, not int"),
+    "a text key": (lambda q: q.put(b"a", key="k"), BadPayload, "a key is bytes or None, not str"),
+    "headers that are no dict": (
+        lambda q: q.put(b"a", headers=[1]),
+        BadPayload,
+        "headers are a dict of names and bytes",
+    ),
+    "a header of ours": (lambda q: q.put(b"a", headers={"kq-due": b"1"}), BadPayload, "does not begin with 'kq-'"),
+    "a header of text": (lambda q: q.put(b"a", headers={"x": "1"}), BadPayload, "header 'x' is bytes or None, not str"),
+    "a long delay": (
+        lambda q: q.put(b"a", delay=901),
+        NotAllowed,
+        "delay is a number of seconds from 0 to 900, not 901",
+    ),
+    "no delay at all": (lambda q: q.put(b"a", delay=None), NotAllowed, "delay is a number of seconds"),
+    "too large": (lambda q: q.put(b"a" * 2_000_000), PayloadTooLarge, "'{queue}' takes 1048588"),
+    "many of what": (
+        lambda q: q.put_many([b"a"]),
+        BadPayload,
+        "put_many takes Put(…) values or (data, key) pairs, not bytes",
+    ),
+    "claim none": (lambda q: q.claim_many(0), NotAllowed, "n is a whole number, at least 1, not 0"),
+    "claim some": (lambda q: q.claim_many("3"), NotAllowed, "n is a whole number, at least 1, not '3'"),
+    "no lease": (lambda q: q.claim(lease=0), NotAllowed, "lease is a number of seconds from 0.001 to 86400, not 0"),
+    "wait backwards": (lambda q: q.claim(wait=-1), NotAllowed, "wait is a number of seconds from 0 to"),
+    "ack an id": (lambda q: q.ack("football/0/1"), NotAllowed, "this takes an Item that claim() gave, not str"),
+    "a reason that is no text": (lambda q: q.bury(None, reason=1), NotAllowed, "a reason is text, not int"),
+    "peek none": (lambda q: q.peek(0), NotAllowed, "n is a whole number, at least 1, not 0"),
+    "discard what": (lambda q: q.discard("x"), NotAllowed, "an item's id is topic/partition/offset"),
+    "discard elsewhere": (lambda q: q.discard("other/0/1"), NotAllowed, "other/0/1 is not an item of '{queue}'"),
+    "discard nothing": (lambda q: q.discard(f"{q.name}/0/99"), NotAllowed, "it is not there, or done already"),
+    "bury the dead": (lambda q: q.dead.bury(None), NotAllowed, "holds dead letters already"),
+    "another order": (lambda q: q.site.queue(q.name, order="key"), NotAllowed, "has order='any' for site"),
+    "no such order": (lambda q: q.site.queue(q.name, order="lifo"), NotAllowed, "order is 'any' or 'key', not 'lifo'"),
+    "other attempts": (lambda q: q.site.queue(q.name, max_attempts=3), NotAllowed, "has max_attempts=5 for site"),
+    "too many attempts": (lambda q: q.site.queue(q.name, max_attempts=15), NotAllowed, "from 1 to 14, or None"),
+    "lost where": (
+        lambda q: q.site.queue(q.name, on_lost="x"),
+        NotAllowed,
+        "on_lost is 'raise' or 'earliest' or 'latest'",
+    ),
+    "no topic": (lambda q: q.site.queue("nowhere"), TopicMissing, "'nowhere' does not exist on this cluster"),
+    "a queue of another site": (lambda q: _tx(q, "football"), NotAllowed, "the first argument is a queue of this site"),
+    "a site without a name": (lambda q: Site(q.site.cluster, ""), NotAllowed, "a site's name is text"),
+}
+
+
+def _tx(queue: Queue, other: Any) -> None:
+    with queue.site.transaction() as tx:
+        tx.put(other, b"a")
+
+
+@pytest.fixture(scope="module")
+def quiet_queue(kq_cluster: Kafka, site: Site) -> Queue:
+    return site.queue(topic(kq_cluster))
+
+
+@pytest.mark.parametrize(("ask", "kind", "sentence"), WRONG.values(), ids=WRONG)
+def test_wrong_arguments_are_said_in_a_sentence(
+    quiet_queue: Queue, ask: Any, kind: type[KqError], sentence: str
+) -> None:
+    with pytest.raises(kind) as refused:
+        ask(quiet_queue)
+    assert sentence.replace("{queue}", quiet_queue.name) in str(refused.value)
+    assert quiet_queue.depth() == 0
+
+
+def test_a_queue_marked_deleted_takes_and_gives_nothing(queue: Queue, site: Site) -> None:
+    queue.put(b"a")
+    site._notes.write([((site.name, queue.name, "status"), "deleted")], site._sender())
+    for verb in (lambda: queue.put(b"b"), queue.claim):
+        with pytest.raises(QueueDeleted, match="marked deleted for this site"):
+            verb()
+    site._notes.write([((site.name, queue.name, "status"), "available")], site._sender())
+    assert queue.claim().data == b"a"
+
+
+def test_one_live_site_a_process_and_a_closed_one_says_so(kq_cluster: Kafka) -> None:
+    name, where = topic(kq_cluster), f"twice-{uuid.uuid4().hex[:6]}"
+    first = Site(kq_cluster, where)
+    queue = first.queue(name)
+    queue.put(b"a")
+    item = queue.claim()
+    with Site(kq_cluster, where) as second:
+        for verb in (
+            queue.claim,
+            lambda: queue.put(b"b"),
+            queue.depth,
+            lambda: queue.ack(item),
+            lambda: first.queue(name),
+        ):
+            with pytest.raises(Closed, match="is closed"):
+                verb()
+        again = second.queue(name)
+        got = again.claim(wait=5)
+        assert (got.data, got.attempt) == (b"a", 1)  # given back in good order
+        with pytest.raises(LeaseLost):
+            again.ack(item)
+    start = time.monotonic()
+    second.close()
+    assert time.monotonic() - start < 0.1

@@ -1,0 +1,366 @@
+"""A plain queue in memory with all verbs, and the same with one thing wrong; nothing runs but a clock.
+
+`Queue` keeps every promise that memory can keep; each queue in `WRONG` breaks one, with the line that is seen then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+from kqlib.errors import LeaseLost, QueueDeleted
+
+SESSION, LEASE, ATTEMPTS = 2.0, 30.0, 5
+
+
+@dataclass
+class Record:
+    """An item in memory. `until`: hidden that long, while claimed and while it is due later."""
+
+    at: int
+    data: bytes
+    key: bytes | None
+    state: str = "waiting"
+    until: float = 0.0
+    attempts: int = 0
+    crashes: int = 0
+    owner: Queue | None = None
+
+
+class World:
+    """What all workers share: the items, and a clock that moves only when somebody waits."""
+
+    def __init__(self):
+        self.items, self.dead, self.gone, self.now = [], [], False, 0.0
+        self.numbers, self.lock, self.ack_refused, self.owner = itertools.count(), threading.RLock(), False, None
+
+
+class Queue:
+    """A queue that keeps every promise that memory can keep. A worker has one, all share a world."""
+
+    def __init__(self, world, order="any"):
+        self.world, self.order, self.main = world, order, threading.current_thread()
+        self.lost_at, self.closed = None, False
+
+    # --- the verbs ---------------------------------------------------------------------------------------------------
+
+    def put(self, data, key=None):
+        self.open()
+        with self.world.lock:
+            self.world.items.append(Record(next(self.world.numbers), data, key))
+
+    def claim(self, lease=LEASE, wait=0):
+        self.open()
+        end = self.world.now + wait
+        while True:
+            with self.world.lock:
+                self.bury_the_tired()
+                if found := self.free():
+                    return self.give(self.choose(found), lease)
+                if threading.current_thread() is not self.main:
+                    return None  # many threads may look; the clock is not theirs
+                later = [
+                    each.until for each in self.world.items if each.state != "done" and each.until > self.world.now
+                ]
+                if min(later, default=end) >= end:
+                    self.world.now = max(self.world.now, end)
+                    return None
+                self.world.now = min(later)
+
+    def ack(self, item):
+        with self.world.lock:
+            record = self.held(item)
+            record.state, record.owner = "done", None
+
+    def release(self, item, delay=0):
+        with self.world.lock:
+            record = self.held(item)
+            record.state, record.owner, record.until = "waiting", None, self.world.now + delay
+
+    def extend(self, item, lease):
+        with self.world.lock:
+            self.held(item).until = self.world.now + lease
+
+    def depth(self):
+        return sum(each.state != "done" for each in self.world.items)
+
+    def create(self):
+        self.world.gone = False
+
+    def delete(self):
+        self.world.gone = True
+
+    def close(self):
+        self.closed = True
+
+    @contextmanager
+    def step(self, item):
+        outputs = []
+        yield SimpleNamespace(put=lambda queue, data: outputs.append(data))
+        self.ack(item)
+        for data in outputs:
+            self.put(data)
+
+    @property
+    def dead(self):
+        return SimpleNamespace(peek=lambda n: self.world.dead[:n])
+
+    # --- below them --------------------------------------------------------------------------------------------------
+
+    def open(self):
+        if self.world.gone:
+            raise QueueDeleted(queue="memory")
+
+    def due(self, each):
+        """Is it free: waiting and due, or claimed with a lease that is over?"""
+        return each.state in {"waiting", "claimed"} and each.until <= self.world.now
+
+    def free(self):
+        found = [each for each in self.world.items if self.due(each)]
+        if self.order == "key":
+            first = {}
+            for each in self.world.items:
+                if each.state != "done":
+                    first.setdefault(each.key, each)
+            found = [each for each in found if first[each.key] is each]
+        return found
+
+    def choose(self, found):
+        return found[0]
+
+    def give(self, record, lease):
+        record.attempts += 1
+        record.state, record.owner, record.until = "claimed", self, self.world.now + lease
+        return SimpleNamespace(record=record, data=record.data, attempt=record.attempts)
+
+    def held(self, item):
+        """The record of a claim, if it still counts."""
+        if not self.counts(item):
+            self.world.ack_refused = True
+            raise LeaseLost("this lease is over")
+        return item.record
+
+    def counts(self, item):
+        record = item.record
+        current = record.state == "claimed" and record.owner is self and record.attempts == item.attempt
+        return current and record.until > self.world.now and self.lost_at is None
+
+    def bury_the_tired(self):
+        for each in self.world.items:
+            if self.due(each) and each.attempts >= ATTEMPTS:
+                each.state = "done"
+                self.world.dead.append(each)
+
+    # --- what befalls it ---------------------------------------------------------------------------------------------
+
+    def lose(self):
+        """The worker says nothing any more: in a while its items are free."""
+        self.lost_at = self.world.now + SESSION
+        for each in self.world.items:
+            if each.owner is self and each.state == "claimed":
+                each.until, each.crashes = self.lost_at, each.crashes + 1
+
+    def recreated(self):
+        self.world.items.clear()
+
+    def leader_died(self):
+        pass
+
+
+# --- the same queue with one thing wrong ----------------------------------------------------------------------------------
+
+
+class LastIn(Queue):
+    def choose(self, found):
+        return found[-1] if {each.key for each in found} == {b"k"} else found[0]
+
+
+class SeenByOthers(Queue):
+    def free(self):
+        out = [each for each in self.world.items if each.state == "claimed" and each.until > self.world.now]
+        return super().free() or [
+            each for each in out[:1] if len(out) >= 5 and each.owner is not self and self.lost_at is None
+        ]
+
+
+class ToTheBack(Queue):
+    def release(self, item, delay=0):
+        super().release(item, delay)
+        if not any(each.state == "claimed" for each in self.world.items):
+            self.world.items.remove(item.record)
+            self.world.items.append(item.record)
+
+
+class RollsBack(Queue):
+    def release(self, item, delay=0):
+        super().release(item, delay)
+        later = [each for each in self.world.items if each.state == "claimed" and each.at > item.record.at]
+        for each in later if len(later) > 1 and not delay else []:
+            each.state, each.until = "waiting", 0.0
+
+
+class FloorOnly(Queue):
+    def close(self):
+        super().close()
+        left = [each.at for each in self.world.items if each.state != "done"]
+        for each in self.world.items:
+            if each.at > min(left, default=each.at):
+                each.state, each.until = "waiting", 0.0
+
+
+class CountsWaiting(Queue):
+    def depth(self):
+        return super().depth() - sum(each.owner is self for each in self.world.items)
+
+
+class NeverExpires(Queue):
+    def due(self, each):
+        overdue = each.state == "claimed" and each.owner.lost_at is None and not self.world.ack_refused
+        return super().due(each) and not overdue
+
+
+class ExtendsNothing(Queue):
+    def extend(self, item, lease):
+        self.held(item)
+
+
+class TakesStaleAcks(Queue):
+    def ack(self, item):
+        if self.lost_at is not None or self.counts(item):
+            super().ack(item)
+
+
+class DueAtOnce(Queue):
+    def release(self, item, delay=0):
+        super().release(item)
+
+
+class OneForAll(Queue):
+    def choose(self, found):
+        return found[0] if threading.current_thread() is self.main else found[-1]
+
+    def give(self, record, lease):
+        given = super().give(record, lease)
+        if threading.current_thread() is not self.main:
+            record.until = 0.0
+        return given
+
+    def counts(self, item):
+        return super().counts(item) or threading.current_thread() is not self.main
+
+
+class NoOrder(Queue):
+    def free(self):
+        self.order = "any"
+        return super().free()
+
+
+class TwiceDead(Queue):
+    def bury_the_tired(self):
+        before = len(self.world.dead)
+        super().bury_the_tired()
+        self.world.dead += self.world.dead[before:]
+
+
+class ForgetsAtDelete(Queue):
+    def delete(self):
+        super().delete()
+        for each in self.world.items:
+            each.state, each.until = "waiting", 0.0
+
+
+class LosesHands(Queue):
+    def lose(self):
+        mine = [each for each in self.world.items if each.owner is self]
+        super().lose()
+        for each in mine if len(mine) > 2 else []:
+            each.state = "done"
+
+
+class CrashIsNothing(Queue):
+    def give(self, record, lease):
+        given = super().give(record, lease)
+        given.attempt -= record.crashes
+        return given
+
+    def counts(self, item):
+        return super().counts(SimpleNamespace(record=item.record, attempt=item.attempt + item.record.crashes))
+
+
+class ZombieActs(Queue):
+    def ack(self, item):
+        if self.lost_at is None:
+            super().ack(item)
+
+
+class OutputsFirst(Queue):
+    @contextmanager
+    def step(self, item):
+        yield SimpleNamespace(put=lambda queue, data: self.put(data))
+        self.ack(item)
+
+
+class BlindOutside(Queue):
+    def depth(self):
+        mine = any(each.owner is self for each in self.world.items)
+        waiting = sum(each.state == "waiting" for each in self.world.items)
+        return super().depth() if mine or not any(each.owner for each in self.world.items) else waiting
+
+
+class OldOffsets(Queue):
+    def recreated(self):
+        super().recreated()
+        self.world.numbers = itertools.count()
+        self.world.old = 3
+
+    def free(self):
+        return [each for each in super().free() if each.at >= getattr(self.world, "old", 0)]
+
+
+class LosesTheTail(Queue):
+    def leader_died(self):
+        del self.world.items[-3:]
+
+
+class OneOwner(Queue):
+    def free(self):
+        owner = self.world.owner
+        if owner is None or (owner.lost_at is not None and owner.lost_at <= self.world.now):
+            self.world.owner = owner = self
+        return super().free() if owner is self else []
+
+    def close(self):
+        super().close()
+        self.world.owner = None
+
+
+WRONG = {
+    "first in, first out": (LastIn, "1 to 10 came as 10 9 8 7 6 5 4 3 2 1"),
+    "claimed is hidden": (SeenByOthers, "1 came to b while a had it"),
+    "released comes back": (ToTheBack, "2 came where 1 was due"),
+    "release disturbs nobody": (RollsBack, "1 was released, and 2 came again while it was out"),
+    "acks in any order": (FloorOnly, "2 came again although it was done"),
+    "depth counts claimed": (CountsWaiting, "2 of 5 were claimed, and depth said 3, not 5"),
+    "lease expires": (NeverExpires, "the lease was over, and 1, 2 and 3 never came again"),
+    "extend": (ExtendsNothing, "1 came again although its lease was extended"),
+    "stale ack refused": (TakesStaleAcks, "the lease of 2 was over, and its ack was taken"),
+    "delayed release": (DueAtOnce, "1 came where 4 was due"),
+    "many threads": (OneForAll, "came to two threads"),
+    "order by key": (NoOrder, "A2 came while the item before it was out"),
+    "dead letter, once": (
+        TwiceDead,
+        "1, 2 and 3 used up their attempts, and the dead letters are 1, 1, 2, 2, 3, 3",
+    ),
+    "deleted and back": (ForgetsAtDelete, "1 came where 2, 3 or 5 was due"),
+    "survives a killed worker": (LosesHands, "the worker died with 1, 2 and 3, and 1, 2 and 3 never came again"),
+    "a crash is an attempt": (CrashIsNothing, "after 1 crash it came as attempt 1"),
+    "zombie refused": (ZombieActs, "b had 1, and the ack of a, who had slept, was taken"),
+    "outputs with the ack": (OutputsFirst, "a worker died within its step, and the output was there"),
+    "depth from outside": (BlindOutside, "2 of 5 were claimed, and to another process depth said 3, not 5"),
+    "topic recreated": (OldOffsets, "new 1, new 2 and new 3 never came"),
+    "leader dies": (LosesTheTail, "of 30 items that were stored 3 never came"),
+    "more processes than partitions": (OneOwner, "one of the two got nothing"),
+}

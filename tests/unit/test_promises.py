@@ -1,0 +1,275 @@
+"""Each promise is kept by a plain queue in memory, and broken by that queue with one thing wrong: every check can fail."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import re
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted
+from kqlib.queue.promises import PROMISES, Promise, Scores, Verdict, promises
+from kqlib.queue.promises.hands import Got, Hands
+from kqlib.queue.promises.nursery import refused
+from kqlib.queue.promises.run import judge
+from kqlib.queue.promises.stage import Stage
+from kqlib.queue.promises.values import NotOffered, Refused
+from tests.unit.promise_queues import WRONG, NoOrder, Queue, World, ZombieActs
+
+
+class Near:
+    """Hands in this process."""
+
+    def __init__(self, queue):
+        self.hands = Hands(queue)
+
+    def call(self, verb, *args, **how):
+        try:
+            return getattr(self.hands, verb)(*args, **how)
+        except (LeaseLost, QueueDeleted) as error:
+            raise refused(error) from None
+
+    def kill(self):
+        if not self.hands.queue.closed:
+            self.hands.queue.lose()
+
+    pause = kill
+
+    def resume(self):
+        pass
+
+
+class MemoryStage(Stage):
+    """A stage in memory: nothing runs but the clock."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.world = kind, World()
+
+    def recreate(self):
+        self.kind(self.world).recreated()
+
+    def kill_leader(self):
+        self.kind(self.world).leader_died()
+
+    def now(self):
+        return self.world.now
+
+    def _hands(self, wishes):
+        return Near(self.kind(self.world, **wishes))
+
+    def _pass(self, seconds):
+        self.world.now += seconds
+
+
+def scored(kind, only=PROMISES):
+    return Scores({"memory": {name: judge(PROMISES[name], MemoryStage(kind)) for name in only}})
+
+
+def test_a_plain_queue_in_memory_keeps_every_promise():
+    assert scored(Queue)["memory", "first in, first out"].trials == 10
+    assert scored(Queue).kept() == list(PROMISES)
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_a_queue_with_one_thing_wrong_breaks_that_promise_and_no_other(name):
+    kind, seen = WRONG[name]
+    scores = scored(kind)
+    assert seen in scores[name].seen
+    assert scores.broken() == [name]
+
+
+# --- around the checks ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_a_promise_has_a_sentence_and_says_how_often_it_is_tried(name):
+    promise = PROMISES[name]
+    assert promise.name == name
+    assert promise.sentence[0].isupper()
+    assert promise.sentence.endswith(".")
+    assert promise.trials >= 2
+
+
+class Bare:
+    """A queue with three verbs that take nothing but what they must."""
+
+    def __init__(self):
+        self.items = []
+
+    def put(self, data):
+        self.items.append(data)
+
+    def claim(self):
+        return self.items.pop(0) if self.items else None
+
+    def ack(self, item):
+        pass
+
+
+class Drupal:
+    """The same in Drupal's words."""
+
+    def __init__(self):
+        self.asked = []
+
+    def create_item(self, data):
+        self.asked.append(("create_item", data))
+
+    def claim_item(self, lease_time=30):
+        self.asked.append(("claim_item", lease_time))
+        return SimpleNamespace(data="1", item_id="x", created=0)
+
+    def delete_item(self, item):
+        self.asked.append(("delete_item", item.item_id))
+
+    def number_of_items(self):
+        return None
+
+
+def test_a_queue_of_three_verbs_is_tried_on_what_it_offers():
+    hands = Hands(Bare())
+    hands.put("1")
+    assert hands.claim(wait=0.05) == Got(0, "1")
+    hands.ack(0)
+    assert hands.claim() is None
+
+
+def test_a_queue_in_drupals_words_is_tried_too():
+    site = Drupal()
+    hands = Hands(site)
+    hands.put("1")
+    assert hands.claim(lease=2) == Got(0, "1")
+    hands.ack(0)
+    assert site.asked == [("create_item", "1"), ("claim_item", 2), ("delete_item", "x")]
+
+
+@pytest.mark.parametrize(
+    ("offered", "call", "verb"),
+    [
+        (Bare(), lambda hands: hands.release(0), "release"),
+        (Bare(), lambda hands: hands.put("1", key="k"), "put(key=…)"),
+        (Bare(), lambda hands: hands.claim(lease=1), "claim(lease=…)"),
+        (Bare(), lambda hands: hands.depth(), "depth"),
+        (Bare(), lambda hands: hands.dead(), "dead"),
+        (Bare(), lambda hands: hands.delete(), "delete"),
+        (Drupal(), lambda hands: hands.depth(), "depth"),  # 'not meaningful'
+    ],
+)
+def test_what_a_queue_does_not_have_is_not_offered(offered, call, verb):
+    with pytest.raises(NotOffered, match=re.escape(verb)):
+        call(Hands(offered))
+
+
+def test_a_verb_written_in_c_is_tried_with_what_it_must_take():
+    simple = queue.SimpleQueue()
+    hands = Hands(SimpleNamespace(put=simple.put, claim=simple.get))
+    hands.put("1")
+    assert hands.claim() == Got(0, "1")
+
+
+def test_what_is_not_offered_is_no_broken_promise():
+    class Silent(Queue):
+        extend = None
+
+    assert scored(Silent, ["extend"])["extend"] == Verdict(None, 0, "no extend")
+
+
+def test_a_queue_that_raises_breaks_the_promise_with_what_it_said():
+    class Tired(Queue):
+        def put(self, data, key=None):
+            raise LeaseLost("not at 127.0.0.1:9092,localhost:19092. Never\nat /a/path")
+
+    assert scored(Tired, ["extend"])["extend"] == Verdict(False, 3, "raised LeaseLost: not at …")
+
+
+def test_an_error_travels_between_processes():
+    error = pickle.loads(pickle.dumps(Refused("LeaseLost", "it is over")))
+    assert (error.kind, str(error)) == ("LeaseLost", "LeaseLost: it is over")
+
+
+def test_the_deliveries_of_the_item_that_broke_it_can_be_drawn():
+    assert scored(ZombieActs).draw("zombie refused").text == (
+        "zombie refused · item 1 · 2 deliveries, 2 workers\nworker a  ¹ ✓ ack\nworker b  ² … open"
+    )
+    assert scored(Queue).draw("stale ack refused").text == (
+        "stale ack refused · item 1 · 4 deliveries, 2 workers\n"
+        "worker a            ¹ ⏱ expired · ² ✓ ack\n"
+        "worker a, too late  ¹ ⛔ refused · ² ⛔ refused"
+    )
+
+
+def test_scores_side_by_side_become_a_ladder():
+    one = scored(Queue, ["extend", "order by key"])
+    two = Scores(
+        {"no order": scored(NoOrder, ["extend", "order by key"]).verdicts["memory"]},
+        {"no order": {"gives up": "order"}},
+    )
+    assert repr(two | one) == (
+        "kept of 2 promises  no order · 1  memory · 2\n"
+        "extend              ✓ 3           ✓ 3\n"
+        "order by key        ✗             *✓ 4*\n"
+        "gives up            order"
+    )
+    assert repr(two).splitlines()[2] == "order by key        ✗ A2 came while the item before it was out"
+    assert two.reasons == "order by key, no order: A2 came while the item before it was out"
+    assert (one | two).queues == ["memory", "no order"]
+    assert (one | two).broken("no order") == ["order by key"]
+    assert set((one | two)._repr_mimebundle_()) == {"text/plain", "text/html"}
+
+
+ONE = Scores({"mine": {"extend": Verdict(True, 3)}})
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda: ONE["lease"], "no promise 'lease' was tried; there are 'extend'"),
+        (lambda: ONE["yours", "extend"], "no queue 'yours' was scored; there are mine"),
+        (lambda: ONE | ONE, "both tables have a queue 'mine': score it under another name, as in {'mine': factory}"),
+        (lambda: Scores({}).kept(), "0 queues are in this table: say which, one of "),
+        (lambda: Scores({"a": {}, "b": {}}).draw("extend"), "2 queues are in this table: say which, one of a, b"),
+        (lambda: ONE.kept("yours"), "no queue 'yours' was scored; there are mine"),
+        (lambda: promises({}), "no queue to score: give a factory, as in kq.promises(MyQueue)"),
+        (lambda: promises({"": Queue}), "a queue's name in the table is text, not ''"),
+        (lambda: promises({1: Queue}), "a queue's name in the table is text, not 1"),
+        (
+            lambda: promises(7),
+            "'queue' is no factory: it is called with a cluster and a topic's name, and gives a queue",
+        ),
+        (
+            lambda: promises(lambda cluster: None),
+            "'queue' must take a cluster and a topic's name, as in lambda cluster, name: …",
+        ),
+        (lambda: promises(Bare), "'Bare' must take a cluster and a topic's name, as in lambda cluster, name: …"),
+        (lambda: promises(Queue, only="extend"), "only is a list of names, as in only=['extend']"),
+        (lambda: promises(Queue, only=[]), "only names no promise: leave it out, and all are tried"),
+        (
+            lambda: promises(Queue, only=["lease"]),
+            "there is no promise 'lease'; there are 'first in, first out', 'claimed",
+        ),
+        (
+            lambda: promises(holding(threading.Lock())),
+            "'make' cannot travel to another process, where its workers live (TypeError",
+        ),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_with_a_sentence(ask, sentence):
+    with pytest.raises(NotAllowed, match=re.escape(sentence)):
+        ask()
+
+
+def holding(lock):
+    """A factory that has something in it which cannot travel."""
+
+    def make(cluster, name):
+        return lock
+
+    return make
+
+
+def test_a_promise_shows_its_sentence():
+    assert repr(Promise("extend", "It ends later.", 3, lambda stage: None)) == "extend: It ends later."

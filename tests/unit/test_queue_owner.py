@@ -1,0 +1,404 @@
+"""One partition in one process, without Kafka and with a clock of the test's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kqlib.queue import fetch, line
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.line import Terms
+from kqlib.queue.owner import Owner
+
+
+@dataclass
+class Rec:
+    """A record as the log has it."""
+
+    at: int
+    name: bytes | None = None
+    more: list[tuple[str, bytes]] | None = None
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return self.name
+
+    def value(self) -> bytes:
+        return b"data"
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return self.more
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class Clock:
+    """Stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def owner(ledger: Ledger | None = None, low: int = 0, **terms: Any) -> Owner:
+    clock = Clock()
+    made = Owner(Terms("football", "here", clock=clock, **{"max_attempts": None, **terms}), 0, ledger or Ledger(), low)
+    made.position = made.target()
+    return made
+
+
+def take(some: Owner, most: int = 9, seconds: float = 30) -> list[tuple[int, int]]:
+    """Claim, and begin the lease as if the claim had been committed."""
+    lease, got = some.claim(most)
+    some.start(lease, [offset for offset, _ in got], seconds)
+    return got
+
+
+def number(some: Owner, offset: int) -> int:
+    return some.leases[offset].number
+
+
+def arrive(some: Owner, *records: Rec) -> None:
+    some.arrive(records)
+
+
+def late(seconds: float) -> list[tuple[str, bytes]]:
+    return [("kq-due", str(round((time.time() + seconds) * 1000)).encode())]
+
+
+def opened(ledger: Ledger) -> dict[int, int]:
+    return {offset: attempts for start, end, attempts in ledger.runs() for offset in range(start, end)}
+
+
+# --- who comes next -----------------------------------------------------------------------------------------------------
+
+
+def test_what_came_back_goes_before_what_is_new_and_in_the_logs_order() -> None:
+    some = owner()
+    arrive(some, *(Rec(n) for n in range(5)))
+    assert take(some, 3) == [(0, 1), (1, 1), (2, 1)]
+    some.release(2, 0)
+    some.release(0, 0)
+    assert take(some, 3) == [(0, 2), (2, 2), (3, 1)]
+
+
+def test_an_expired_lease_gives_the_item_back_and_an_extended_one_does_not() -> None:
+    some = owner()
+    arrive(some, Rec(0), Rec(1))
+    take(some, 2, seconds=10)
+    some.extend(1, 60)
+    some.terms.clock.now += 11
+    assert some.why_not(0, 0, number(some, 0)) == "its lease has expired"
+    assert take(some) == [(0, 2)] and some.why_not(1, 0, number(some, 1)) == ""
+    some.extend(1, 1)
+    some.terms.clock.now += 2
+    assert take(some) == [(1, 2)]
+
+
+REFUSED: dict[str, tuple[Callable[[Owner], Any], str]] = {
+    "it holds": (lambda o: None, ""),
+    "acked before": (lambda o: o.ack([0]), "it is done already"),
+    "released": (lambda o: o.release(0, 0), "its lease ended, and it was or will be handed out again"),
+    "claimed again": (lambda o: (o.release(0, 0), take(o)), "its lease ended, and it was or will be handed out again"),
+    "expired": (lambda o: setattr(o.terms.clock, "now", 131), "its lease has expired"),
+    "in a transaction": (lambda o: o.begin_ending(0), "it is being buried or its step is ending"),
+    "purged": (lambda o: o.purge(5), "it is done already"),
+    "dropped": (lambda o: setattr(o, "dropped", "gone"), "gone"),
+    "taken again": (
+        lambda o: setattr(o.ledger, "epoch", 1),
+        "this partition was given up and taken again since it was claimed",
+    ),
+}
+
+
+@pytest.mark.parametrize(("happens", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_receipt_says_why_it_no_longer_holds(happens: Callable[[Owner], Any], why: str) -> None:
+    some = owner()
+    arrive(some, Rec(0))
+    take(some)
+    mine = number(some, 0)
+    happens(some)
+    assert some.why_not(0, 0, mine) == why
+
+
+def test_what_is_due_later_is_passed_over_and_comes_at_its_time() -> None:
+    some = owner()
+    arrive(some, Rec(0, more=late(50)), Rec(1))
+    assert take(some) == [(1, 1)] and opened(some.ledger) == {0: 0, 1: 1}
+    some.release(1, 20)
+    assert some.next_change() == pytest.approx(120, abs=0.1)
+    some.terms.clock.now += 21
+    assert take(some) == [(1, 2)]
+    some.terms.clock.now += 30
+    assert (0, 1) in take(some)
+
+
+def test_an_item_of_another_site_counts_as_done() -> None:
+    some = owner()
+    arrive(some, Rec(0, more=[("kq-site", b"there")]), Rec(1, more=[("kq-site", b"here")]))
+    assert take(some) == [(1, 1)] and some.ledger.floor == 1
+
+
+def test_by_key_the_first_of_each_is_out_and_what_frees_it_lets_the_next_go() -> None:
+    some = owner(order="key")
+    arrive(some, Rec(0, b"a"), Rec(1, b"a"), Rec(2, b"b"), Rec(3), Rec(4, b"a"))
+    assert take(some) == [(0, 1), (2, 1), (3, 1)]
+    some.release(0, 5)
+    assert take(some) == []
+    some.terms.clock.now += 6
+    assert take(some) == [(0, 2)]
+    some.ack([0])
+    assert take(some) == [(1, 1)]
+    some.begin_ending(1)
+    assert take(some) == []
+    some.end([1], done=True)
+    assert take(some) == [(4, 1)]
+
+
+def test_by_key_nothing_goes_out_before_all_that_is_open_was_read() -> None:
+    ledger = Ledger()
+    ledger.claim(range(4))
+    ledger.ack([1])
+    some = owner(ledger, order="key")
+    arrive(some, Rec(0, b"a"))
+    assert take(some) == [] and some.target() == 2
+    some.position = 2
+    arrive(some, Rec(2, b"a"), Rec(3, b"b"), Rec(4, b"b"))
+    assert take(some) == [(0, 2), (3, 2)]
+
+
+def test_an_item_on_its_last_two_attempts_is_out_alone() -> None:
+    some = owner(max_attempts=3)
+    arrive(some, *(Rec(n) for n in range(4)))
+    take(some, 2)
+    some.release(0, 0)
+    assert take(some) == []  # 1 is out
+    some.ack([1])
+    assert take(some) == [(0, 2)] and take(some) == []
+    some.release(0, 0)
+    assert take(some) == [(0, 3)]
+    some.release(0, 0)
+    assert take(some) == [(2, 1), (3, 1)] and some.used_up == [0]
+
+
+def test_a_claim_that_was_not_handed_out_is_taken_back_once() -> None:
+    some = owner()
+    arrive(some, Rec(0))
+    lease, got = some.claim(1)
+    assert got == [(0, 1)]
+    some.undo(lease, [0])
+    some.undo(lease, [0])
+    assert opened(some.ledger) == {0: 0} and take(some) == [(0, 1)]
+
+
+DRAINS = {
+    "handed out, by the thread that closes": ("self", 30.0, {0: 0}, False),
+    "handed out, by another thread": (0, 30.0, {0: 1}, True),
+    "not handed out yet": (0, None, {0: 0}, False),
+}
+
+
+@pytest.mark.parametrize(("thread", "seconds", "left", "busy"), DRAINS.values(), ids=DRAINS)
+def test_a_drain_gives_back_what_nobody_works_on(thread: Any, seconds: float | None, left: dict, busy: bool) -> None:
+    some = owner()
+    arrive(some, Rec(0))
+    lease, _ = some.claim(1)
+    if seconds:
+        some.start(lease, [0], seconds)
+    closing = lease.thread if thread == "self" else thread
+    assert some.busy_elsewhere(closing) is busy
+    some.give_back(closing)
+    assert opened(some.ledger) == left
+
+
+def test_a_full_ledger_blocks_and_says_so_and_goes_on_when_there_is_room() -> None:
+    some = owner()
+    arrive(some, *(Rec(n) for n in range(3_500)))
+    got = take(some, 3_500)
+    assert 3_190 < len(got) < 3_250 and "the ledger is full" in some.blocked
+    assert take(some, 1) == []
+    some.ack([offset for offset, _ in got])
+    assert len(take(some, 3_500)) == 3_500 - len(got) and some.blocked == ""
+
+
+# --- what is read ---------------------------------------------------------------------------------------------------------
+
+
+def test_it_seeks_from_open_run_to_open_run_then_to_the_top() -> None:
+    ledger = Ledger()
+    ledger.claim([0, 1, 5_000, 9_000])
+    ledger.ack([0])
+    some = owner(ledger)
+    assert some.target() == 1
+    some.position = 1
+    arrive(some, Rec(1), Rec(2))
+    assert some.target() == 5_000
+    some.position = 5_000
+    arrive(some, Rec(5_000))
+    some.position = some.target()
+    arrive(some, Rec(9_000))
+    assert some.target() == 9_001
+    assert take(some) == [(1, 2), (5_000, 2), (9_000, 2)]
+
+
+def test_what_is_not_found_twice_is_lost_and_only_then() -> None:
+    ledger = Ledger()
+    ledger.claim(range(4))
+    some = owner(ledger)
+    arrive(some, Rec(0), Rec(3))
+    assert some.lost == 0 and some.target() == 1
+    some.position = 1
+    arrive(some, Rec(3))
+    assert some.lost == 2 and some.target() == 4 and take(some) == [(0, 2), (3, 2)]
+
+
+def test_open_items_below_the_logs_beginning_are_lost() -> None:
+    ledger = Ledger()
+    ledger.claim(range(4))
+    some = owner(ledger, low=3)
+    assert some.lost == 3 and some.target() == 3 and some.ledger.floor == 3
+
+
+def test_a_transactions_marks_are_nothing_to_do() -> None:
+    some = owner()
+    arrive(some, Rec(0), Rec(2))
+    some.end_seen(5)
+    assert take(some) == [(0, 1), (2, 1)] and some.ledger.top == 5 and some.ledger.open == 2
+    some.ack([0, 2])
+    assert some.ledger.floor == 5 and some.lost == 0
+    some.end_seen(3)  # an old one
+    assert some.head == 5
+
+
+def test_records_given_up_for_space_are_read_again_when_they_are_due() -> None:
+    some = owner()
+    arrive(some, Rec(0, more=late(50)), Rec(1))
+    assert take(some) == [(1, 1)]
+    before = some.bytes
+    some.drop_payloads()
+    assert some.bytes < before and 0 not in some.records and 1 in some.records
+    some.terms.clock.now += 60
+    some.ack([1])
+    assert take(some) == [] and some.target() == 0
+    some.position = 0
+    arrive(some, Rec(0, more=late(-10)))
+    assert take(some) == [(0, 1)]
+
+
+def test_a_purge_ends_leases_below_it_and_keeps_what_is_above() -> None:
+    some = owner()
+    arrive(some, *(Rec(n) for n in range(6)))
+    take(some, 3)
+    some.release(0, 50)
+    some.purge(4)
+    assert some.leases == {} and some.ledger.floor == 4 and take(some) == [(4, 1), (5, 1)]
+    some.terms.clock.now += 60
+    assert take(some) == [(4, 2), (5, 2)]
+
+
+def test_a_transaction_that_fails_leaves_the_lease_as_it_was() -> None:
+    some = owner()
+    arrive(some, Rec(0), Rec(1))
+    take(some)
+    mine = number(some, 0)
+    some.begin_ending(0)
+    assert opened(some.with_acked([0])) == {1: 1} and opened(some.ledger) == {0: 1, 1: 1}
+    some.end([0], done=False)
+    assert some.why_not(0, 0, mine) == ""
+    some.terms.clock.now += 31
+    assert take(some) == [(0, 2), (1, 2)]
+
+
+def test_discarding_takes_one_out_of_the_line() -> None:
+    some = owner()
+    arrive(some, Rec(0), Rec(1), Rec(2))
+    take(some, 1)
+    assert some.discard(0) == "somebody has claimed it" and some.discard(1) == ""
+    assert some.discard(1) == "it is not there, or done already"
+    assert take(some) == [(2, 1)]
+
+
+# --- whatever happens ------------------------------------------------------------------------------------------------------
+
+VERBS = st.lists(
+    st.tuples(
+        st.sampled_from(["arrive", "arrive", "claim", "claim", "ack", "ack", "release", "later", "time", "end"]),
+        st.integers(0, 50),
+    ),
+    max_size=80,
+)
+KEYS = [None, b"a", b"b"]
+
+
+@given(VERBS, st.sampled_from(["any", "key"]), st.sampled_from([None, 4]))
+@settings(max_examples=80, deadline=None)
+def test_whatever_happens_nothing_is_out_twice_nothing_is_forgotten_and_keys_keep_their_order(
+    verbs: list, order: str, most: int | None
+) -> None:
+    some, done, out = owner(order=order, max_attempts=most), set[int](), dict[int, int]()
+    read = 0
+    for verb, value in verbs:
+        if verb == "arrive":
+            arrive(
+                some,
+                *(
+                    Rec(read + n, KEYS[(read + n) % 3], late(9) if (read + n) % 7 == 6 else None)
+                    for n in range(value % 6)
+                ),
+            )
+            read += value % 6
+        elif verb == "claim":
+            for offset, attempt in take(some, value % 5 + 1, 20):
+                assert offset not in done and offset not in out
+                out[offset] = attempt
+            keys = [KEYS[offset % 3] for offset in out if offset % 3]
+            assert order == "any" or len(keys) == len(set(keys))
+        elif verb == "time":
+            some.terms.clock.now += value
+            some.tidy()
+            out = {offset: n for offset, n in out.items() if offset in some.leases}
+        elif out and (offset := sorted(out)[value % len(out)]) is not None:
+            del out[offset]
+            if verb == "ack":
+                some.ack([offset])
+                done.add(offset)
+            elif verb == "end":
+                some.begin_ending(offset)
+                some.end([offset], done=value % 2 == 0)
+                if value % 2:
+                    out[offset] = 1
+                else:
+                    done.add(offset)
+            else:
+                some.release(offset, 10 if verb == "later" else 0)
+        assert set(opened(some.ledger)).isdisjoint(done) and set(out) == set(some.leases)
+    for _ in range(60):  # in the end everything comes out, or is used up
+        some.terms.clock.now += 40
+        some.tidy()
+        some.ack([offset for offset, _ in take(some, 100)])
+    used = set(some.used_up)
+    assert set(opened(some.ledger)) == used if order == "any" else used <= set(opened(some.ledger))
+    assert used or (some.ledger.floor == some.ledger.top == read and not some._busy)
+
+
+def test_the_rooms_know_no_kafka() -> None:
+    import kqlib.queue.arguments as one
+    import kqlib.queue.ledger as two
+    import kqlib.queue.owner as three
+    import kqlib.queue.reading as four
+    import kqlib.queue.retry as five
+
+    for room in (one, two, three, four, five, line):
+        assert "confluent_kafka" not in vars(room) and not hasattr(room, "Consumer")
+    assert hasattr(fetch, "KafkaError")

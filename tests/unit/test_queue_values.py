@@ -1,0 +1,205 @@
+"""Retry policies, dead letters, states and items: values, without a broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kqlib.errors import BadPayload, KqError, LedgerCorrupt, LedgerLost, NotAllowed
+from kqlib.queue import Item, Put, Retry, dead, state
+from kqlib.queue.item import put_of, size
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.state import Seen
+from tests.unit.test_queue_owner import Rec
+
+ID = "u8F_x-3kTUqPZr2bGv0aWg"
+
+
+class Letter(Rec):
+    """With data."""
+
+    data: bytes | None = b"poison"
+
+    def value(self) -> Any:
+        return self.data
+
+
+# --- retry ---------------------------------------------------------------------------------------------------------------
+
+OS = OSError("x")
+WAITS: dict[str, tuple[Retry, BaseException, list[float | None]]] = {
+    "at once": (Retry(), OS, [0, 0, 0]),
+    "fixed": (Retry.fixed(5), OS, [5, 5, 5]),
+    "linear": (Retry.linear(5, cap=12), OS, [5, 10, 12]),
+    "exponential": (Retry.exponential(1, cap=3), OS, [1, 2, 3]),
+    "fifteen minutes are the most": (Retry.exponential(600, jitter=1.0), OS, [pytest.approx(750, abs=150), 900, 900]),
+    "only some": (Retry.fixed(5, only=(ValueError,)), OS, [None, None, None]),
+    "their children too": (Retry.fixed(5, only=(OSError,)), FileNotFoundError(), [5, 5, 5]),
+    "never some": (Retry.fixed(5, never=(OSError,)), OS, [None, None, None]),
+    "give up": (Retry.fixed(5, attempts=2), OS, [5, None, None]),
+    "not what ends a program": (Retry(), KeyboardInterrupt(), [None, None, None]),
+}
+
+
+@pytest.mark.parametrize(("retry", "error", "waits"), WAITS.values(), ids=WAITS)
+def test_a_retry_says_how_long_to_wait(retry: Retry, error: BaseException, waits: list) -> None:
+    assert [retry.wait(attempt, error, "q/0/1") for attempt in (1, 2, 3)] == waits
+
+
+def test_jitter_spreads_what_failed_together_and_is_the_same_each_time() -> None:
+    retry = Retry.fixed(10, jitter=0.5, seed=3)
+    waits = [retry.wait(1, OS, f"q/0/{n}") for n in range(50)]
+    assert waits == [Retry.fixed(10, jitter=0.5, seed=3).wait(1, OS, f"q/0/{n}") for n in range(50)]
+    assert all(10 <= wait <= 15 for wait in waits if wait) and len(set(waits)) == 50
+    assert waits != [Retry.fixed(10, jitter=0.5, seed=4).wait(1, OS, f"q/0/{n}") for n in range(50)]
+
+
+WRONG = {
+    "no such shape": (
+        lambda: Retry("square"),
+        NotAllowed,
+        "a retry's shape is fixed, linear or exponential, not 'square'",
+    ),
+    "too long": (lambda: Retry.fixed(901), NotAllowed, "first is a number of seconds from 0 to 900, not 901"),
+    "capped too high": (
+        lambda: Retry.fixed(1, cap=1000),
+        NotAllowed,
+        "cap is a number of seconds from 0 to 900, not 1000",
+    ),
+    "not a number": (
+        lambda: Retry.fixed(float("nan")),
+        NotAllowed,
+        "first is a number of seconds from 0 to 900, not nan",
+    ),
+    "much jitter": (lambda: Retry(jitter=2), NotAllowed, "jitter is a share from 0 to 1, not 2"),
+    "an exception alone": (
+        lambda: Retry(only=OSError),
+        NotAllowed,
+        "only is a tuple of exception classes, like (OSError,)",
+    ),
+    "no attempt": (lambda: Retry(attempts=0), NotAllowed, "attempts is a whole number, at least 1, or None, not 0"),
+    "text in a Put": (lambda: Put("a"), BadPayload, "put takes bytes or None, not str"),
+    "delay in a Put": (
+        lambda: Put(b"a", delay=True),
+        NotAllowed,
+        "delay is a number of seconds from 0 to 900, not True",
+    ),
+    "half a pair": (
+        lambda: put_of((b"a",)),
+        BadPayload,
+        "put_many takes Put(…) values or (data, key) pairs, not tuple",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "kind", "sentence"), WRONG.values(), ids=WRONG)
+def test_wrong_values_are_said_in_a_sentence(make: Any, kind: type[KqError], sentence: str) -> None:
+    with pytest.raises(kind) as refused:
+        make()
+    assert sentence in str(refused.value)
+
+
+# --- dead letters ----------------------------------------------------------------------------------------------------------
+
+
+def letter(record: Rec, reason: str = "bad", limit: int = 100_000) -> Any:
+    about = {"origin": "a/b.c/3/7".replace("a/", ""), "site": "here", "attempts": 2}
+    return dead.letter(record, reason=reason, partitions=2, limit=limit, **about)
+
+
+def test_a_dead_letter_carries_the_item_and_its_story_and_the_way_back_drops_the_story() -> None:
+    record = Letter(7, b"k", [("mine", b"1"), ("mine", b"2"), ("kq-due", b"5"), ("kq-site", b"other")])
+    out = letter(record)
+    story = dict(out.headers)
+    assert (out.topic, out.partition, out.key, out.value) == ("b.c.dead", 1, b"k", b"poison")
+    assert out.headers[:2] == [("mine", b"1"), ("mine", b"2")] and "kq-due" not in story
+    assert (story["kq-origin"], story["kq-attempts"], story["kq-reason"]) == (b"b.c/3/7", b"2", b"bad")
+    assert (story["kq-dead-site"], story["kq-site"], story["kq-created"]) == (b"here", b"here", b"0")
+    again = dead.back(Letter(0, b"k", out.headers), "b.c", "here")
+    assert (again.topic, again.key, again.value) == ("b.c", b"k", b"poison")
+    assert again.headers == [("mine", b"1"), ("mine", b"2"), ("kq-site", b"here")]
+
+
+CUTS = {
+    "it fits": (500, 100, 100, None, (500, 100, 100)),
+    "a long reason": (500, 100, 50_000, "reason", (500, 100, 200)),
+    "long headers": (500, 50_000, 100, "reason, headers", (500, 0, 100)),
+    "long data": (50_000, 100, 100, "reason, headers, data", (0, 0, 100)),
+}
+
+
+@pytest.mark.parametrize(("data", "header", "reason", "cut", "left"), CUTS.values(), ids=CUTS)
+def test_a_story_is_cut_until_it_fits(data: int, header: int, reason: int, cut: str | None, left: tuple) -> None:
+    record = Letter(7, b"k", [("mine", b"h" * header)])
+    record.data = b"d" * data
+    out = letter(record, "r" * reason, limit=5_000)
+    found = dict(out.headers)
+    assert (len(out.value or b""), len(found.get("mine", b"")), len(found["kq-reason"])) == left
+    assert found.get("kq-cut") == (cut.encode() if cut else None) and size(out.value, out.key, out.headers) <= 5_000
+
+
+# --- states ----------------------------------------------------------------------------------------------------------------
+
+
+def text(floor: int, top: int, *done: int, topic: str = ID) -> str:
+    ledger = Ledger(floor, floor, 3, topic)
+    ledger.claim(range(floor, top))
+    ledger.ack(sorted(done))
+    return ledger.text()
+
+
+STATES: dict[str, tuple[Seen, bool, str, tuple[int, int, int]]] = {
+    "new": (Seen(ID, 5, 9, None, ""), False, "raise", (5, 5, 0)),
+    "as it was left": (Seen(ID, 0, 9, 2, text(2, 6, 4)), True, "raise", (2, 6, 3)),
+    "lost, from the beginning": (Seen(ID, 5, 9, None, ""), True, "earliest", (5, 5, 0)),
+    "lost, from now on": (Seen(ID, 5, 9, None, ""), True, "latest", (9, 9, 0)),
+    "never there: its items are not skipped": (Seen(ID, 5, 9, None, ""), False, "latest", (5, 5, 0)),
+    "set by a tool": (Seen(ID, 5, 9, 7, ""), True, "raise", (7, 7, 0)),
+    "set too low": (Seen(ID, 5, 9, 1, ""), True, "raise", (5, 5, 0)),
+    "set too high": (Seen(ID, 5, 9, 99, ""), True, "raise", (9, 9, 0)),
+    "another topic of the name": (Seen("AAAA", 0, 9, 2, text(2, 6)), False, "raise", (0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("seen", "known", "on_lost", "expected"), STATES.values(), ids=STATES)
+def test_a_state_is_taken_as_it_is_found(seen: Seen, known: bool, on_lost: str, expected: tuple) -> None:
+    ledger = state.ledger_from(seen, known, on_lost, "'q', partition 0")
+    assert (ledger.floor, ledger.top, ledger.open) == expected and ledger.topic == seen.topic_id
+    assert ledger.epoch >= (3 if seen.metadata else 0)
+    assert ledger.epoch > 1_000_000 or seen.metadata or not (known or seen.committed)  # above any that was counted up
+
+
+def test_a_lost_state_and_an_unreadable_one_are_said_and_never_guessed() -> None:
+    with pytest.raises(LedgerLost, match="The state of 'q', partition 0 is gone"):
+        state.ledger_from(Seen(ID, 5, 9, None, ""), True, "raise", "'q', partition 0")
+    with pytest.raises(LedgerCorrupt):
+        state.ledger_from(Seen(ID, 0, 9, 3, text(2, 6)), True, "earliest", "'q', partition 0")
+
+
+DEPTHS = {
+    "no commit: all that is there": (Seen(ID, 5, 9, None, ""), 0, 4),
+    "open, and what is above the top": (Seen(ID, 0, 9, 2, text(2, 6, 4)), 0, 6),
+    "open below the log's beginning does not count": (Seen(ID, 3, 9, 2, text(2, 6, 4)), 0, 5),
+    "a purge mark": (Seen(ID, 0, 9, 2, text(2, 6, 4)), 5, 4),
+    "a purge mark above the top": (Seen(ID, 0, 9, 2, text(2, 6)), 8, 1),
+    "a purge mark at the end": (Seen(ID, 0, 9, 2, text(2, 6)), 9, 0),
+    "a plain commit": (Seen(ID, 0, 9, 7, ""), 0, 2),
+    "another topic's state": (Seen("AAAA", 0, 9, 2, text(2, 6)), 0, 9),
+    "empty": (Seen(ID, 9, 9, 9, text(9, 9)), 0, 0),
+}
+
+
+@pytest.mark.parametrize(("seen", "mark", "expected"), DEPTHS.values(), ids=DEPTHS)
+def test_depth_is_open_plus_what_nobody_has_claimed(seen: Seen, mark: int, expected: int) -> None:
+    assert state.depth_of(seen, mark, "'q', partition 0") == expected
+
+
+def test_an_item_shows_itself_the_same_each_time() -> None:
+    item = Item("football", 3, Rec(41, b"k", [("a", b"1"), ("kq-due", b"5")]), 2, 9.0, 1, 7)
+    assert repr(item) == "Item(football/3/41, attempt 2)" and item.headers == {"a": b"1"}
+    assert item.created == datetime(1970, 1, 1, tzinfo=UTC) and (item.data, item.key) == (b"data", b"k")
+    assert repr(Item("football", 3, Rec(41), 0, 0.0, 0, 0)) == "Item(football/3/41, not claimed)"
+    with pytest.raises(AttributeError):
+        item.attempt = 3

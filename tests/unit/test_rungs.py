@@ -1,0 +1,64 @@
+"""The rungs on paper: each fits on a screen, says what it costs, and the ladder has them in their order."""
+
+import inspect
+
+import pytest
+
+from kqlib.queue import rungs
+from kqlib.queue.rungs import LADDER, LEDGER, RungItem
+
+SCREEN = 75
+
+
+def test_the_ladder_has_its_four_rungs_in_order():
+    assert list(LADDER) == ["auto-commit", "save offset", "deleted list", "leases"]
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_a_rung_fits_on_a_screen(name):
+    assert len(inspect.getsource(LADDER[name]).splitlines()) <= SCREEN
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_a_rung_knows_what_it_costs(name):
+    costs = LADDER[name].costs
+    lines, commits = costs["lines · commits an item"].split(" · ")
+    assert 10 < int(lines) < 120
+    assert commits[0] in "01"
+    assert costs["gives up"]
+
+
+def test_the_lines_of_the_rung_below_count_too():
+    def lines(name):
+        return int(LADDER[name].costs["lines · commits an item"].split(" · ")[0])
+
+    assert lines("deleted list") > lines("save offset") + 30
+
+
+class Example:
+    """A docstring is no line."""
+
+    here = 1
+
+    def verb(self):
+        """Nor is this."""
+        # nor this
+        return self.here
+
+
+def test_lines_are_lines_of_code():
+    assert rungs._lines(Example) == 6  # a docstring leaves a pass
+
+
+def test_the_real_one_says_that_it_is_longer():
+    lines = LEDGER.costs["lines · commits an item"].split(" · ")[0]
+    assert int(lines.removeprefix("≈ ").replace(",", "")) >= 500
+
+
+def test_an_item_shows_where_it_stands():
+    assert repr(RungItem(0, 41, b"x")) == "RungItem(partition=0, offset=41, data=b'x', attempt=None)"
+
+
+@pytest.mark.parametrize("rung", LADDER.values())
+def test_a_rung_is_made_from_a_cluster_and_a_topic(rung):
+    assert list(inspect.signature(rung).parameters)[:2] == ["cluster", "name"]
