@@ -39,6 +39,7 @@ LAB = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "500",  # partitions move by heartbeats: with five seconds each change takes that long
     "group.share.min.session.timeout.ms": "1000",
     "group.share.min.heartbeat.interval.ms": "100",
     "group.share.min.record.lock.duration.ms": "1000",

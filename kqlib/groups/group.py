@@ -283,8 +283,8 @@ class Group:
 
     def _is_settled(self) -> bool:
         """Does everybody who polls hold what the cluster says, and does the cluster want nothing else?"""
-        if not self.members:
-            return True
+        if not self._who("working"):
+            return True  # nobody polls, so nothing will change hands
         with self._record.lock:
             here = {name: (member.state, {*member.held}) for name, member in self._members.items()}
         seen = ask.described(self.cluster, self.name)
