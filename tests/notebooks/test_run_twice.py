@@ -49,7 +49,9 @@ def brokers(path: Path) -> int:
     return max(n for n in (1, 2, 3) if n == 1 or f"brokers={n}" in text)
 
 
-LONGEST_FIRST = sorted(gate.notebooks(), key=brokers, reverse=True)  # one that starts last keeps the other worker waiting
+LONGEST_FIRST = sorted(
+    gate.notebooks(), key=brokers, reverse=True
+)  # one that starts last keeps the other worker waiting
 
 
 @pytest.mark.parametrize("path", LONGEST_FIRST, ids=lambda path: path.name)
