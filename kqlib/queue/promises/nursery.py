@@ -58,6 +58,7 @@ class Nursery:
     """Where workers come from; closing it ends them all, and removes the directory that they had for their files."""
 
     def __init__(self) -> None:
+        known_clients()  # so that a class from a cell may name a Consumer
         self.home = Path(tempfile.mkdtemp(prefix="kqlib-promises-"))
         mine, its = socket.socketpair()
         root = str(Path(__file__).resolve().parents[3])
