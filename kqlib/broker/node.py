@@ -39,6 +39,7 @@ LAB = {
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.assignment.interval.ms": "0",  # else decided once a second: who rejoins in the same one waits
     "group.consumer.heartbeat.interval.ms": "500",  # partitions move by heartbeats: with five seconds each change takes that long
     "group.share.min.session.timeout.ms": "1000",
     "group.share.min.heartbeat.interval.ms": "100",

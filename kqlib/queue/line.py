@@ -61,6 +61,10 @@ class Line(Reading):
         self._loaded()
         self._skip()
 
+    def left(self) -> int:
+        """How many items are not done, of all that was read."""
+        return self.ledger.open + sum(not self._foreign(offset) for offset in self._fresh)
+
     @property
     def cached(self) -> int:
         """Records that were read and not handed out yet."""

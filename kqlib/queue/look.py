@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -46,10 +47,11 @@ def _mark(site: Site, queue: str, partition: int, topic_id: str) -> int:
     return mark if mark > site._notes.mark(site.name, queue, partition, topic_id, kind="purged") else 0
 
 
-def depth(site: Site, queue: str) -> int:
-    """How many items are not acked."""
+def depth(site: Site, queue: str, own: Mapping[int, int] | None = None) -> int:
+    """How many items are not acked. own: partitions of which this process knows it exactly."""
+    known = own or {}
     return sum(
-        state.depth_of(each, mark, f"'{queue}', partition {number}")
+        known[number] if number in known else state.depth_of(each, mark, f"'{queue}', partition {number}")
         for number, (each, mark) in seen(site, queue).items()
     )
 

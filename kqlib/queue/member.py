@@ -32,6 +32,7 @@ log = logging.getLogger("kqlib.queue")
 
 RIDE = 0.05  # seconds that a riding ack waits for another commit to ride on
 SOON = 0.5  # seconds that an assignment waits for its states: then reading begins where it should; a later seek costs 1 s more
+TOLD = 6.5  # a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms)
 DRAIN = 3.0  # seconds for handlers to end before a partition is given up
 IDLE = 60.0  # seconds without a claim until a subscription is dropped
 PATIENCE = 30.0  # seconds until somebody who waits for a commit is told
@@ -60,7 +61,6 @@ class Member:
         self.trouble = ""  # what Kafka last complained about
         self.closing: int | None = None  # the thread that closes
         self.consumer: Any = None
-        self.id = ""  # as the group calls us
         self._loader = loader(self)
         self._loading: dict[At, Loading] = {}
         self._subscribed: set[str] = set()
@@ -70,6 +70,7 @@ class Member:
         self._minded = 0.0
         self._stop = False
         self.give_back, self.drain = True, DRAIN
+        self.told = TOLD  # seconds after which the group has said what is ours, if anything is
         self._thread = threading.Thread(target=self._run, name=f"kq-site-{site}", daemon=True)
 
     # --- asked by other threads, with `changed` held ---
@@ -185,9 +186,7 @@ class Member:
         ours = [(part.topic, part.partition) for part in parts]
         log.info("site %s: assigned %s", self.site, ours)
         with self.changed:
-            self.joined |= {
-                topic for topic, _ in ours
-            }  # told nothing is not told that there is nothing: `given_nothing`
+            self.joined |= {topic for topic, _ in ours}  # told nothing, it may not have been decided yet
             self.trouble = ""
             for at in ours:  # assigned although we have it: the topic was deleted and made again
                 self._drop(at, "its topic was made anew")
@@ -355,7 +354,6 @@ class Member:
         if now - self._minded < 0.2:
             return
         self._minded = now
-        self.id = self.consumer.memberid() or "" if self.consumer is not None else ""
         with self.changed:
             for at, owner in self.owners.items():
                 self._mark(at, owner)

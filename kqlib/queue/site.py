@@ -76,6 +76,7 @@ class Site:
         self._member = Member(cluster, name, self._notes, self._sender(), self._loader)
         if session is not None:
             self._member.drain = min(self._member.drain, session / 2)
+            self._member.told = min(self._member.told, session / 3 + 1.5)
 
     def _loader(self, member: Member) -> Loader:
         return Loader(self.name, self._waiter, self._notes, self._sender(), member.wake.set)

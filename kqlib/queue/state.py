@@ -93,26 +93,6 @@ def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[s
     return found
 
 
-def given_nothing(cluster: Kafka, group: str, member: str, topic: str) -> bool:
-    """Is every partition of the topic meant for another member of the group than this one?
-
-    A member that gets nothing is told nothing, and one that has just joined may be told so before the group has decided: it
-    decides once a second (group.consumer.assignment.interval.ms), and says so with the next heartbeat.
-    """
-    admin = cluster.admin
-    try:
-        said = admin.describe_consumer_groups([group], request_timeout=2)[group].result(3)
-        partitions = set(topic_ids(cluster, [topic], 2).get(topic, ("", ()))[1])
-    except (KafkaException, TimeoutError, Unreachable):
-        return False
-    meant: dict[str, set[int]] = {}
-    for each in said.members:
-        parts = [*each.assignment.topic_partitions, *(each.target_assignment or each.assignment).topic_partitions]
-        meant[each.member_id] = {part.partition for part in parts if part.topic == topic}
-    others = set().union(*(some for other, some in meant.items() if other != member))
-    return member in meant and not meant[member] and partitions <= others
-
-
 def plain(topic_id: str) -> str:
     """A topic's id as Kafka's own tools write it."""
     return topic_id.replace("+", "-").replace("/", "_").rstrip("=")
