@@ -143,12 +143,6 @@ class Queue(Claiming):
         with self._member.changed:
             self._held(item).handle(item.offset)
 
-    def _is_done(self, item: Item) -> bool:
-        """Was it acked, buried or ended in a step meanwhile?"""
-        with self._member.changed:
-            owner = self._member.owners.get((self.name, item.partition))
-            return owner is not None and owner.ledger.epoch == item.epoch and owner.ledger.attempts(item.offset) is None
-
     # --- what a person may ask ---
 
     def depth(self) -> int:

@@ -166,15 +166,14 @@ class Work:
         me = threading.get_ident()
         with self._one:
             self._running[me] = item
+        self.queue._handled(item)
         try:
-            self.queue._handled(item)
             try:
                 self.handler(item)
             except Exception as error:
                 self._failed(item, error)
             else:
-                if not self.queue._is_done(item):  # a handler may ack it, bury it, or end it in a step
-                    self.queue.ack(item)
+                self.queue.ack(item)
                 self._count("done")
         except LeaseLost as error:
             log.warning("%s", error)

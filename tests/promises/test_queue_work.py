@@ -166,20 +166,3 @@ def test_wrong_arguments_of_work_are_said_in_a_sentence(queue: Queue, ask: Any, 
     with pytest.raises(NotAllowed) as refused:
         ask(queue)
     assert sentence in str(refused.value)
-
-
-def test_a_handler_may_end_its_item_itself(queue: Queue) -> None:
-    fill(queue, 6)
-
-    def handler(item: Any) -> None:
-        if item.data in (b"0", b"1"):
-            queue.ack(item)
-        elif item.data == b"2":
-            queue.bury(item, reason="not wanted")
-        elif item.data == b"3":
-            with queue.step(item) as step:
-                step.put(queue, b"4 once more")
-
-    assert repr(queue.work(handler, threads=2, until="empty")) == "7 done, 0 to be tried again, 0 buried, 0 lost"
-    assert [letter.data for letter in queue.dead.peek(5)] == [b"2"]
-    assert queue.depth() == 0
