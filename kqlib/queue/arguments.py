@@ -16,6 +16,9 @@ LONGEST_DELAY = 15 * 60.0  # seconds
 LONGEST_LEASE = 24 * 3600.0
 MOST_ATTEMPTS = 14  # the ledger counts to 15, which means "15 or more"
 OURS = "kq-"  # headers that begin like this are the queue's own
+NAMES = re.compile(
+    "[^\0\ud800-\udfff]+"
+)  # of headers: the client would cut one at a NUL, and a lone surrogate is no text
 
 
 def seconds(what: str, value: Any, least: float, most: float, why: str = "") -> float:
@@ -93,8 +96,8 @@ def headers(value: Any) -> list[tuple[str, bytes | None]]:
     if not isinstance(value, Mapping):
         raise BadPayload(f"headers are a dict of names and bytes, not {type(value).__name__}")
     for name, content in value.items():
-        if not isinstance(name, str) or not name or name.startswith(OURS):
-            raise BadPayload(f"a header's name is text that does not begin with '{OURS}', not {name!r}")
+        if not isinstance(name, str) or name.startswith(OURS) or not NAMES.fullmatch(name):
+            raise BadPayload(f"a header's name is text that does not begin with '{OURS}', without a NUL, not {name!r}")
         if content is not None and not isinstance(content, bytes):
             raise BadPayload(f"header {name!r} is bytes or None, not {type(content).__name__}")
     return list(value.items())

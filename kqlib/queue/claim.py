@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import Closed, Unreachable
@@ -14,7 +15,7 @@ from kqlib.queue import arguments, dead, state
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item
 from kqlib.queue.line import Terms
-from kqlib.queue.owner import Lease, Owner
+from kqlib.queue.owner import Handled, Lease, Owner
 from kqlib.queue.put import Putting, TopicFacts
 from kqlib.queue.sender import Out
 
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from kqlib.queue.site import Site
 
 FIRST = 10.0  # seconds that the first claim waits for its partitions
-SEEN = 1.0  # seconds that a claim takes at most to read to the end it saw
+SEEN = 10.0  # seconds until a claim gives up reading to the end it saw: milliseconds as a rule, and no answer is not "nothing"
+MOST = 5_000  # records that are taken from the client at once, for whoever claims so many
 LOOK = 0.05  # seconds after which a waiting thread looks again, whatever happened: a clock of somebody's own may have moved
+
+Taken = tuple[Owner, Lease, list[tuple[int, int]]]  # of one partition: a lease, and offset and attempt of each
 
 
 class Claiming(Putting):
@@ -45,64 +49,102 @@ class Claiming(Putting):
         """Up to n items, as soon as there is one; [] if there is none after `wait` seconds."""
         arguments.count("n", n)
         seconds = self.lease if lease is None else arguments.lease(lease)
-        until = time.monotonic() + arguments.wait(wait)
-        ends: dict[tuple[str, int], int] | None = (
-            None if wait < SEEN else {}
-        )  # a second of waiting sees the end by itself
-        readable = time.monotonic() + FIRST  # a partition of ours that is still being loaded is waited for so long
+        return self._claim(n, seconds, arguments.wait(wait))
+
+    def _claim(
+        self,
+        n: int,
+        seconds: float,
+        wait: float,
+        handled: list[Handled] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> list[Item]:
+        """handled: a handler of `work` gets each of them; by what it is known how it ended is put here. stop: give up waiting."""
+        until = time.monotonic() + wait
+        self._member.fetch.many = min(MOST, max(self._member.fetch.many, n))
+        ends: dict[tuple[str, int], int] | None = None  # where my partitions ended when the wait was over
         with self._member.changed:
-            self._join()
+            self._join(until)
             while True:
                 self._usable_here()
                 if taken := self._take(n):
-                    if items := self._hand_out(taken, seconds):
+                    if items := self._hand_out(taken, seconds, handled):
                         return items
-                elif ends is None:
-                    ends = self._ends()
-                    seen = time.monotonic() + SEEN
+                elif stop():
+                    return []
                 elif time.monotonic() < until:
                     self._wait(until)
-                elif self._behind(ends) and time.monotonic() < seen:
-                    self._wait(seen)
-                elif self._member.loading(self.name) and time.monotonic() < readable:
-                    self._wait(readable)
+                elif (since := self._member.loading(self.name)) is not None:
+                    self._wait_for(since + FIRST)
                     ends = None
+                elif ends is None:
+                    ends, seen = self._ends(), time.monotonic() + SEEN
+                elif self._behind(ends):
+                    self._wait_for(seen)
                 else:
                     return []
 
-    def _join(self) -> None:
-        """Be in the group, and wait for what it gives us; `changed` is held."""
-        member, deadline = self._member, time.monotonic() + FIRST
+    def _at_hand(self, n: int, handled: list[Handled]) -> list[Item]:
+        """Up to n items that are here already; [] says nothing of what else there is."""
+        with self._member.changed:
+            self._usable_here()
+            self._member.wanted.claim(self.name, time.monotonic())
+            return self._hand_out(taken, self.lease, handled) if (taken := self._take(n)) else []
+
+    def _wait_for(self, limit: float) -> None:
+        """What must be read before anybody may say that there is nothing."""
+        if time.monotonic() >= limit:
+            why = self._member.why_unsettled(self.name) or "the log could not be read to its end in time"
+            raise self._nothing_claimed(why)
+        self._wait(limit)
+
+    def _nothing_claimed(self, why: str) -> Unreachable:
+        return Unreachable(address=self.site.cluster.bootstrap, why=f"{why}. Nothing was claimed")
+
+    def _join(self, until: float = 0.0) -> None:
+        """Be in the group; the first claim waits for what it gives us, later ones until their own time is up. `changed` is held."""
+        member, now = self._member, time.monotonic()
         member.terms[self.name] = self.terms
-        member.claimed_at[self.name] = member._active = time.monotonic()
+        member._active = now
+        member.wanted.claim(self.name, now)
         if member.settled(self.name):
             return
         member.start()
-        member.trouble, nothing = "", time.monotonic() + member.told
+        begun = member.begun.setdefault(self.name, now)
+        if begun == now:
+            member.trouble = ""
         while not member.settled(self.name):
             self._usable_here()
             member.wake.set()
-            if time.monotonic() > nothing and not member.trouble:
+            now = time.monotonic()
+            if now > begun + member.told and member.loading(self.name) is None and self._answers():
                 member.joined.add(self.name)  # who gets nothing is told nothing: it would have been said by now
-            if time.monotonic() > deadline:
-                if why := member.why_unsettled(self.name):
-                    raise Unreachable(address=self.site.cluster.bootstrap, why=f"{why}. Nothing was claimed")
-                member.joined.add(self.name)
-                return
-            member.changed.wait(LOOK)
+            elif now > max(until, begun + FIRST):
+                raise self._nothing_claimed(member.why_unsettled(self.name) or "no answer from its group")
+            else:
+                member.changed.wait(LOOK)
+
+    def _answers(self) -> bool:
+        """Does the cluster answer? What it last complained about may long be over, and a member without partitions would not hear."""
+        if self._member.trouble:
+            with suppress(Unreachable):
+                self._unlocked(lambda: state.topic_ids(self.site.cluster, [self.name], 1.0))
+                self._member.trouble = ""
+        return not self._member.trouble
 
     def _usable_here(self) -> None:
         self._usable()
+        self._member.unstick()
         if self._member.closing is not None:
             raise Closed(thing=f"site '{self.site.name}'")
         for (topic, _), error in self._member.broken.items():
             if topic == self.name:
                 raise error
 
-    def _take(self, n: int) -> list[tuple[Owner, Lease, list[tuple[int, int]]]]:
+    def _take(self, n: int) -> list[Taken]:
         """From the partitions in turn, what is at hand."""
         owners = self._member.owners_of(self.name)
-        taken: list[tuple[Owner, Lease, list[tuple[int, int]]]] = []
+        taken: list[Taken] = []
         self._turn += 1
         for place in range(len(owners)):
             owner = owners[(self._turn + place) % len(owners)]
@@ -115,7 +157,7 @@ class Claiming(Putting):
                 break
         return taken
 
-    def _hand_out(self, taken: list[tuple[Owner, Lease, list[tuple[int, int]]]], seconds: float) -> list[Item]:
+    def _hand_out(self, taken: list[Taken], seconds: float, handled: list[Handled] | None = None) -> list[Item]:
         """Attempts are committed before anybody sees an item; a claim that could not be is taken back."""
         try:
             self._member.save([owner for owner, _, _ in taken])
@@ -133,11 +175,11 @@ class Claiming(Putting):
                 continue
             deadline = owner.start(lease, offsets, seconds)
             name, partition, records, epoch = self.name, owner.partition, owner.records, owner.ledger.epoch
-            items += [
-                Item(name, partition, records[offset], attempt, deadline, epoch, lease.number)
-                for offset, attempt in given
-                if owner.leases.get(offset) is lease  # a purge may have taken it meanwhile
-            ]
+            leases, number = owner.leases, lease.number
+            still = [each for each in given if leases.get(each[0]) is lease]  # a purge may have taken some meanwhile
+            items += [Item(name, partition, records[offset], n, deadline, epoch, number) for offset, n in still]
+            if handled is not None:
+                handled += [owner.handle(offset) for offset, _ in still]
         return items
 
     def _wait(self, until: float) -> None:
@@ -147,7 +189,7 @@ class Claiming(Putting):
         change = min((owner.next_change() for owner in owners), default=float("inf")) - clock()
         own_clock = LOOK if clock is not time.monotonic else 1.0
         member.hungry[self.name] += 1
-        member.claimed_at[self.name] = time.monotonic()
+        member.wanted.claim(self.name, time.monotonic())
         member.wake.set()
         try:
             member.changed.wait(max(0.001, min(until - time.monotonic(), change, own_clock)))
@@ -157,10 +199,7 @@ class Claiming(Putting):
     def _ends(self) -> dict[tuple[str, int], int]:
         """Where my partitions end now: read-committed. Asked without the lock: nobody waits for it but us."""
         owned = [(self.name, owner.partition) for owner in self._member.owners_of(self.name)]
-        try:
-            return self._unlocked(lambda: state.ends(self.site.cluster, owned)) if owned else {}
-        except Unreachable:
-            return {}  # who cannot be asked has nothing for us now
+        return self._unlocked(lambda: state.ends(self.site.cluster, owned)) if owned else {}
 
     def _unlocked(self, ask: Callable[[], Any]) -> Any:
         self._member.changed.release()
@@ -172,7 +211,17 @@ class Claiming(Putting):
     def _behind(self, ends: dict[tuple[str, int], int]) -> bool:
         """Is there a part of my log that I have not read, of what was there when the claim began?"""
         owners = self._member.owners
-        return any(owners[at].target() < end for at, end in ends.items() if at in owners)
+        return any(owners[at].target() < end and not owners[at].stuck() for at, end in ends.items() if at in owners)
+
+    def _read_to(self, ends: dict[tuple[str, int], int], seconds: float) -> bool:
+        """Have my partitions been read so far, within these seconds? `changed` is held."""
+        member = self._member
+        member.hungry[self.name] += 1
+        member.wake.set()
+        try:
+            return member.changed.wait_for(lambda: not self._behind(ends), seconds)
+        finally:
+            member.hungry[self.name] -= 1
 
     def _bury_used_up(self, owner: Owner) -> None:
         """Nobody gets it again: its attempts are used up, by releases or by crashes."""

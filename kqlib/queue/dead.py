@@ -8,6 +8,7 @@ In:  an item and why it failed. Out: the record for `<queue>.dead`, with the who
     kq-reason      why it was buried
     kq-created     when it was put, kq-buried when it was buried: milliseconds since 1970
     kq-site        the same site: others count the letter as done
+    kq-again       on a redriven item: its kq-origin, so that an audit can tell it from one that was discarded
     kq-cut         what had to be left out so that the record fits: reason, headers, data (the origin still has them)
 """
 
@@ -15,11 +16,14 @@ from __future__ import annotations
 
 import time
 
-from kqlib.queue.item import DUE, SITE, Headers, Record, size
+from kqlib.queue.item import AGAIN, BY, DUE, ITEM, SITE, Headers, Record, size
 from kqlib.queue.sender import Out
 
 DEAD = ".dead"
-STORY = ("kq-origin", "kq-dead-site", "kq-attempts", "kq-reason", "kq-created", "kq-buried", "kq-cut", SITE, DUE)
+STORY = (
+    *("kq-origin", "kq-dead-site", "kq-attempts", "kq-reason", "kq-created", "kq-buried", "kq-cut"),
+    *(SITE, DUE, ITEM, BY, AGAIN),
+)
 
 
 def letter(record: Record, *, origin: str, site: str, attempts: int, reason: str, partitions: int, limit: int) -> Out:
@@ -55,5 +59,7 @@ def _story(record: Record, *, origin: str, site: str, attempts: int, reason: str
 
 def back(record: Record, topic: str, site: str) -> Out:
     """The record that puts a dead item back: the original bytes, key and headers, for this site only."""
-    own = [each for each in record.headers() or [] if each[0] not in STORY]
-    return Out(topic, record.value(), record.key(), [*own, (SITE, site.encode())])
+    headers = record.headers() or []
+    own = [each for each in headers if each[0] not in STORY]
+    was = [(AGAIN, value) for name, value in headers if name == "kq-origin"]
+    return Out(topic, record.value(), record.key(), [*own, (SITE, site.encode()), *was])

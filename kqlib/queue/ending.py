@@ -12,9 +12,12 @@ commit meanwhile: a plain commit between `send_offsets` and the transaction's en
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("kqlib.queue")
 TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does not
 PATIENCE = 12.0  # seconds until an ending gives up
+GRACE = 1.0  # seconds beyond its time until a call is left behind
+
+
+class NoAnswer(Exception):  # noqa: N818 - nobody outside sees it
+    """A call has not come back."""
 
 
 @dataclass(eq=False)
@@ -72,6 +80,7 @@ class Endings:
         self.member = member
         self._asked: list[Ending] = []
         self._producer: Any = None
+        self._fresh = False  # the producer has not been introduced to its coordinator yet
 
     def ask(self, ending: Ending) -> None:
         """Leave it for the thread; `changed` is held."""
@@ -166,29 +175,38 @@ class Endings:
 
     def _transaction(self, endings: list[Ending], parts: list[TopicPartition]) -> bool | None:
         """True: committed. False: aborted, nothing happened. None: not known."""
+        deadline = time.monotonic() + TIMEOUT
         try:
-            producer = self._ready()
+            producer = self._ready(deadline)
             producer.begin_transaction()
             for ending in endings:
                 for out in ending.outs:
                     self._produce(producer, out, ending)
             if parts:
-                producer.send_offsets_to_transaction(parts, self.member.consumer.consumer_group_metadata(), TIMEOUT)
+                group = self.member.consumer.consumer_group_metadata()
+                _insist(lambda left: producer.send_offsets_to_transaction(parts, group, left), deadline)
         except KafkaException as error:
-            return self._abort(error)
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            try:
-                producer.commit_transaction(TIMEOUT)
-                return True
-            except KafkaException as error:
-                said = first(error)
-                if said.txn_requires_abort():
-                    return self._abort(error)
-                if not said.retriable() or time.monotonic() > deadline:
-                    self.member.trouble = said.str()
-                    self._forget()
-                    return None
+            self._abort(error)
+            return False  # its end was never asked for, and whoever could ask for it has aborted or is gone
+        except NoAnswer:  # it is never committed: the broker ends it when its time is up
+            return self._leave("no answer to a transaction", False)
+        try:
+            _insist(
+                producer.commit_transaction, time.monotonic() + 2 * TIMEOUT
+            )  # by then the broker has ended it itself
+            return True
+        except KafkaException as error:
+            if first(error).txn_requires_abort() and self._abort(error):
+                return False
+            self._forget()  # its end was asked for: one whose abort is refused too has perhaps been committed
+            return self._leave(first(error).str(), None)
+        except NoAnswer:
+            return self._leave("no answer to a transaction's end", None)
+
+    def _leave(self, trouble: str, outcome: bool | None) -> bool | None:
+        """With this producer nothing more is begun; a call that still stands in it ends there."""
+        self.member.trouble, self._producer = trouble, None
+        return outcome
 
     def _produce(self, producer: Any, out: Out, ending: Ending) -> None:
         while True:
@@ -199,9 +217,9 @@ class Endings:
             except BufferError:
                 producer.poll(0.01)
 
-    def _ready(self) -> Any:
+    def _ready(self, deadline: float) -> Any:
         if self._producer is None:
-            producer = Producer(
+            self._producer = Producer(
                 self.member.cluster.client(
                     **{
                         "transactional.id": f"kq-{self.member.site}-{uuid.uuid4().hex[:12]}",
@@ -213,24 +231,28 @@ class Endings:
                     }
                 )
             )
-            producer.init_transactions(TIMEOUT)
-            self._producer = producer
+            self._fresh = True
+        if self._fresh:  # the coordinator may be in the making: the next one who asks goes on with this producer
+            _insist(self._producer.init_transactions, deadline)
+            self._fresh = False
         return self._producer
 
-    def _abort(self, error: KafkaException) -> bool | None:
-        """Nothing of it happened, once the abort is through; a producer that cannot even abort is replaced, and Kafka aborts."""
+    def _abort(self, error: KafkaException) -> bool:
+        """True: Kafka says that it is aborted, or it was never begun. A producer that cannot even abort is replaced."""
         self.member.trouble = first(error).str()
         log.info("a transaction is aborted: %s", self.member.trouble)
-        if self._producer is None:
-            return False
+        if self._producer is None or (self._fresh and not first(error).fatal()):
+            return True
         try:
             if not first(error).fatal():
-                self._producer.abort_transaction(TIMEOUT)
-                return False
+                _insist(self._producer.abort_transaction, time.monotonic() + TIMEOUT)
+                return True
         except KafkaException as worse:
             log.info("aborting: %s", worse)
+        except NoAnswer:
+            return bool(self._leave("no answer to a transaction's abort", False))
         self._forget()
-        return False  # it was not committed, and cannot be any more: the producer that could is gone
+        return False
 
     def _forget(self) -> None:
         if self._producer is not None:
@@ -245,3 +267,36 @@ class Endings:
             self._asked = []
             self.member.changed.notify_all()
         self._forget()
+
+
+def _insist(call: Callable[[float], Any], deadline: float) -> None:
+    """Called with the seconds that are left, again and again while Kafka only says "not now"."""
+    while True:
+        try:
+            _bounded(call, max(0.1, deadline - time.monotonic()))
+            return
+        except KafkaException as error:
+            said = first(error)
+            if not said.retriable() or said.txn_requires_abort() or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def _bounded(call: Callable[[float], Any], seconds: float) -> None:
+    """On a thread of its own: librdkafka's calls do not all keep the time they are given (librdkafka 5456, 5511)."""
+    came: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            call(seconds)
+            came.put(None)
+        except BaseException as error:
+            came.put(error)
+
+    threading.Thread(target=run, name="kq-ending", daemon=True).start()
+    try:
+        error = came.get(timeout=seconds + GRACE)
+    except Empty:
+        raise NoAnswer from None
+    if error is not None:
+        raise error

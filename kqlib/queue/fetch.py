@@ -12,21 +12,34 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from kqlib.queue.loader import At
+from kqlib.queue.loader import ANEW, At
 from kqlib.queue.owner import Owner
+from kqlib.queue.said import fatal
 
 if TYPE_CHECKING:
     from kqlib.queue.member import Member
 
 log = logging.getLogger("kqlib.queue")
 
-QUICK, CALM = 0.001, 0.02  # seconds in poll(): while leases are open and things move; otherwise
-MOST_CACHED, MOST_BYTES = (
-    20_000,
-    64_000_000,
-)  # of records read and not yet done: then fetching stops, and resumes at half
+QUICK = 0.001  # seconds in poll() while leases are open and things move
+CALM = 0.02  # otherwise
+IDLE = 0.06  # after a second in which nothing moved
+MOST_CACHED, MOST_BYTES = 20_000, 64_000_000  # read and not yet done: then fetching stops, and resumes at half
+FULL = "too much is in memory: items that are out, wait or are ready; more is read when some are done"
 FAR = 1_000  # offsets: a gap that is read over rather than sought over
-MANY = 500  # records at once
+MANY = 500  # records at once, or as many as somebody claims at once
+PAUSE = 0.1  # seconds without a record: a topic that is made anew takes longer than that to be read on (seen: 0.4)
+SETTINGS: dict[str, Any] = {  # of the site's consumer
+    "group.protocol": "consumer",
+    "enable.partition.eof": True,  # its offset lies past a transaction's marks, which are no items
+    "isolation.level": "read_committed",
+    "max.poll.interval.ms": 120_000,  # one whose thread stands still has no partitions after that; a transaction may take 50 s
+    "socket.nagle.disable": True,  # a commit after a pause took 45 ms, and 1 without waiting for the last packet's answer
+    "fetch.wait.max.ms": 100,  # a seek, and the word that the log ends here, wait for the last answer
+    "fetch.queue.backoff.ms": 5,  # after a full buffer; by default a second without a record
+    "queued.min.messages": 10_000,
+    "queued.max.messages.kbytes": 16_384,
+}
 
 
 class Fetch:
@@ -35,27 +48,35 @@ class Fetch:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.paused: set[At] = set()
+        self.many = MANY
+        self._more = False  # the client has more than was taken from it
 
     def aim(self) -> None:
         """Lead the consumer to what each owner needs next."""
         for at, owner in list(self.member.owners.items()):
             with self.member.changed:
                 target, full = owner.target(), self._full(owner, at in self.paused)
+                owner.full = FULL if full else ""
                 lost = owner.position >= 0 and not owner.position <= target <= owner.position + FAR
+            consumer, again = self.member.consumer, not full and at in self.paused
             try:
-                if owner.position < 0 or lost:
-                    self.member.consumer.seek(TopicPartition(*at, target))
+                if owner.position < 0 or lost or (again and owner.position != target):
+                    consumer.seek(TopicPartition(*at, target))
                     owner.position = target
+                    self._wake(at)
                 if full and at not in self.paused:
-                    self.member.consumer.pause([TopicPartition(*at)])
+                    consumer.pause([TopicPartition(*at)])
                     self.paused.add(at)
-                elif not full and at in self.paused:
-                    self.member.consumer.seek(TopicPartition(*at, target))
-                    owner.position = target
-                    self.member.consumer.resume([TopicPartition(*at)])
+                elif again:
+                    consumer.resume([TopicPartition(*at)])
                     self.paused.discard(at)
+                    self._wake(at)
             except KafkaException as error:  # just assigned, or just taken away: the next round tries again
                 log.debug("seek on %s: %s", at, error)
+
+    def _wake(self, at: At) -> None:
+        """After a seek and a resume librdkafka's fetcher sleeps on for up to a second (seen: 1,005 ms); an answer wakes it (10 ms)."""
+        self.member.consumer.get_watermark_offsets(TopicPartition(*at), timeout=0.5)
 
     def _full(self, owner: Owner, paused: bool) -> bool:
         share = 2 if paused else 1
@@ -78,52 +99,80 @@ class Fetch:
             asked = self.member.endings.asked() or any(o.wanted > o.saved for o in self.member.owners.values())
             leases = any(owner.leases for owner in self.member.owners.values())
         now = time.monotonic()
-        calm = (
-            QUICK
-            if (leases or not self.member._subscribed <= self.member.joined) and now - self.member._active < 0.1
-            else CALM
-        )
-        if asked:
-            calm = 0 if now >= self.member._next_try else QUICK
+        calm = self._calm(leases or not self.member._subscribed <= self.member.joined, now - self.member._active)
+        if asked or self._more:
+            calm = 0 if now >= self.member.next_try else QUICK
         if self.member.consumer is None or not self.member._subscribed:
             self.member.wake.wait(0.05 if not asked else 0)
-            if self.member.consumer is not None:
-                self.member.consumer.poll(0)
+            if self.member.consumer is not None and (message := self.member.consumer.poll(0)) is not None:
+                self._arrive([message])
             return
         messages = []
         if starving:
             messages = [message] if (message := self.member.consumer.poll(calm)) is not None else []
         else:
             self.member.wake.wait(calm)
-        messages += self.member.consumer.consume(
-            MANY, 0
-        )  # what is there already; to wait until it fills would be latency
+            self.member.commits.run()  # before anything else: somebody waits for it
+        messages += self.member.consumer.consume(self.many, 0)  # what is there; to wait until it fills would be latency
+        self._more = len(messages) >= self.many
         if messages:
             self.member._active = now if starving else self.member._active
             self._arrive(messages)
+
+    @staticmethod
+    def _calm(open_: bool, quiet: float) -> float:
+        return QUICK if open_ and quiet < 0.1 else CALM if open_ or quiet < 1 else IDLE
 
     def _arrive(self, messages: list[Any]) -> None:
         by: dict[At, list[Any]] = defaultdict(list)
         for message in messages:
             by[message.topic(), message.partition()].append(message)
+        self._doubt(by)
         with self.member.changed:
             for at, batch in by.items():
+                if at[0] is None and fatal(
+                    said := KafkaException(batch[0].error())
+                ):  # about the client, not a partition
+                    raise said
                 owner = self.member.owners.get(at)
                 if owner is not None and owner.position >= 0:
-                    self._arrive_at(at, owner, batch)
+                    self._arrive_at(owner, batch)
             self.member.changed.notify_all()
 
-    def _arrive_at(self, at: At, owner: Owner, batch: list[Any]) -> None:
+    def _doubt(self, by: dict[At, list[Any]]) -> None:
+        """After a pause it is asked whether this is still the same topic: the client reads on in one that was made anew."""
+        now, paused = time.monotonic(), dict[At, Owner]()
+        for at, batch in by.items():
+            if (owner := self.member.owners.get(at)) and any(message.error() is None for message in batch):
+                if now - owner.heard_at > PAUSE:
+                    paused[at] = owner
+                owner.heard_at = now
+        if paused and (there := self.member.ids_of({topic for topic, _ in paused})) is not None:
+            with self.member.changed:
+                for at, owner in paused.items():
+                    if there.get(at[0]) != owner.ledger.topic:
+                        self.member.reload(owner, ANEW)
+
+    def _arrive_at(self, owner: Owner, batch: list[Any]) -> None:
         records: list[Any] = []
         for message in batch:
             error = message.error()
             if error is None:
-                if not records and message.offset() < owner.position:  # the log was reset under us: ask what it is now
-                    self.member.reload(owner, "its log begins anew")
-                    return
                 records.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                owner.arrive(records)
+            elif error.code() == KafkaError._PARTITION_EOF and owner.arrive(records):
                 records = []
                 owner.end_seen(message.offset())
-        owner.arrive(records)
+        if not owner.arrive(records):
+            self.member.reload(owner, "its log begins anew")
+
+    def look_at_gaps(self) -> None:
+        """Offsets without a record: transactions' marks, or what retention took before anybody read it. Where the log begins tells."""
+        for at, owner in list(self.member.owners.items()):
+            if owner.gaps:
+                try:
+                    low, _ = self.member.consumer.get_watermark_offsets(TopicPartition(*at), timeout=1.0)
+                except KafkaException as error:  # the next round asks again
+                    log.debug("the bounds of %s: %s", at, error)
+                    continue
+                with self.member.changed:
+                    owner.log_begins(low)

@@ -126,6 +126,13 @@ class Ledger:
         self.skip(below)
         return done
 
+    def cut(self, end: int) -> int:
+        """The log was cut off here: what lay beyond is gone, and what is written there now is new. How many were open."""
+        gone = self._remove(end, self.top)
+        self.top = min(self.top, end)
+        self._settle()
+        return gone
+
     def copy(self) -> Ledger:
         """The same state, to try something on."""
         state = (list(self._starts), list(self._ends), list(self._attempts), self._cost)

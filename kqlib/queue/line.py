@@ -10,10 +10,11 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kqlib.queue.item import DUE, SITE
 from kqlib.queue.ledger import Ledger
+from kqlib.queue.rates import Rates
 from kqlib.queue.reading import Reading
 
 
@@ -26,6 +27,7 @@ class Terms:
     order: str = "any"
     max_attempts: int | None = 5
     clock: Callable[[], float] = time.monotonic
+    rates: Rates = field(default_factory=Rates, compare=False)
 
 
 class Line(Reading):
@@ -75,7 +77,7 @@ class Line(Reading):
         waiting = (offset for line in self._waiting.values() for offset in line)
         for offset in [*(offset for _, offset in self._later), *waiting]:
             if self.terms.order == "any" and offset in self.records:  # with "key" the key is needed
-                self._forget(offset)
+                self._forget([offset])
 
     def _loaded(self) -> None:
         """With order="key" only the records tell which keys are busy: nothing goes out before all that is open was read."""
@@ -150,6 +152,13 @@ class Line(Reading):
 
     # --- who comes next ---
 
+    def _plain(self, most: int) -> list[int]:
+        """New ones that need no second look: no order to keep, nothing in their headers."""
+        fresh, records, taken = self._fresh, self.records, list[int]()
+        while fresh and len(taken) < most and self.terms.order == "any" and not records[fresh[0]].headers():
+            taken.append(fresh.popleft())
+        return taken
+
     def _next_fresh(self, given: list[tuple[int, int]], pending: list[int]) -> int | None:
         """The next new one that can go out; others are passed over, which the ledger must have room for."""
         while self._fresh and not self.blocked:
@@ -168,7 +177,7 @@ class Line(Reading):
     def _pass(self, offset: int) -> None:
         """A new one that does not go out now: another site's is done, else it stays open."""
         if self._foreign(offset):
-            self._forget(self._fresh.popleft())
+            self._forget([self._fresh.popleft()])
             self.ledger.skip(offset + 1)
         elif self.ledger.pass_over([offset]):
             self._ready(self._fresh.popleft())

@@ -1,8 +1,12 @@
 """Reads the state of partitions that were just assigned, on a thread of its own: a slow answer holds up nobody else.
 
 In:  partitions to load. Out: for each the `Ledger` to start from, or the error that says why there is none.
-The order matters: notes to their end, then the committed state (after open transactions have ended), then the note that
-this site has state here, durable before the first commit of a ledger.
+The order matters: notes to their end, then the committed state (after open transactions have ended). The note that this site
+has state here is written when a commit is there, never before: whoever lost the partition in between would leave a loss behind.
+
+A topic that is deleted and made again keeps its name, and the group hands it out anew, at once and to anybody, while who had the
+old one hears of it with its next heartbeat. Until then that one may commit under this name; so a new owner waits as long,
+unless there is nobody else.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import logging
 import queue as queues
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,6 +26,7 @@ from kqlib.queue.sender import Sender
 
 At = tuple[str, int]
 log = logging.getLogger("kqlib.queue")
+ANEW = "its topic was deleted, and one of the same name is another queue"
 
 
 @dataclass(eq=False)
@@ -29,11 +35,20 @@ class Loading:
 
     at: At
     on_lost: str
+    was: str = ""  # the topic's id, if this is not the first time under this assignment: of another one nothing is ours
+    ended: str = ""  # the id of a topic that was deleted while the partition was ours: nobody else can still have that
+    patience: float = 0.0  # seconds within which others hear that their topic is another one
     ledger: Ledger | None = None
     low: int = 0
     error: KqError | None = None
     trouble: str = ""  # why it takes so long
-    wanted: bool = field(default=True)
+    since: float = field(default_factory=time.monotonic)
+    wanted: bool = True
+
+    @property
+    def over(self) -> bool:
+        """Is it loaded, or known why it cannot be?"""
+        return self.ledger is not None or self.error is not None
 
 
 class Loader:
@@ -44,7 +59,7 @@ class Loader:
     ) -> None:
         self.site, self.looker, self.notes, self.sender, self._loaded = site, looker, notes, sender, loaded
         self.done: queues.SimpleQueue[Loading] = queues.SimpleQueue()
-        self._asked: queues.SimpleQueue[list[Loading] | None] = queues.SimpleQueue()
+        self._asked: queues.SimpleQueue[list[Loading]] = queues.SimpleQueue()
         self._stop, self._idle = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="kq-loader", daemon=True)
         self._thread.start()
@@ -55,47 +70,60 @@ class Loader:
         self._asked.put(loadings)
 
     def wait(self, seconds: float) -> None:
-        """Return when nothing is being loaded, or after so long."""
+        """Return when what can be loaded now is, or after so long."""
         self._idle.wait(seconds)
 
     def close(self) -> None:
         """Stop; what is not loaded by now never is."""
         self._stop.set()
-        self._asked.put(None)
+        self._asked.put([])
         self._thread.join(0.5)
 
     def _run(self) -> None:
-        while (batch := self._asked.get()) is not None:
-            while (batch := [each for each in batch if each.wanted]) and not self._stop.is_set():
-                try:
-                    self._load(batch)
-                    break
-                except Unreachable as error:  # asked again until it answers, or nobody wants it any more
-                    for each in batch:
-                        each.trouble = str(error.facts["why"])
-                    self._stop.wait(0.1)
-                except KqError as error:
-                    for each in batch:
-                        each.error = error
-                    break
-                except Exception as error:  # a bug must be seen where somebody waits, not in a thread that died
-                    log.exception("loading failed")
-                    for each in batch:
-                        each.error = KqError(f"The state could not be loaded: {error!r}")
-                    break
+        batch: list[Loading] = []
+        while not self._stop.is_set():
+            batch = [each for each in self._and_new(batch) if each.wanted]
+            self._try(batch)
             for each in batch:
-                self.done.put(each)
+                if each.over:
+                    self.done.put(each)
+            batch = [each for each in batch if not each.over]
+            self._loaded()
+            if batch:  # asked again until it answers, or nobody wants it any more
+                self._stop.wait(0.1)
+
+    def _and_new(self, batch: list[Loading]) -> list[Loading]:
+        """With what was asked for meanwhile; if nothing is left, that is waited for."""
+        batch = batch or self._asked.get()
+        while not self._asked.empty():
+            batch = batch + self._asked.get()
+        return batch
+
+    def _try(self, batch: list[Loading]) -> None:
+        try:
+            if batch:
+                self._load(batch)
             if self._asked.empty():
                 self._idle.set()
-            self._loaded()
+        except Unreachable as error:
+            for each in batch:
+                each.trouble = str(error.facts["why"])
+        except KqError as error:
+            for each in batch:
+                each.error = error
+        except Exception as error:  # a bug must be seen where somebody waits, not in a thread that died
+            log.exception("loading failed")
+            for each in batch:
+                each.error = KqError(f"The state could not be loaded: {error!r}")
 
     def _load(self, batch: list[Loading]) -> None:
         self.notes.catch_up()
         seen = self.looker.look([each.at for each in batch])
         new = []
         for each in batch:
-            if each.at not in seen:
-                raise Unreachable(address=self.looker.cluster.bootstrap, why=f"{each.at} is not there yet")
+            each.trouble = self._too_early(each, seen.get(each.at))
+            if each.trouble:
+                continue
             key = (self.site, each.at[0], "state", each.at[1])
             known = self.notes.get(*key) == seen[each.at].topic_id
             try:
@@ -106,6 +134,18 @@ class Loader:
                 each.error = error
                 continue
             each.low = seen[each.at].low
-            if not known:
+            if not known and seen[each.at].committed is not None:
                 new.append((key, seen[each.at].topic_id))
         self.notes.write(new, self.sender)
+
+    def _too_early(self, each: Loading, seen: state.Seen | None) -> str:
+        """Why it cannot be loaded yet; '' if it can."""
+        if seen is None:
+            return f"{each.at} is not there yet"
+        if each.was not in ("", seen.topic_id):
+            return "its topic was made anew, and the group has not said yet whose it is"
+        before = self.notes.get(self.site, each.at[0], "state", each.at[1])
+        other = before not in (None, seen.topic_id, each.ended) and time.monotonic() < each.since + each.patience
+        if other and not self.looker.alone():
+            return "its topic was made anew, and another process may still have the old one"
+        return ""

@@ -10,17 +10,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.queue import state
-from kqlib.queue.item import Item
+from kqlib.queue.item import SITE, Item
 
 if TYPE_CHECKING:
     from kqlib.queue.queue import Queue
     from kqlib.queue.site import Site
 
-PATIENCE = 10.0
+COUNTED = 1_000  # records of a partition that are counted one by one
+BRIEFLY = 1.0  # seconds that this may take
 
 
 def place(id: Any) -> tuple[str, int, int]:  # noqa: A002 - the word of Item
@@ -48,12 +47,31 @@ def _mark(site: Site, queue: str, partition: int, topic_id: str) -> int:
 
 
 def depth(site: Site, queue: str, own: Mapping[int, int] | None = None) -> int:
-    """How many items are not acked. own: partitions of which this process knows it exactly."""
+    """How many items are not acked. own: partitions of which this process knows it exactly.
+
+    Of others what nobody has read yet is counted record by record, up to a thousand a partition. Beyond, offsets are counted, and
+    transactions' marks and other sites' items look like items: then it is at most so many, never more than that.
+    """
     known = own or {}
     return sum(
-        known[number] if number in known else state.depth_of(each, mark, f"'{queue}', partition {number}")
+        known[number] if number in known else _left(site, (queue, number), each, mark)
         for number, (each, mark) in seen(site, queue).items()
     )
+
+
+def _left(site: Site, at: tuple[str, int], each: state.Seen, mark: int) -> int:
+    ledger = state.ledger_from(each, False, "earliest", f"'{at[0]}', partition {at[1]}")
+    ledger.purge(max(each.low, mark))
+    unread = max(0, each.end - ledger.top)
+    if 0 < unread <= COUNTED:
+        records, whole = site._reader.read(at, ledger.top, each.end, COUNTED, BRIEFLY)
+        unread = sum(_ours(record, site.name) for record in records) if whole else unread
+    return ledger.open + unread
+
+
+def _ours(record: Any, site: str) -> bool:
+    """Not one that another site has put back for itself."""
+    return all(name != SITE or value == site.encode() for name, value in record.headers() or ())
 
 
 def purge(site: Site, queue: str) -> None:
@@ -67,52 +85,51 @@ def purge(site: Site, queue: str) -> None:
 
 def peek(site: Site, queue: str, n: int) -> list[Item]:
     """The first n items that are not done, partition by partition, read by a consumer in no group."""
-    open_ones: dict[int, list[tuple[int, int]]] = {}
-    for number, (each, mark) in seen(site, queue).items():
-        ledger = state.ledger_from(each, False, "earliest", f"'{queue}', partition {number}")
-        ledger.purge(max(each.low, mark))
-        ranges = [(start, end) for start, end, _ in ledger.runs()] + [(ledger.top, each.end)]
-        open_ones[number] = [(start, end) for start, end in ranges if start < end]
-    reader = Consumer(site.cluster.client(group_id="kqlib-peek", group_protocol="classic", enable_partition_eof=True))
-    try:
-        found: list[Item] = []
-        for number, ranges in open_ones.items():
-            for start, end in ranges:
-                if len(found) < n:
-                    found += _read(reader, (queue, number), start, end, n - len(found))
-        return found
-    finally:
-        reader.close()
-
-
-def _read(reader: Any, at: tuple[str, int], start: int, end: int, most: int) -> list[Item]:
-    reader.assign([TopicPartition(*at, start)])
     found: list[Item] = []
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < most and time.monotonic() < deadline:
-        message = reader.poll(0.1)
-        if message is None:
-            continue
-        error = message.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                break
-            continue
-        if message.offset() >= end:
-            break
-        found.append(Item(*at, message, 0, 0.0, 0, 0))
+    for number, (each, mark) in seen(site, queue).items():
+        found += _first(site, (queue, number), each, mark, n - len(found)) if len(found) < n else []
     return found
 
 
-def stats(queue: Queue) -> dict[str, Any]:
+def _first(site: Site, at: tuple[str, int], each: state.Seen, mark: int, n: int) -> list[Item]:
+    ledger = state.ledger_from(each, False, "earliest", f"'{at[0]}', partition {at[1]}")
+    ledger.purge(max(each.low, mark))
+    found: list[Item] = []
+    for start, end in [*((start, end) for start, end, _ in ledger.runs()), (ledger.top, each.end)]:
+        while start < end and len(found) < n:
+            records, whole = site._reader.read(at, start, end, n - len(found))
+            found += [Item(*at, record, 0, 0.0, 0, 0) for record in records if _ours(record, site.name)]
+            if whole or not records:
+                break
+            start = records[-1].offset() + 1  # noqa: PLW2901 - another site's took places
+    return found
+
+
+def _oldest(queue: Queue) -> float | None:
+    """Seconds since the oldest item that is not done was put."""
+    parts = seen(queue.site, queue.name).items()
+    first = [item for number, (each, mark) in parts for item in _first(queue.site, (queue.name, number), each, mark, 1)]
+    return time.time() - min(item.created.timestamp() for item in first) if first else None
+
+
+class Stats(dict[str, Any]):
+    """A queue's numbers. What is shown leaves out what no two runs have alike: ages and rates."""
+
+    def __repr__(self) -> str:
+        said = [
+            f"{name} {self[name]}" for name in ("depth", "claimed", "delayed", "dead", "lost") if self[name] is not None
+        ]
+        return f"Stats({', '.join(said)}{', blocked' * bool(self['blocked'])})"
+
+
+def stats(queue: Queue) -> Stats:
     """The numbers of a queue: of all its partitions, then of what this process has."""
     member = queue._member
     with member.changed:
         owners = member.owners_of(queue.name)
         counts = [owner.counts() for owner in owners]
         own: dict[str, Any] = {name: sum(each[name] for each in counts) for name in ("claimed", "delayed", "lost")}
-        own |= {"partitions": len(owners), "blocked": next((o.blocked for o in owners if o.blocked), "")}
-    first = peek(queue.site, queue.name, 1)
-    oldest = time.time() - min(item.created.timestamp() for item in first) if first else None
+        own |= {"partitions": len(owners), "blocked": next(filter(None, (owner.why_blocked() for owner in owners)), "")}
+        own |= queue.terms.rates.a_second(time.monotonic())
     dead = depth(queue.site, f"{queue.name}.dead") if queue.dead_facts else None
-    return {"depth": queue.depth(), "dead": dead, "oldest": oldest, **own}
+    return Stats(depth=queue.depth(), dead=dead, oldest=_oldest(queue), **own)

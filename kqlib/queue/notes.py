@@ -87,7 +87,7 @@ class Notes:
         admin, part = self.cluster.admin, TopicPartition(QUEUES, 0)
         try:
             latest = {part: OffsetSpec.latest()}
-            end = patient(lambda: admin.list_offsets(latest, request_timeout=5)[part].result(6).offset, seconds)
+            end = patient(lambda: admin.list_offsets(latest, request_timeout=5)[part].result(6).offset, seconds, admin)
         except (KafkaException, TimeoutError) as error:
             why = first(error).str() if isinstance(error, KafkaException) else "no answer"
             raise Unreachable(address=self.cluster.bootstrap, why=f"{why} (asked to read '{QUEUES}')") from None

@@ -18,11 +18,25 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.line import Line, Terms
+
+
+@dataclass(slots=True, eq=False)
+class Handled:
+    """A handler of `work` has this item; how a verb of this process ended it, the handler's own or `work`'s."""
+
+    owner: Owner
+    offset: int
+    ended: str = ""  # "done", "released", "buried"; "" while it runs, and for ever if its lease was lost
+
+    def holds(self, now: float) -> bool:
+        """Is the lease still the one that it was handled with?"""
+        lease = self.owner.leases.get(self.offset)
+        return lease is not None and lease.handled is self and lease.deadline > now and not self.owner.dropped
 
 
 @dataclass(slots=True)
@@ -32,14 +46,17 @@ class Lease:
     number: int
     deadline: float  # inf until the claim is committed
     thread: int = field(default_factory=threading.get_ident)
-    handled: bool = False  # a handler of `work` runs it
+    handled: Handled | None = None  # a handler of `work` runs it: then the lease is this item's alone
 
 
 class Owner(Line):
     """One partition that this process owns."""
 
-    def __init__(self, terms: Terms, partition: int, ledger: Ledger, low: int = 0) -> None:
-        lost = ledger.purge(low)  # open, and no longer in the log: retention was faster
+    def __init__(self, terms: Terms, partition: int, ledger: Ledger, low: int = 0, mark: int = 0) -> None:
+        """low: where the log begins. mark: up to where the queue was purged, which is no loss."""
+        ledger.purge(mark)
+        unread = max(0, low - ledger.top)
+        lost = ledger.purge(low) + unread  # no longer in the log, and not done: retention was faster
         missing = [offset for start, end, _ in ledger.runs() for offset in range(start, end)]
         super().__init__(terms, ledger, missing)
         self.partition, self.lost = partition, lost
@@ -47,7 +64,8 @@ class Owner(Line):
         self.dirty_since: float | None = None
         self.dropped: str | None = None  # why it is no longer ours
         self.leaving = False  # being given up: hands out nothing
-        self.saved_at = time.monotonic()
+        self.full = ""  # why no more is read now
+        self.saved_at = self.heard_at = time.monotonic()  # when its state was stored, when records last came
         self.purged = self.purged_version = 0  # the mark that was applied, and since when
         self.leases: dict[int, Lease] = {}
         self.ending: dict[int, Lease | None] = {}
@@ -62,6 +80,11 @@ class Owner(Line):
         self.lost += 1
         self._done([offset])
 
+    def log_begins(self, low: int) -> None:
+        """Gaps below the log's beginning are what retention took before anybody read it."""
+        self.lost += sum(max(0, min(end, low) - start) for start, end in self.gaps)
+        self.gaps.clear()
+
     # --- handing out ---
 
     def claim(self, most: int) -> tuple[Lease, list[tuple[int, int]]]:
@@ -71,7 +94,7 @@ class Owner(Line):
         lease, given = Lease(self._number, float("inf")), []  # type: tuple[Lease, list[tuple[int, int]]]
         if self._alone is not None or self._loading or self.leaving:
             return lease, given
-        pending: list[int] = []
+        pending = self._plain(most) if not self._back and not self._on_last(self.ledger.top) else []
         self.blocked = ""
         while len(given) + len(pending) < most and not self.blocked:
             if (offset := self._next_back()) is None and (offset := self._next_fresh(given, pending)) is None:
@@ -125,9 +148,10 @@ class Owner(Line):
         most = self.terms.max_attempts
         return most is not None and (self.ledger.attempts(offset) or 0) + 1 >= most - 1
 
-    def start(self, lease: Lease, offsets: Iterable[int], seconds: float) -> float:
+    def start(self, lease: Lease, offsets: Sequence[int], seconds: float) -> float:
         """The claim is committed: the lease begins. Its deadline."""
         lease.deadline = self.terms.clock() + seconds
+        self.terms.rates.note("claims", len(offsets), time.monotonic())
         for offset in offsets:
             heapq.heappush(self._expiring, (lease.deadline, offset))
         return lease.deadline
@@ -136,8 +160,12 @@ class Owner(Line):
         """The claim was not handed out after all."""
         for offset in offsets:
             if self.leases.get(offset) is lease:
-                self._release(offset)
-                self.ledger.give_back(offset)
+                self.unclaim(offset)
+
+    def unclaim(self, offset: int) -> None:
+        """It was claimed for nothing: ready again, and the attempt does not count."""
+        self._release(offset)
+        self.ledger.give_back(offset)
         self.changed()
 
     def tidy(self) -> None:
@@ -167,6 +195,14 @@ class Owner(Line):
         """Is there something that a claim would look at?"""
         return bool(self._back or self._fresh) and self._alone is None and not self.leaving
 
+    def why_blocked(self) -> str:
+        """Why nothing new is handed out although there may be something; '' if nothing is in the way."""
+        return self.blocked or ("" if self._back or self._fresh else self.full)
+
+    def stuck(self) -> bool:
+        """Is there nothing to wait for until somebody acks? Then a claim need not read on."""
+        return bool(self.blocked or self.full or self._alone is not None)
+
     def in_hand(self) -> bool:
         """Is something out, due later or ready?"""
         return bool(self.leases or self.ending or self._later or self._back or self._fresh)
@@ -189,25 +225,33 @@ class Owner(Line):
             return "its lease has expired"
         return ""
 
+    def holds(self, offset: int, epoch: int, number: int, now: float) -> bool:
+        """Does this receipt hold? The quick way of `why_not`."""
+        lease = self.leases.get(offset)
+        mine = lease is not None and lease.number == number and lease.deadline > now
+        return mine and epoch == self.ledger.epoch and not self.dropped
+
     def ack(self, offsets: list[int]) -> None:
         """Done: their leases were checked."""
         for offset in offsets:
-            del self.leases[offset]
+            _ended(self.leases.pop(offset), "done")
+        self.terms.rates.note("acks", len(offsets), time.monotonic())
         self._done(offsets)
 
     def _done(self, offsets: list[int]) -> None:
-        for offset in offsets:
-            if self._alone == offset:
-                self._alone = None
-            if self.terms.order == "key":
+        if self._alone is not None and self._alone in offsets:
+            self._alone = None
+        if self.terms.order == "key":
+            for offset in offsets:
                 self._free(offset)
-            self._forget(offset)
+        self._forget(offsets)
         self.ledger.ack(sorted(offsets))
         self.changed()
         self._skip()
 
     def release(self, offset: int, delay: float) -> None:
         """Back to the front, or due later; the attempt counts."""
+        _ended(self.leases[offset], "released")
         self._release(offset, delay)
 
     def _release(self, offset: int, delay: float = 0.0) -> None:
@@ -227,11 +271,11 @@ class Owner(Line):
         heapq.heappush(self._expiring, (new.deadline, offset))
         return new.deadline
 
-    def handle(self, offset: int) -> None:
-        """A handler of `work` begins with it."""
-        old = self.leases.get(offset)
-        if old is not None:
-            self.leases[offset] = Lease(old.number, old.deadline, threading.get_ident(), True)
+    def handle(self, offset: int) -> Handled:
+        """A handler of `work` gets it: a drain waits for that, and what is returned says how it ended."""
+        old, handled = self.leases[offset], Handled(self, offset)
+        self.leases[offset] = Lease(old.number, old.deadline, old.thread, handled)
+        return handled
 
     def discard(self, offset: int) -> str:
         """Done without having been claimed; why not, or ''."""
@@ -267,6 +311,8 @@ class Owner(Line):
         for offset in offsets:
             lease = self.ending.pop(offset, None)
             if done or self.ledger.attempts(offset) is None:  # done, or purged meanwhile
+                if done and lease is not None:
+                    _ended(lease, "done")
                 continue
             if lease is None:  # to be buried by the owner: again at the next claim
                 heapq.heappush(self._back, offset)
@@ -274,6 +320,7 @@ class Owner(Line):
                 self.leases[offset] = lease
                 heapq.heappush(self._expiring, (lease.deadline, offset))
         if done:
+            self.terms.rates.note("acks", len(offsets), time.monotonic())
             self._done(offsets)
 
     # --- marks, and the end ---
@@ -289,7 +336,7 @@ class Owner(Line):
                 self._alone = None
         heapq.heapify(self._expiring)
         while self._fresh and self._fresh[0] < below:
-            self._forget(self._fresh.popleft())
+            self._forget([self._fresh.popleft()])
         gone = [offset for start, end, _ in self.ledger.runs() for offset in range(start, min(end, below))]
         self._sought = {offset for offset in self._sought if offset >= below}
         self._later = [entry for entry in self._later if entry[1] >= below]
@@ -324,3 +371,9 @@ class Owner(Line):
     def counts(self) -> dict[str, int]:
         """How many are where."""
         return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self._later), "lost": self.lost}
+
+
+def _ended(lease: Lease, how: str) -> None:
+    """Whoever handles it can tell "my handler ended it" from "the lease was lost"."""
+    if lease.handled is not None:
+        lease.handled.ended = how

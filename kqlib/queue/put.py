@@ -5,9 +5,13 @@ In:  data, keys, headers, delays. Out: ids, which never change. The half of a qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import KqError, PayloadTooLarge, QueueDeleted, Unreachable
 from kqlib.queue.item import Put, put_of, size
@@ -15,6 +19,7 @@ from kqlib.queue.said import TOO_LARGE, as_ours
 from kqlib.queue.sender import Out, Sent
 
 if TYPE_CHECKING:
+    from kqlib.broker import Kafka
     from kqlib.queue.site import Site
 
 
@@ -26,11 +31,8 @@ class TopicFacts:
     limit: int  # bytes of a record
 
 
-class Putting:
-    """A queue as who puts sees it."""
-
-    def __init__(self, site: Site, name: str, facts: TopicFacts) -> None:
-        self.site, self.name, self.facts = site, name, facts
+class One:
+    """`put`, for every queue that has `put_many`."""
 
     def put(
         self,
@@ -43,16 +45,29 @@ class Putting:
         return self.put_many([Put(data, key, headers or {}, delay)])[0]
 
     def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
+        """Put them all; their ids."""
+        raise NotImplementedError
+
+
+class Putting(One):
+    """A queue as who puts sees it."""
+
+    def __init__(self, site: Site, name: str, facts: TopicFacts) -> None:
+        self.site, self.name, self.facts = site, name, facts
+
+    def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
         """Put them all with one flush; their ids. What failed is said in the error: `.done` by place, `.unknown` places."""
         outs = [self._out(put_of(item)) for item in items]
         self._usable()
         sent = self.site._sender(self.facts.limit).send(outs)
+        if rates := self.site._rates.get(self.name):  # who only puts (`kq queue put`) has opened no queue
+            rates.note("puts", len(outs) - sent.places.count(None), time.monotonic())
         if sent.errors or None in sent.places:
             raise self._not_all(sent, len(outs))
         return [f"{self.name}/{place[0]}/{place[1]}" for place in sent.places if place]
 
-    def _out(self, put: Put) -> Out:
-        headers = put.all_headers
+    def _out(self, put: Put, marks: Sequence[tuple[str, bytes | None]] = ()) -> Out:
+        headers = [*put.all_headers, *marks] if marks else put.all_headers
         taken = size(put.data, put.key, headers)
         if taken > self.facts.limit:
             raise PayloadTooLarge(topic=self.name, size=taken, limit=self.facts.limit)
@@ -68,6 +83,7 @@ class Putting:
         elif error.code() in TOO_LARGE:
             ours = PayloadTooLarge(topic=self.name, size=error.str(), limit=f"{self.facts.limit} bytes in all")
         else:
+            safe = f"{too_few(self.site.cluster, self.name)}{safe}"
             ours = as_ours(error, self.site.cluster.bootstrap, f"put into '{self.name}'", safe, self.name)
         ours.__dict__.update(done=done, unknown=unknown)
         return ours
@@ -76,3 +92,20 @@ class Putting:
         self.site._check_open()
         if self.site._notes.get(self.site.name, self.name, "status") == "deleted":
             raise QueueDeleted(queue=self.name)
+
+
+def too_few(cluster: Kafka, topic: str) -> str:
+    """Kafka's NotEnoughReplicas as a sentence, '' if enough are in sync: the client retries it and only says that time is up."""
+    admin, resource = cluster.admin, ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        settings = admin.describe_configs([resource], request_timeout=3)[resource].result(4)
+        wanted = int(settings["min.insync.replicas"].value)
+        counts = [len(part.isrs) for part in cluster.partitions(topic).values()]
+    except (KqError, KafkaException, KeyError, TimeoutError):  # who cannot be asked now
+        return ""
+    few = sum(count < wanted for count in counts)
+    return (
+        f"NotEnoughReplicas: {few} of {len(counts)} partitions have fewer than {wanted} replicas in sync. "
+        if few
+        else ""
+    )

@@ -5,6 +5,7 @@ In:  calls from any thread. Out: items, and errors that say what is safe. Made b
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,11 +16,15 @@ from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import SEEN, Claiming
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item
-from kqlib.queue.owner import Owner
+from kqlib.queue.owner import Handled, Owner
 from kqlib.queue.step import Step
 
 if TYPE_CHECKING:
     from kqlib.queue.retry import Retry
+
+
+log = logging.getLogger("kqlib.queue")
+RIDING = "What was acked is noted, and stored with the next commit that succeeds"
 
 
 class Queue(Claiming):
@@ -35,31 +40,33 @@ class Queue(Claiming):
             owner = self._held(item)
             owner.ack([item.offset])
             self._freed([owner])
-            self._save([owner], wait, "The ack is noted, and stored with the next commit that succeeds")
+            self._save([owner], wait, RIDING)
 
     def ack_many(self, items: Sequence[Item], wait: bool = True) -> None:
         """All of them done with one commit. Those whose lease is lost are in the error's `.items`; the others are done."""
-        by: dict[Owner, list[int]] = defaultdict(list)
-        refused, why, seen = [], "", set()
+        by: dict[Owner, set[int]] = defaultdict(set)
+        refused, why = [], ""
         with self._member.changed:
+            self.site._check_open()
+            now, owners = self.terms.clock(), self._member.owners
             for item in items:
                 try:
-                    owner = self._held(item)
+                    known = isinstance(item, Item) and item.queue == self.name
+                    mine = owners.get((self.name, item.partition)) if known else None
+                    owner = mine if mine and mine.holds(item.offset, item.epoch, item.lease, now) else self._held(item)
                 except LeaseLost as error:
                     refused.append(item)
                     why = why or str(error)
                     continue
-                at = (owner, item.offset)
-                if at in seen:
+                offsets = by[owner]
+                if (offset := item.offset) in offsets:
                     refused.append(item)
                     why = why or f"{item.id}: it is twice in this call"
-                    continue
-                seen.add(at)
-                by[owner].append(item.offset)
+                offsets.add(offset)
             for owner, offsets in by.items():
-                owner.ack(offsets)
+                owner.ack(sorted(offsets))
             self._freed(list(by))
-            self._save(list(by), wait, "The acks are noted, and stored with the next commit that succeeds")
+            self._save(list(by), wait, RIDING)
         if refused:
             said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
             raise LeaseLost(said, items=refused)
@@ -90,8 +97,11 @@ class Queue(Claiming):
         self._check_bury()
         with self._member.changed:
             owner = self._held(item)
+            handled = owner.leases[item.offset].handled
             out = self._letter(owner, item.offset, reason)
             self.site._end(Ending([out], [(owner, item.offset, item.lease)]))
+            if handled is not None:
+                handled.ended = "buried"
 
     def _check_bury(self) -> None:
         if self.name.endswith(dead.DEAD):
@@ -104,7 +114,7 @@ class Queue(Claiming):
         """`with queue.step(item) as step: step.put(other, data)`: outputs and the ack, all or nothing."""
         with self._member.changed:
             owner = self._held(item)
-        return Step(self.site, [(owner, item.offset, item.lease)])
+        return Step(self.site, owner, item)
 
     def _held(self, item: Item) -> Owner:
         """The owner of a claimed item, if its lease holds; else the error that says why not."""
@@ -138,10 +148,34 @@ class Queue(Claiming):
                     f"'{self.name}': {owner.dropped}, while the ack was on its way: it may not have been stored"
                 )
 
-    def _handled(self, item: Item) -> None:
-        """A handler begins with it: a drain waits for that, and its attempt counts."""
+    # --- for `work` ---
+
+    def _settle(self, batch: Sequence[Handled]) -> None:
+        """What was not ended before is done, if its lease still holds; stored with the next commit."""
+        by: dict[Owner, list[int]] = defaultdict(list)
         with self._member.changed:
-            self._held(item).handle(item.offset)
+            now = self.terms.clock()
+            for handled in batch:
+                if not handled.ended and handled.holds(now):
+                    by[handled.owner].append(handled.offset)
+            for owner, offsets in by.items():
+                owner.ack(offsets)
+            self._freed(list(by))
+
+    def _give_back(self, handled: Handled) -> None:
+        """No handler began with it: ready again, and the attempt does not count."""
+        with self._member.changed:
+            if handled.holds(self.terms.clock()):
+                handled.owner.unclaim(handled.offset)
+                self._member.changed.notify_all()
+
+    def _flush(self) -> None:
+        """Riding acks are stored when it returns."""
+        with self._member.changed:
+            try:
+                self._save([o for o in self._member.owners_of(self.name) if o.version > o.saved], True, RIDING)
+            except LeaseLost as error:  # a partition went to another process meanwhile
+                log.warning("%s", error)
 
     # --- what a person may ask ---
 
@@ -152,7 +186,7 @@ class Queue(Claiming):
         self._apply_marks()
         with self._member.changed:  # who has read to the end knows which offsets are transactions' marks and no items
             ends, own = self._ends(), {}
-            if self._member.changed.wait_for(lambda: not self._behind(ends), 0.3):
+            if self._read_to(ends, 0.3):
                 owners = self._member.owners
                 own = {partition: owners[at].left() for at in ends if at in owners for partition in at[1:]}
         self.site._flush(self.name)
@@ -225,10 +259,16 @@ class Queue(Claiming):
     def blocked(self) -> str:
         """Why nothing new is handed out although there is something; '' if nothing is in the way."""
         with self._member.changed:
-            return next((owner.blocked for owner in self._member.owners_of(self.name) if owner.blocked), "")
+            return next(filter(None, (owner.why_blocked() for owner in self._member.owners_of(self.name))), "")
 
-    def stats(self) -> dict[str, Any]:
-        """Numbers a person can ask for: depth, claimed, delayed, dead, oldest, blocked, lost."""
+    def stats(self) -> look.Stats:
+        """Numbers a person can ask for.
+
+        Of the whole queue: depth, dead, oldest (seconds since the oldest open item was put). Of the `partitions` of this process:
+        claimed, delayed, lost, blocked, and puts, claims, acks a second over the last minute.
+        Kafka's own tools (kq kafka consumer-groups --describe) know of this group only the floor: their lag is end - floor. It is
+        never less than the depth; what was done above the floor, and the marks of transactions, still count in it.
+        """
         return look.stats(self)
 
     def work(self, handler: Callable[[Item], object], threads: int = 1, retry: Retry | None = None, **how: Any) -> Any:

@@ -7,6 +7,7 @@ No Kafka here. An open item's record may be missing: at the start, or because it
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable
 
 from kqlib.queue.item import Record
@@ -25,6 +26,9 @@ class Reading:
         self._missing = sorted(missing)  # a heap
         self._sought = set(self._missing)
         self._not_there: set[int] = set()  # read over once and not found
+        self.gaps: deque[tuple[int, int]] = deque(
+            maxlen=1_000
+        )  # at the log's head there was no record from here to there
 
     # --- what an owner does with it ---
 
@@ -40,11 +44,13 @@ class Reading:
     def _read(self) -> None:
         """Something was read."""
 
-    def arrive(self, records: Iterable[Record]) -> None:
-        """Records as the log has them, from `position` on."""
+    def arrive(self, records: Iterable[Record]) -> bool:
+        """Records as the log has them, from `position` on. False: it is another log, which begins anew."""
         for record in records:
             offset = record.offset()
-            if offset > self.position:
+            if offset != self.position:
+                if offset < self.position:
+                    return False
                 self.nothing_between(self.position, offset)
             self.position = offset + 1
             if offset >= self.head:
@@ -57,6 +63,7 @@ class Reading:
                 self._keep(offset, record)
                 self._found(offset)
         self._read()
+        return True
 
     def end_seen(self, offset: int) -> None:
         """The log ends here; what lies between is no record (a transaction's mark, an aborted one)."""
@@ -69,6 +76,8 @@ class Reading:
 
     def nothing_between(self, start: int, end: int) -> None:
         """Read from start to end, and there was no record. An open one that is not found twice is lost."""
+        if (unread := max(start, self.head)) < end:
+            self.gaps.append((unread, end))
         gone = [offset for offset in self._sought if start <= offset < end] if self._sought else []
         for offset in gone:
             if offset not in self._not_there:
@@ -94,7 +103,8 @@ class Reading:
         self.records[offset] = record
         self.bytes += ROUGHLY + len(record.value() or b"")
 
-    def _forget(self, offset: int) -> None:
-        record = self.records.pop(offset, None)
-        if record is not None:
-            self.bytes -= ROUGHLY + len(record.value() or b"")
+    def _forget(self, offsets: Iterable[int]) -> None:
+        pop = self.records.pop
+        for offset in offsets:
+            if (record := pop(offset, None)) is not None:
+                self.bytes -= ROUGHLY + len(record.value() or b"")

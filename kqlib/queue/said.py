@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -44,8 +45,14 @@ def first(error: Any) -> KafkaError:
     return error.args[0]
 
 
-def patient(ask: Callable[[], Any], seconds: float) -> Any:
-    """The answer, asked for again while whoever has it is on the move."""
+def fatal(error: BaseException) -> bool:
+    """Is the client that raised this dead for good?"""
+    said = error.args[0] if isinstance(error, KafkaException) else None
+    return isinstance(said, KafkaError) and (said.fatal() or said.code() == KafkaError._FATAL)
+
+
+def patient(ask: Callable[[], Any], seconds: float, client: Any = None) -> Any:
+    """The answer, asked for again while whoever has it is on the move. client: whose idea of who leads is made new before that."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -54,3 +61,6 @@ def patient(ask: Callable[[], Any], seconds: float) -> Any:
             if time.monotonic() > deadline or first(error).name() not in MOVING:
                 raise
         time.sleep(0.05)
+        if client is not None:  # it would ask by the same old leader epoch again
+            with suppress(KafkaException):
+                client.list_topics(timeout=2)

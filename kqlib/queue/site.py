@@ -28,9 +28,12 @@ from kqlib.queue.loader import Loader
 from kqlib.queue.member import Member
 from kqlib.queue.notes import Notes
 from kqlib.queue.owner import Terms
+from kqlib.queue.partitions import Partitions
 from kqlib.queue.put import TopicFacts
 from kqlib.queue.queue import Queue
-from kqlib.queue.said import as_ours, first
+from kqlib.queue.rates import Rates
+from kqlib.queue.reader import Reader
+from kqlib.queue.said import as_ours, first, patient
 from kqlib.queue.sender import Sender
 from kqlib.queue.step import Transaction
 from kqlib.topic_rules import RECORD_BYTES
@@ -69,17 +72,19 @@ class Site:
             _set_session(cluster, name, session)
         self._senders: dict[int, Sender] = {}
         self._queues: dict[str, Queue] = {}
+        self._rates: dict[str, Rates] = {}
         self._opening = threading.Lock()
         self._looker = state.Looker(cluster, name, wait=False)
         self._waiter = state.Looker(cluster, name, wait=True)
+        self._reader = Reader(cluster)
         self._notes = Notes(cluster, self._noted)
         self._member = Member(cluster, name, self._notes, self._sender(), self._loader)
         if session is not None:
             self._member.drain = min(self._member.drain, session / 2)
             self._member.told = min(self._member.told, session / 3 + 1.5)
 
-    def _loader(self, member: Member) -> Loader:
-        return Loader(self.name, self._waiter, self._notes, self._sender(), member.wake.set)
+    def _loader(self, partitions: Partitions) -> Loader:
+        return Loader(self.name, self._waiter, self._notes, self._sender(), partitions.wake.set)
 
     def queue(
         self,
@@ -102,7 +107,8 @@ class Site:
             said_order, said_attempts = self._remembered(name, order, max_attempts)
             if said_attempts is not None and dead_facts is None:
                 raise TopicMissing(topic=name + DEAD)
-            terms = Terms(name, self.name, said_order, said_attempts, self.clock)
+            rates = self._rates.setdefault(name, Rates())
+            terms = Terms(name, self.name, said_order, said_attempts, self.clock, rates)
             queue = self._queues.get(name)
             if queue is None or queue.lease != lease or queue.facts != facts or queue.dead_facts != dead_facts:
                 queue = self._queues[name] = Queue(self, terms, float(lease), facts, dead_facts)
@@ -177,7 +183,7 @@ class Site:
             self._notes.close()
             for sender in self._senders.values():
                 sender.close(0.2)
-            for looker in (self._looker, self._waiter):
+            for looker in (self._looker, self._waiter, self._reader):
                 looker.close()
         else:
             self._notes._stop = True
@@ -226,12 +232,15 @@ class Site:
         member = self._member
         member.start()
         member.endings.ask(ending)
-        if not member.changed.wait_for(lambda: ending.over, ENDING + 25):
+        if not member.changed.wait_for(lambda: ending.over, ENDING + 35):
             raise Unreachable(
                 address=self.cluster.bootstrap, why="no answer to a transaction; it may have happened, or not"
             )
         if ending.error is not None:
             raise ending.error
+        for out in ending.outs:
+            if out.topic in self._rates:
+                self._rates[out.topic].note("puts", 1, time.monotonic())
         if (
             ending.written
         ):  # committed; a reader sees it when Kafka has marked it so in each partition, milliseconds later
@@ -308,4 +317,4 @@ def _alter(cluster: Kafka, group: str, values: dict[str, int]) -> None:
     entries = [ConfigEntry(name, str(value), **how) for name, value in values.items()]
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
     admin = cluster.admin
-    admin.incremental_alter_configs([resource], request_timeout=10)[resource].result(11)
+    patient(lambda: admin.incremental_alter_configs([resource], request_timeout=10)[resource].result(11), 10)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
@@ -17,7 +19,7 @@ from confluent_kafka.admin import OffsetSpec
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import LedgerLost, Unreachable
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.said import as_ours, first, patient
+from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, patient
 
 log = logging.getLogger("kqlib.queue")
 
@@ -41,7 +43,7 @@ class Looker:
     """
 
     def __init__(self, cluster: Kafka, site: str, wait: bool) -> None:
-        self.cluster, self._wait = cluster, wait
+        self.cluster, self.site, self._wait = cluster, site, wait
         level = "read_committed" if wait else "read_uncommitted"
         self._reader = Consumer(cluster.client(group_id=site, group_protocol="classic", isolation_level=level))
         self._one = threading.Lock()
@@ -50,8 +52,10 @@ class Looker:
         """What there is of these partitions; ones that are not there are left out."""
         ids = topic_ids(self.cluster, sorted({topic for topic, _ in partitions}), seconds)
         there = [(topic, number) for topic, number in partitions if number in ids.get(topic, ("", ()))[1]]
-        lows, ends = bounds(self.cluster, there, seconds)
         commits = self._committed(there, seconds)
+        lows, ends = bounds(
+            self.cluster, there, seconds
+        )  # after the commits: no state reaches beyond the end seen then
         return {at: Seen(ids[at[0]][0], lows[at], ends[at], *commits[at]) for at in there}
 
     def _committed(self, there: list[tuple[str, int]], seconds: float) -> dict[tuple[str, int], tuple[int | None, str]]:
@@ -68,6 +72,14 @@ class Looker:
             raise as_ours(first(error), self.cluster.bootstrap, "read the committed state", safe) from None
         return {(p.topic, p.partition): (p.offset if p.offset >= 0 else None, p.metadata or "") for p in found}
 
+    def alone(self, seconds: float = 2.0) -> bool:
+        """Is nobody in the group but us? One that has died is in it until its session is over."""
+        admin = self.cluster.admin
+        with suppress(KafkaException, TimeoutError):  # who cannot say so is not alone
+            asked = admin.describe_consumer_groups([self.site], request_timeout=seconds)
+            return len(asked[self.site].result(seconds + 1).members) <= 1
+        return False
+
     def close(self) -> None:
         """Done looking."""
         with self._one:
@@ -76,21 +88,29 @@ class Looker:
 
 def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The id and the partitions of each topic that exists; a recreated topic has another id."""
-    admin = cluster.admin  # held while it works
     found = {}
-    asked = admin.describe_topics(TopicCollection(topics), request_timeout=seconds) if topics else {}
-    for name, future in asked.items():
+    for name in topics:
         try:
-            said = future.result(seconds + 1)
+            said = patient(partial(_described, cluster, name, seconds), seconds)
         except KafkaException as error:
             ours = as_ours(first(error), cluster.bootstrap, f"look at '{name}'", "Nothing was changed.", name)
-            if isinstance(ours, Unreachable):
-                raise ours from None
-            continue
+            raise ours from None
         except TimeoutError:
             raise Unreachable(address=cluster.bootstrap, why=f"no answer about '{name}'") from None
-        found[name] = (plain(str(said.topic_id)), tuple(part.id for part in said.partitions))
+        if said is not None:
+            found[name] = (plain(str(said.topic_id)), tuple(part.id for part in said.partitions))
     return found
+
+
+def _described(cluster: Kafka, topic: str, seconds: float) -> Any:
+    """What Kafka says of a topic; None: it is not there, or not to be seen by this user."""
+    admin = cluster.admin  # held while it works
+    try:
+        return admin.describe_topics(TopicCollection([topic]), request_timeout=seconds)[topic].result(seconds + 1)
+    except KafkaException as error:
+        if first(error).code() in NO_TOPIC | RIGHTS:
+            return None
+        raise
 
 
 def plain(topic_id: str) -> str:
@@ -122,7 +142,7 @@ def _offsets(
         return {(part.topic, part.partition): future.result(seconds + 1).offset for part, future in found.items()}
 
     try:
-        return patient(ask, seconds)
+        return patient(ask, seconds, admin)
     except KafkaException as error:
         raise as_ours(first(error), cluster.bootstrap, "look at the log's bounds", "Nothing was changed.") from None
     except TimeoutError:
@@ -148,6 +168,9 @@ def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
     if ledger.topic != seen.topic_id:  # the topic was deleted and made again: its items are others
         log.info("%s: the topic is a new one of the same name; starting clean", where)
         return Ledger(seen.low, seen.low, ledger.epoch, seen.topic_id)
+    if ledger.top > seen.end:  # a broker that had lost records became leader; what is written there now is new
+        log.warning("%s: the log ends at %s, and the state reached to %s", where, seen.end, ledger.top)
+        ledger.cut(seen.end)
     return ledger
 
 

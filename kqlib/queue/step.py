@@ -1,6 +1,7 @@
 """Outputs and an ack at once: what a `with` block collects and one transaction writes at its end.
 
 In:  `put` calls inside the block. Out: all of it happened, or nothing of it. The block itself sends nothing.
+What a step puts says in two headers which item it came of and who worked on it (kq-item, kq-by): an audit counts by them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from kqlib.errors import Closed, NotAllowed
 from kqlib.queue.ending import Ending
-from kqlib.queue.item import Put
+from kqlib.queue.item import BY, ITEM, Headers, Item, Put
 from kqlib.queue.owner import Owner
 from kqlib.queue.sender import Out
 
@@ -25,6 +26,7 @@ class Transaction:
     def __init__(self, site: Site, acks: list[tuple[Owner, int, int]] | None = None) -> None:
         self._site, self._acks = site, acks or []
         self._outs: list[Out] = []
+        self._marks: Headers = []
         self._over = False
 
     def put(
@@ -42,7 +44,7 @@ class Transaction:
             raise Closed(thing="transaction")
         if not isinstance(queue, Queue) or queue.site is not self._site:
             raise NotAllowed("the first argument is a queue of this site: tx.put(queue, data)")
-        out = queue._out(Put(data, key, headers or {}, delay))
+        out = queue._out(Put(data, key, headers or {}, delay), self._marks)
         queue._usable()
         self._outs.append(out)
 
@@ -60,4 +62,8 @@ class Transaction:
 
 
 class Step(Transaction):
-    """A transaction that also acks the item it was made for."""
+    """A transaction that also acks the item it was made for, and marks what it puts with that item's id."""
+
+    def __init__(self, site: Site, owner: Owner, item: Item) -> None:
+        super().__init__(site, [(owner, item.offset, item.lease)])
+        self._marks = [(ITEM, item.id.encode()), (BY, site.name.encode())]

@@ -1,7 +1,9 @@
 """Work: claim, handle, ack in threads, until there is nothing left, time is up, or somebody says stop.
 
 In:  a queue, a handler, how many threads, a `Retry`. Out: `Worked`, the numbers. SIGTERM and Ctrl-C end it in good order.
-A thread claims one item when it is free, so no more is claimed than is handled. While a handler runs its lease is extended.
+One thread at a time claims, for all that are free: one commit serves them all. While handlers take less than 10 ms it claims ahead
+what they are through with while a claim is committed, and as much again, but no more than four items a thread.
+Acks ride on the next commit. While a handler runs its lease is extended.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ import logging
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.queue import arguments
 from kqlib.queue.item import Item
+from kqlib.queue.owner import Handled
 from kqlib.queue.retry import Retry
 
 if TYPE_CHECKING:
@@ -26,8 +31,13 @@ if TYPE_CHECKING:
     from kqlib.queue.queue import Queue
 
 log = logging.getLogger("kqlib.queue")
-WAIT = 0.5  # seconds of one claim: how soon a thread hears that it shall stop
+WAIT = 5.0  # seconds of one claim
+QUICK = 0.01  # seconds: handlers that take less are claimed for ahead
+AHEAD = 4  # items a thread at most: a crash counts an attempt for each of them
+SOON = 0.1  # the same while until="empty" waits for what is out
 LONGEST_STORY = 4_000  # characters of what an exception says
+CLAIM, STOP = "claim", "stop"  # what a free thread may be told beside an item
+Hand = tuple[Item, Handled] | str
 
 
 @dataclass
@@ -37,7 +47,7 @@ class Worked:
     done: int = 0
     released: int = 0
     buried: int = 0
-    lost: int = 0  # the lease ended while the handler ran
+    lost: int = 0  # the lease ended while the handler ran: the item comes again, here or elsewhere
 
     def __repr__(self) -> str:
         return f"{self.done} done, {self.released} to be tried again, {self.buried} buried, {self.lost} lost"
@@ -56,7 +66,8 @@ def work(
     """Handle items until told otherwise.
 
     until: None for ever; "empty": until a claim finds nothing and nothing is out or due here; seconds; or a callable.
-    extend: keep a handler's lease alive while it runs. progress: a tqdm bar.
+    extend: keep a handler's lease alive while it runs. progress: a tqdm bar. A handler may end its item itself (ack, step,
+    release, bury); one that returns without has done it. What is done is stored at most 50 ms later, and when this returns.
     """
     how: dict[str, Any] = {"until": until, "extend": extend, "progress": progress}
     return Work(queue, handler, threads=arguments.count("threads", threads), retry=retry or Retry(), **how).run()
@@ -87,7 +98,12 @@ class Work:
         self.queue, self.handler, self.threads, self.retry = queue, handler, threads, retry
         self.until, self.extend, self.began = until, extend, time.monotonic()
         self.stop, self.worked, self.error = threading.Event(), Worked(), None  # type: threading.Event, Worked, BaseException | None
-        self._one, self._running = threading.Lock(), dict[int, Item]()
+        self._one = threading.Lock()
+        self._running: dict[Handled, Item] = {}  # what was claimed and is not settled
+        self._hands: SimpleQueue[Hand] = SimpleQueue()  # for threads that are free
+        self._handed: deque[Handled] = deque()  # what handlers are through with
+        self._takes, self._claims = 1.0, 0.0  # seconds that handling one, and claiming, took of late
+        self._idle = False  # nothing is at hand, and who claims waits: others settle for themselves
         self._bar = _bar() if progress else None
 
     def run(self) -> Worked:
@@ -96,6 +112,7 @@ class Work:
         with _terminated(self.stop):
             for thread in crew:
                 thread.start()
+            self._hands.put(CLAIM)
             try:
                 self._watch(crew)
             except KeyboardInterrupt:  # the stop button of a cell: handlers end, then it is over
@@ -105,6 +122,7 @@ class Work:
                 self._end(crew)
         if self.error is not None:
             raise self.error
+        self.queue._flush()
         return self.worked
 
     def _watch(self, crew: list[threading.Thread]) -> None:
@@ -115,7 +133,7 @@ class Work:
             if self.extend and time.monotonic() - extended > self.queue.lease / 3:
                 self._extend()
                 extended = time.monotonic()
-            self.stop.wait(min(0.05, self.queue.lease / 6))
+            self.stop.wait(min(0.5 if self.until is None else 0.05, self.queue.lease / 6))
 
     def _over(self) -> bool:
         if callable(self.until):
@@ -123,11 +141,22 @@ class Work:
         return isinstance(self.until, int | float) and time.monotonic() - self.began >= self.until
 
     def _end(self, crew: list[threading.Thread]) -> None:
+        for _ in crew:
+            self._hands.put(STOP)
+        with self.queue._member.changed:
+            self.queue._member.changed.notify_all()  # who waits in a claim
         while any(thread.is_alive() for thread in crew):
             if self.extend:
                 self._extend()
+            self._settle()
             for thread in crew:
                 thread.join(min(0.2, self.queue.lease / 6))
+        while not self._hands.empty():  # claimed by one while the others were told to stop
+            hand = self._hands.get()
+            if not isinstance(hand, str):
+                with suppress(KqError):
+                    self._one_item(*hand)
+        self._settle()
         if self._bar is not None:
             self._bar.close()
 
@@ -139,67 +168,122 @@ class Work:
                 self.queue.extend(item)
 
     def _thread(self) -> None:
-        while not self.stop.is_set() and self.error is None:
+        while (hand := self._hands.get()) is not STOP:
             try:
-                item = self.queue.claim(wait=WAIT)
-                if item is not None:
-                    self._one_item(item)
-                elif self.until == "empty" and self._empty():
-                    return
+                got = self._claim() if isinstance(hand, str) else hand
+                if got is not None:
+                    self._one_item(*got)
             except Unreachable as error:  # Kafka is away: it comes back, or `until` ends this
                 log.warning("%s", error)
                 self.stop.wait(0.5)
             except Closed:
-                return
+                self.stop.set()
             except BaseException as error:
                 self.error = error
                 self.stop.set()
 
-    def _empty(self) -> bool:
-        """Nothing is out or due later in this process either: what a handler releases is still to be done."""
+    def _claim(self) -> tuple[Item, Handled] | None:
+        """For all that are free, and some more: they get theirs through `_hands`, and one of them claims next."""
+        items: list[Item] = []
+        handled: list[Handled] = []
+        free = 1
+        try:
+            if not self.stop.is_set():
+                self._settle()
+                free = self.threads - len(self._running)
+                most = free + self._ahead()
+                items = self._at_hand(most, handled) or self._wait(max(1, free), handled) if most > 0 else []
+        finally:
+            got = list(zip(items, handled, strict=False))
+            with self._one:
+                self._running |= {handled: item for item, handled in got}
+            now = max(1, free, len(got) + free >> 1)  # half of those ahead go first: then a claim is worth its commit
+            hands: list[Hand] = [*got[1:now], CLAIM, *got[now:]]
+            for hand in hands:
+                self._hands.put(hand)
+        return got[0] if got else None
+
+    def _ahead(self) -> int:
+        """How many items handlers are through with in the time of two claims: half are at hand while the other half is claimed."""
+        return int(min(AHEAD, 2 * self._claims / self._takes) * self.threads) if self._takes < QUICK else 0
+
+    def _at_hand(self, most: int, handled: list[Handled]) -> list[Item]:
+        begun = time.perf_counter()
+        items = self.queue._at_hand(most, handled)
+        if items:
+            self._claims += (time.perf_counter() - begun - self._claims) / 8
+        return items
+
+    def _wait(self, free: int, handled: list[Handled]) -> list[Item]:
+        self._idle = True
+        try:
+            self._settle()
+            wait = WAIT if self.until != "empty" else SOON if self._in_hand() else 0
+            items = self.queue._claim(free, self.queue.lease, wait, handled, self.stop.is_set)
+        finally:
+            self._idle = False
+        if self.until == "empty" and not items and not self._in_hand():
+            self.stop.set()
+        return items
+
+    def _in_hand(self) -> bool:
+        """Is something out or due later in this process? What a handler releases is still to be done."""
         member = self.queue._member
         with member.changed:
-            owners = member.owners_of(self.queue.name)
-            return not any(owner.in_hand() for owner in owners)
+            return any(owner.in_hand() for owner in member.owners_of(self.queue.name))
 
-    def _one_item(self, item: Item) -> None:
-        me = threading.get_ident()
-        with self._one:
-            self._running[me] = item
-        self.queue._handled(item)
+    def _one_item(self, item: Item, handled: Handled) -> None:
         try:
-            try:
-                self.handler(item)
-            except Exception as error:
-                self._failed(item, error)
+            if self.stop.is_set():  # nobody begins with it any more
+                self.queue._give_back(handled)
+                handled.ended = "given back"
             else:
-                self.queue.ack(item)
-                self._count("done")
-        except LeaseLost as error:
-            log.warning("%s", error)
-            self._count("lost")
+                begun = time.perf_counter()
+                self._handle(item, handled)
+                self._takes += (time.perf_counter() - begun - self._takes) / 8
+        except BaseException:
+            handled.ended = handled.ended or "lost"
+            raise
         finally:
-            with self._one:
-                self._running.pop(me, None)
+            self._handed.append(handled)
+            if self._idle:
+                self._settle()
 
-    def _failed(self, item: Item, error: Exception) -> None:
-        """Tried again later, or buried; what went wrong goes into its story."""
-        story = f"{type(error).__name__}: {error}"[:LONGEST_STORY]
-        log.info("%s failed: %s", item.id, story)
+    def _handle(self, item: Item, handled: Handled) -> None:
+        """What fails is tried again later, or buried; what went wrong goes into its story."""
+        try:
+            self.handler(item)
+        except Exception as error:
+            story = f"{type(error).__name__}: {error}"[:LONGEST_STORY]
+            log.info("%s failed: %s", item.id, story)
+            if not handled.ended:
+                with suppress(LeaseLost):  # counted when it is settled
+                    self._failed(item, error, story)
+            elif isinstance(error, LeaseLost):  # the handler ended it, and too late for that to be stored
+                handled.ended = "lost"
+
+    def _failed(self, item: Item, error: Exception, story: str) -> None:
         wait = self.retry.wait(item.attempt, error, item.id)
         most = self.queue.terms.max_attempts
         if (wait is None or (most is not None and item.attempt >= most)) and self.queue.dead_facts is not None:
             self.queue.bury(item, story)
-            self._count("buried")
         else:
             self.queue.release(item, wait or 0.0)
-            self._count("released")
 
-    def _count(self, what: str) -> None:
+    def _settle(self) -> None:
+        """What handlers are through with is acked, unless it was ended before, and counted."""
         with self._one:
-            setattr(self.worked, what, getattr(self.worked, what) + 1)
-            if self._bar is not None and what in ("done", "buried"):
-                self._bar.update()
+            batch = [self._handed.popleft() for _ in range(len(self._handed))]
+            if not batch:
+                return
+            self.queue._settle(batch)
+            for handled in batch:
+                self._running.pop(handled, None)
+                what = handled.ended or "lost"
+                if what != "given back":
+                    setattr(self.worked, what, getattr(self.worked, what) + 1)
+                if self._bar is not None and what in ("done", "buried"):
+                    self._bar.update()
 
 
 def _bar() -> Any:

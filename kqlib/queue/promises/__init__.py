@@ -5,6 +5,7 @@
     kq.promises(MyQueue, only=["first in, first out", "lease expires"])
 
 In:  a factory (cluster, name) -> anything with the verbs of a queue, or several by name; `name` is a topic with one partition.
+     A factory whose queue needs a server has `serving(cluster)`, a context manager that is open while a cluster's trials run.
 Out: `Scores`: ✓ (of how many trials), ✗ (what was seen), – (not offered); `.draw(promise)` shows an item's deliveries.
 
 A check is written in workers (`stage.py`); each worker is a process of its own (`nursery.py`), so that it can be killed. The
@@ -37,7 +38,8 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | Non
     from kqlib.queue.promises.run import score
 
     costs = {name: _costs(each) for name, each in factories.items()}
-    return Scores(score(packed, chosen), costs)
+    serving = [found for each in factories.values() if callable(found := getattr(each, "serving", None))]
+    return Scores(score(packed, chosen, serving), costs)
 
 
 def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:

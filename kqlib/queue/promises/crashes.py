@@ -12,18 +12,19 @@ from kqlib.view.picture import count
 
 AT_WORK = 1.0  # seconds that a worker has an item before it dies: long enough for a timer to commit it
 BEFORE, AFTER = 20, 10  # items put before and after the leader's death
-ELECTION = 25.0  # seconds until every item must have come
+DEATH = 5.0  # a wish: the lease of a queue that notices a worker's death by that alone, shorter than GRACE
+ELECTION = 60.0  # seconds until every item must have come
 
 
 def killed(stage: Stage) -> None:
     """A worker dies with three items of four in its hands."""
-    a = stage.worker()
+    a = stage.worker(lease=DEATH)
     a.put(*names(4))
     for name in names(3):
         a.want(name)
     stage.wait(AT_WORK)
     a.kill()
-    b, came = stage.worker(), set()  # type: tuple[Worker, set[str]]
+    b, came = stage.worker(lease=DEATH), set()  # type: tuple[Worker, set[str]]
     while len(came) < 4 and (claim := b.claim(wait=GRACE)) is not None:
         b.ack(claim)
         came.add(claim.data)
@@ -33,7 +34,7 @@ def killed(stage: Stage) -> None:
 
 def crash_counts(stage: Stage) -> None:
     """An item kills two workers: the third can tell."""
-    a = stage.worker()
+    a = stage.worker(lease=DEATH)
     a.put("1")
     worker, deaths = a, 0
     while True:
@@ -45,17 +46,17 @@ def crash_counts(stage: Stage) -> None:
         if deaths == 2:
             return
         worker.kill()
-        worker, deaths = stage.worker(), deaths + 1
+        worker, deaths = stage.worker(lease=DEATH), deaths + 1
 
 
 def zombie(stage: Stage) -> None:
     """A worker sleeps past its session, another takes over, the first wakes and acks."""
-    a = stage.worker()
+    a = stage.worker(lease=DEATH)
     a.put("1", "2")
     old = a.take("1", "2")
     stage.wait(AT_WORK)
     a.pause()
-    b = stage.worker()
+    b = stage.worker(lease=DEATH)
     try:
         new = b.take("1", "2")
     except Broken as broken:

@@ -109,7 +109,11 @@ class Far:
         line.settimeout(PATIENCE)
         _send(line, job)
         self._pid: int = self._answer("the worker's start")
-        self._answer("the factory")
+        try:
+            self._answer("the factory")
+        except BaseException:  # a factory that refuses: nobody will ever call this worker
+            self.kill()
+            raise
 
     def call(self, verb: str, *args: Any, **how: Any) -> Any:
         """One call; raises what the queue did: `Refused`, `NotOffered`."""

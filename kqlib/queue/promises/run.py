@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ LONGEST = 85  # of what an error says
 LEADER = 1  # the broker that leads every topic on the three
 
 Factory = Callable[..., Any]
+Serving = Callable[[Kafka], AbstractContextManager[Any]]  # what must run beside the trials on a cluster
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ class Trial:
 
 
 def score(
-    factories: Mapping[str, tuple[bytes, frozenset[str]]], chosen: Sequence[Promise]
+    factories: Mapping[str, tuple[bytes, frozenset[str]]],
+    chosen: Sequence[Promise],
+    serving: Sequence[Serving] = (),
 ) -> dict[str, dict[str, Verdict]]:
     """Every promise on every queue."""
     trials = [
@@ -56,16 +59,16 @@ def score(
         for promise in chosen
     ]
     with Nursery() as nursery:
-        found = _on_both(trials, nursery)
+        found = _on_both(trials, nursery, serving)
     return {queue: {each.name: found[queue, each.name] for each in chosen} for queue in factories}
 
 
-def _on_both(trials: Sequence[Trial], nursery: Nursery) -> dict[tuple[str, str], Verdict]:
+def _on_both(trials: Sequence[Trial], nursery: Nursery, serving: Sequence[Serving]) -> dict[tuple[str, str], Verdict]:
     """The trials on one broker and those on three, both at the same time."""
     groups = [[each for each in trials if each.promise.brokers == brokers] for brokers in (1, 3)]
     with ThreadPoolExecutor(2) as pool:
         wanted = [(brokers, group) for brokers, group in zip((1, 3), groups, strict=True) if group]
-        both = [pool.submit(_on_one, brokers, group, nursery) for brokers, group in wanted]
+        both = [pool.submit(_on_one, brokers, group, nursery, serving) for brokers, group in wanted]
         try:
             return {place: verdict for each in both for place, verdict in each.result().items()}
         except BaseException:  # Ctrl-C in a cell: whoever waits for a worker hears that it is gone
@@ -73,10 +76,14 @@ def _on_both(trials: Sequence[Trial], nursery: Nursery) -> dict[tuple[str, str],
             raise
 
 
-def _on_one(brokers: int, trials: Sequence[Trial], nursery: Nursery) -> dict[tuple[str, str], Verdict]:
+def _on_one(
+    brokers: int, trials: Sequence[Trial], nursery: Nursery, serving: Sequence[Serving]
+) -> dict[tuple[str, str], Verdict]:
     """Trials on a cluster of their own."""
     trials = sorted(trials, key=lambda each: not each.promise.slow)
-    with Cluster(brokers, config=CLOCKS) as cluster:
+    with Cluster(brokers, config=CLOCKS) as cluster, ExitStack() as servers:
+        for each in serving:
+            servers.enter_context(each(cluster))
         _create(cluster, [each.topic for each in trials], brokers)
         death = Death(cluster, len(trials))
         with ThreadPoolExecutor(AT_ONCE if brokers == 1 else len(trials)) as pool:
@@ -104,6 +111,8 @@ def judge(promise: Promise, stage: Stage) -> Verdict:
     except Broken as broken:
         return Verdict(False, promise.trials, broken.seen, *stage.deliveries(broken.item))
     except Refused as trouble:
+        if trouble.kind == NotAllowed.__name__:  # it has the verb, and says why it cannot
+            return Verdict(None, 0, cut(trouble.why, LONGEST))
         return Verdict(False, promise.trials, cut(f"raised {trouble}", LONGEST), *stage.deliveries())
     return Verdict(True, promise.trials, "", *stage.deliveries())
 
@@ -192,7 +201,10 @@ def _unready(cluster: Kafka, looks: Any, names: Sequence[str]) -> str:
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    asked = cluster.admin.list_offsets({TopicPartition(name, 0): OffsetSpec.latest() for name in names})
+    with suppress(KafkaException):  # or the client goes on asking by what it knew of a topic that was deleted
+        cluster.admin.list_topics(timeout=5)
+    latest = {TopicPartition(name, 0): OffsetSpec.latest() for name in names}
+    asked = cluster.admin.list_offsets(latest, request_timeout=5)
     complaints = [words(error) for future in asked.values() if (error := future.exception(PATIENCE))]
     try:  # not by the AdminClient: its call for this ends the process when the coordinator is away (librdkafka 5040)
         looks.committed([TopicPartition(names[0], 0)], PATIENCE)

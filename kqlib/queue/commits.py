@@ -1,0 +1,101 @@
+"""Commits: every ledger that changed, in one call, on the member's thread.
+
+In:  the member and its owners. Out: what is stored, known to those who wait for it.
+The call cannot be bounded: librdkafka's never returns when its consumer has lost every broker for good (librdkafka 5301). Then
+another thread notices (`stuck`), the member leaves this consumer behind with its thread, and joins anew with another. Nothing that is
+left behind can be written later: its member is out of the group, and nobody polls it in again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from kqlib.errors import NotAllowed
+from kqlib.queue.loader import At
+from kqlib.queue.owner import Owner
+from kqlib.queue.said import GIVE_UP, first
+
+if TYPE_CHECKING:
+    from kqlib.queue.member import Member
+
+log = logging.getLogger("kqlib.queue")
+
+RIDE = 0.05  # seconds that a riding ack waits for another commit to ride on
+STUCK = 40.0  # seconds: a coordinator that is away for a while is answered for, or refused, before
+
+
+class GivenUp(Exception):  # noqa: N818 - it ends a thread, and nobody else sees it
+    """The consumer of this commit was left behind."""
+
+
+class Commits:
+    """The commits of one consumer."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.given_up = False
+        self._began: float | None = None
+        self._consumer: Any = None
+
+    def stuck(self) -> bool:
+        """Has a commit been on its way for too long?"""
+        return self._began is not None and time.monotonic() - self._began > STUCK
+
+    def run(self) -> bool:
+        """Commit every ledger that changed, if somebody waits for one of them or a riding ack has waited long enough."""
+        now, member = time.monotonic(), self.member
+        with member.changed:
+            dirty = [(at, owner, owner.version) for at, owner in member.owners.items() if owner.version > owner.saved]
+            due = any(o.wanted > o.saved or now - (o.dirty_since or now) >= RIDE for _, o, _ in dirty)
+            if not due or now < member.next_try:
+                return not due
+            parts = [TopicPartition(*at, o.ledger.floor, metadata=o.ledger.text()) for at, o, _ in dirty]
+            self._consumer, self._began = member.consumer, now
+        try:
+            said = self._consumer.commit(offsets=parts, asynchronous=False)
+            errors = {(part.topic, part.partition): part.error for part in said if part.error is not None}
+        except KafkaException as error:  # written or not: the next one carries the whole state again
+            errors = {at: first(error) for at, _, _ in dirty}
+        with member.changed:
+            self._began = None
+            if self.given_up:
+                raise GivenUp
+            new = any(not owner.saved for _, owner, _ in dirty)
+            for at, owner, version in dirty:
+                self._done(at, owner, version, errors.get(at), now)
+            member.committed.notify_all()
+            if new or errors:
+                member.changed.notify_all()
+        if errors:
+            member.next_try = time.monotonic() + 0.02
+        return not errors
+
+    def _done(self, at: At, owner: Owner, version: int, error: KafkaError | None, now: float) -> None:
+        member = self.member
+        if error is not None:
+            member.trouble = error.str()
+            if error.code() in GIVE_UP and member.owners.get(at) is owner:
+                member._drop(at, member.trouble)
+                member.broken[at] = NotAllowed(f"The state of '{at[0]}' could not be committed: {member.trouble}")
+            return
+        state = (member.site, at[0], "state", at[1])
+        if not owner.saved and member.notes.get(*state) != owner.ledger.topic:  # missing, it is lost: from now on
+            member.notes.post([(state, owner.ledger.topic)], member.sender)
+        owner.saved = max(owner.saved, version)
+        owner.saved_at = now
+        owner.dirty_since = None if owner.version == version else now
+        member.trouble = ""
+        if owner.purged and owner.purged_version <= version:
+            note = ((member.site, at[0], "purged", at[1]), {"topic": owner.ledger.topic, "offset": owner.purged})
+            member.notes.post([note], member.sender)
+            owner.purged_version = 1 << 62  # said once
+
+    def bury(self) -> None:
+        """The consumer that was left behind has come back after all: out with it, on its own thread."""
+        with suppress(KafkaException, RuntimeError):
+            self._consumer.close()
