@@ -1,0 +1,31 @@
+"""The same verbs on Kafka's own share groups (KIP-932): `kq.ShareQueue(cluster, "football", group="…")`.
+
+In:  a topic, a group, calls from any thread. Out: items, each locked for this process by the broker. `group.py` sets the group,
+`member.py` is one consumer and its thread, `queue.py` has the verbs; `promised.py` has it scored beside other queues.
+Rights on a cluster with rules: READ on the topic and on the group to claim, WRITE on the topic to put, DESCRIBE_CONFIGS on the group
+to know its terms. ALTER_CONFIGS on the group only for who sets it up: once, by the first ShareQueue or by `kq kafka configs`.
+
+What share groups really do, measured with confluent-kafka 2.16.0 (`ShareConsumer`, Preview) on Kafka 4.3.1;
+a test or notebook 11 pins each:
+- A poll gives whole batches as their producer made them: with max.poll.records=1 a batch of 500 comes as 500, and all are locked.
+  So this room puts each record in a batch of its own. All records of a poll share one lock: one end, one delivery each.
+- No poll while a record of the last one is unanswered; answers one by one, committed in between, are fine. A second thread in a
+  call raises. So each outstanding batch has a consumer and a thread of its own, and answers go to that thread.
+- **An empty poll leaves a fetch open at the broker, which catches the next record** and locks it for a member that does not
+  look; it comes out of a later poll even when its lock is over. So who has polled goes on polling, or closes: that gives back.
+- A new member has its first record after 5 s: the second heartbeat brings the partitions. With share.heartbeat.interval.ms=500
+  and share.assignment.interval.ms=0 it is 0.05 s. More members than partitions: all have work.
+- The lock ends on time, and the item comes at once with the next delivery count. An answer after that is INVALID_RECORD_STATE,
+  in the commit, not in `acknowledge`; for the whole partition, valid ones of the same commit included. If somebody else has
+  already done the item, a late answer is taken without a word; so this room refuses by its own clock too.
+- A killed member's records are free as soon as its connection breaks (a stopped one's when the lock ends), counted as delivered.
+- The last delivery of share.delivery.count.limit (5) is not announced: released or forgotten then, the record is archived: gone.
+  Kafka 4.3 has no dead letters. What sits in a polled batch and is never handled is counted too; but the last delivery is alone,
+  whatever batch the record came in (the broker halves the batch before that).
+- `share-groups --describe --offsets` shows a lag that counts what is not done, locked records included; no client can ask for it.
+- close() of a client waits for the broker up to socket.timeout.ms (60 s by default).
+"""
+
+from kqlib.share.queue import ShareQueue
+
+__all__ = ["ShareQueue"]

@@ -1,0 +1,97 @@
+"""A share group's settings: they live in the cluster, one set a group, and whoever sets them last wins.
+
+In:  what a queue was made with. Out: what the group has now. Through the admin API, so that no member need know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from kqlib.broker.kafka import Kafka
+from kqlib.errors import NotAllowed
+from kqlib.queue.said import RIGHTS, as_ours, first, patient
+
+LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"
+T = TypeVar("T")
+ALWAYS = {
+    "share.auto.offset.reset": "earliest",  # the default, latest, skips what was put before the first start
+    "share.isolation.level": "read_committed",  # the default hands out what a transaction took back
+}
+QUICK = {  # a member has its partitions with its second heartbeat: after 5 s by default
+    "share.heartbeat.interval.ms": "500",
+    "share.assignment.interval.ms": "0",
+}
+CANNOT = {  # settings of ours that a ShareConsumer refuses
+    "allow.auto.create.topics",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "group.protocol",
+    "isolation.level",
+    "partitioner",
+}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the group has: seconds of a lock, and deliveries until a record is archived."""
+
+    lease: float
+    max_attempts: int
+
+
+def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | None) -> Terms:
+    """Set what was asked for and is not so yet, and say what the group has now. Who finds all of it set needs no right to set it."""
+    asked = dict(ALWAYS)
+    if lease is not None:
+        asked[LOCK] = str(round(lease * 1000))
+    if max_attempts is not None:
+        asked[LIMIT] = str(max_attempts)
+    has = _told(cluster, group, "read its settings (DESCRIBE_CONFIGS)", lambda: _now(cluster, group))
+    if other := {name: value for name, value in asked.items() if has.get(name) != value}:
+        _told(cluster, group, _deploy(group, other), lambda: _alter(cluster, group, other))
+    for name, value in QUICK.items():
+        if has.get(name) != value:
+            with suppress(KafkaException):  # its minimum is higher there, or nobody may: slower joining, no harm
+                _alter(cluster, group, {name: value})
+    has |= other
+    return Terms(int(has[LOCK]) / 1000, int(has[LIMIT]))
+
+
+def _deploy(group: str, values: dict[str, str]) -> str:
+    said = ",".join(f"{name}={value}" for name, value in values.items())
+    how = f"kq kafka configs --alter --entity-type groups --entity-name {group} --add-config {said}"
+    return f"set {said} (ALTER_CONFIGS); whoever deploys can, once, with `{how}`"
+
+
+def _told(cluster: Kafka, group: str, doing: str, ask: Callable[[], T]) -> T:
+    """The answer, or Kafka's no as a sentence."""
+    try:
+        return ask()
+    except KafkaException as error:
+        said = first(error)
+    if said.code() == KafkaError.INVALID_CONFIG:
+        why = f"the cluster refuses a setting of share group '{group}': {said.str()}. Leave it out, or stay within"
+        raise NotAllowed(why)
+    if said.code() in RIGHTS:
+        raise NotAllowed(f"Nothing was changed: at share group '{group}' this user may not {doing}")
+    raise as_ours(said, cluster.bootstrap, "set up the share group", "Nothing was changed.")
+
+
+def _now(cluster: Kafka, group: str) -> dict[str, str]:
+    resource, admin = ConfigResource(ResourceType.GROUP, group), cluster.admin
+    found = patient(lambda: admin.describe_configs([resource], request_timeout=10)[resource].result(11), 10)
+    return {name: entry.value for name, entry in found.items()}
+
+
+def _alter(cluster: Kafka, group: str, values: dict[str, str]) -> None:
+    how = {"incremental_operation": AlterConfigOpType.SET}
+    entries = [ConfigEntry(name, value, **how) for name, value in values.items()]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    admin = cluster.admin
+    patient(lambda: admin.incremental_alter_configs([resource], request_timeout=10)[resource].result(11), 10)
