@@ -1,0 +1,222 @@
+"""A client of virtual queues: knows which node has which queue, asks it directly, and goes on when it moves.
+
+In:  the address of any node. Out: `client.queue("ARS-CHE")`, a queue with the house's verbs; errors of the house.
+
+    with kq.virtual.Client(url) as client:
+        queue = client.queue("ARS-CHE", consumer="scores")
+        queue.put(b"goal"); item = queue.claim(wait=1); queue.ack(item)
+
+The map of owners is fetched at the start, every ten seconds and when a node says 409. A request that was surely not done (no
+connection, 409, 503) is asked again until `patience` is over. One that may have been done is asked again only where a second time does
+no harm: a put is not, an ack is, and if the answer is then "lease lost", nobody knows which of the two it was: `NoNode` says so.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import httpx
+
+from kqlib import errors
+from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed
+from kqlib.queue import arguments
+from kqlib.virtual import errors as ours
+from kqlib.virtual.errors import NoNode
+from kqlib.virtual.names import checked, checked_token, partition_of
+from kqlib.virtual.queue import VirtualQueue
+
+EVERY = 10.0  # seconds between two looks at the map when nobody complains
+CONNECT, ANSWER = (
+    2.0,
+    10.0,
+)  # seconds until a node counts as away; for an answer, beside what a request waits by its own wish
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class Client:
+    """Asks the nodes of one set of virtual queues. Thread-safe; no thread of its own."""
+
+    def __init__(self, url: str | Sequence[str], *, token: str | None = None, patience: float = 30.0) -> None:
+        """url: of one node or of several. patience: seconds until a request that nobody answers is given up."""
+        self._seeds = [_address(each) for each in ([url] if isinstance(url, str) else url)]
+        if not self._seeds:
+            raise NotAllowed("say the address of at least one node, like 'http://127.0.0.1:4711'")
+        self.patience = arguments.seconds("patience", patience, 0.1, 3600)
+        headers = {"Authorization": f"Bearer {checked_token(token)}"} if token is not None else {}
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        self._http = httpx.Client(headers=headers, limits=limits, trust_env=False)  # nodes are asked directly
+        self._map: dict[str, Any] = {"version": -2, "partitions": 0, "owners": {}}
+        self._looked, self._one, self._closed = 0.0, threading.Lock(), False
+        self._trouble = ""  # why the last one that was asked for the map did not tell it
+
+    def queue(
+        self,
+        name: str,
+        consumer: str = "default",
+        *,
+        lease: float = 30,
+        max_attempts: int | None = None,
+        order: str | None = None,
+    ) -> VirtualQueue:
+        """A queue, for one consumer; it appears with its first item. max_attempts (0: for ever), order: said by the first claim."""
+        checked("queue", name), checked("consumer", consumer), arguments.lease(lease)
+        if max_attempts is not None and max_attempts != 0:
+            arguments.max_attempts(max_attempts)
+        if order is not None:
+            arguments.one_of("order", order, "any", "key")
+        return VirtualQueue(self, name, consumer, lease=float(lease), max_attempts=max_attempts, order=order)
+
+    @property
+    def owners(self) -> dict[int, str | None]:
+        """Partition -> the address of its node, as this client knows it; None: nobody has it now."""
+        self._refresh(EVERY)
+        return {int(number): owner and owner["url"] for number, owner in self._map["owners"].items()}
+
+    def queues(self, prefix: str = "", limit: int = 100) -> list[str]:
+        """The first names of queues that begin so, of all nodes."""
+        names: set[str] = set()
+        for url in sorted({url for url in self.owners.values() if url}):
+            said = self._once("GET", url, "/queues", params={"prefix": prefix, "limit": min(limit, 1000)})
+            names |= {each["queue"] for each in said["queues"]}
+        return sorted(names)[:limit]
+
+    def close(self) -> None:
+        """Done; leases that are out end by themselves."""
+        self._closed = True
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({len(self._seeds)} address{'es' * (len(self._seeds) > 1)}{', closed' * self._closed})"
+
+    # --- asking ---------------------------------------------------------------------------------------------------------
+
+    def _ask(self, verb: str, queue: str, path: str, body: Any = None, *, wait: float = 0.0, **how: Any) -> Any:
+        """The owner's answer, whatever moves meanwhile. again=False: not a second time if the first may have been done."""
+        again, params = how.get("again", True), how.get("params")
+        deadline, pause = time.monotonic() + self.patience + wait, FIRST_PAUSE
+        doubt, why = False, ""
+        while True:
+            maybe, rest = False, pause
+            try:
+                url = self._owner(queue)
+                return self._once(verb, url, f"/queues/{queue}{path}", body, wait=wait, params=params)
+            except UNSENT as error:
+                why = f"{type(error).__name__}"
+            except httpx.HTTPError as error:  # sent, and no (whole) answer
+                maybe, why = True, f"{type(error).__name__}"
+            except (ours.NotMine, ours.Unavailable) as error:
+                maybe, why = bool(error.facts["unknown"]), str(error)
+                rest = max(pause, error.facts.get("retry_after", 0.0))
+            except LeaseLost as error:
+                if doubt:
+                    safe = (
+                        "it was asked twice; it may have been done the first time, or not. If not, the item comes again"
+                    )
+                    raise NoNode(address=self._where(queue), why=f"{error.facts['why']} ({safe})") from None
+                raise
+            doubt = doubt or maybe
+            if maybe and not again:
+                safe = "It may have been stored, or not: look before you put it again, or let readers drop doubles"
+                raise NoNode(address=self._where(queue), why=f"{why}. {safe}")
+            if time.monotonic() + rest > deadline:
+                raise NoNode(address=self._where(queue), why=f"{why}. {self._safe(doubt)}")
+            time.sleep(rest * random.uniform(0.5, 1.0))
+            pause = min(LONGEST_PAUSE, pause * 2)
+            self._refresh(0.0)
+
+    def _safe(self, doubt: bool) -> str:
+        return "It may have been done, or not" if doubt else "Nothing was changed"
+
+    def _once(self, verb: str, url: str, path: str, body: Any = None, *, wait: float = 0.0, params: Any = None) -> Any:
+        """One request, and its answer or the node's error as one of ours. wait: more (or less) than the usual seconds for it."""
+        if self._closed:
+            raise Closed(thing="client")
+        timeout = httpx.Timeout(ANSWER + wait, connect=CONNECT)
+        answer = self._http.request(verb, url + path, json=body, params=params, timeout=timeout)
+        try:
+            said = answer.json() if answer.content else None
+        except ValueError:
+            raise KqError(f"{url} is no node of virtual queues: its answer is not JSON") from None
+        if answer.is_success:
+            return said
+        if answer.status_code == 409 and isinstance(said, dict):
+            self._learn(said.pop("map", None))
+        raise error_of(said, answer.status_code)
+
+    # --- the map --------------------------------------------------------------------------------------------------------
+
+    def _owner(self, queue: str) -> str:
+        """The address of the node that has this queue."""
+        self._refresh(EVERY)
+        if not self._map["partitions"]:
+            raise ours.Unavailable(f"no node has told its map yet{self._trouble}")
+        number = self._partition(queue)
+        owner = self._map["owners"].get(str(number))
+        if owner is None:
+            raise ours.Unavailable(f"nobody has partition {number} now")
+        return str(owner["url"])
+
+    def _partition(self, queue: str) -> int:
+        return partition_of(queue, self._map["partitions"])
+
+    def _where(self, queue: str) -> str:
+        with suppress(KqError):
+            return self._owner(queue)
+        return ", ".join(self._seeds)
+
+    def _refresh(self, age: float) -> None:
+        """A map that is no older: of the first node that answers with one that is as new as ours."""
+        if time.monotonic() - self._looked < age and self._map["partitions"]:
+            return
+        known = [owner["url"] for owner in self._map["owners"].values() if owner]
+        for url in dict.fromkeys([*random.sample(known, len(known)), *self._seeds]):
+            before = self._map["version"]
+            try:
+                said = self._once("GET", url, "/map", wait=CONNECT - ANSWER)  # a stopped node holds up nobody
+            except (httpx.HTTPError, httpx.InvalidURL, ours.Unavailable) as error:
+                self._trouble = f" ({type(error).__name__}: {error})"
+                continue
+            self._learn(said)
+            self._looked = time.monotonic()
+            if said["version"] >= before:
+                return
+
+    def _learn(self, said: Any) -> None:
+        with self._one:
+            if isinstance(said, dict) and said.get("version", -3) > self._map["version"]:
+                self._map = said
+
+
+def error_of(said: Any, status: int) -> KqError:
+    """A node's error as it was raised there."""
+    said = said if isinstance(said, dict) else {}
+    facts = {name: value for name, value in said.items() if name not in ("error", "why")}
+    why = said.get("why", f"a node answered {status}")
+    kind = getattr(ours, str(said.get("error")), None) or getattr(errors, str(said.get("error")), None)
+    if not (isinstance(kind, type) and issubclass(kind, KqError)):
+        return KqError(why)
+    if kind.__doc__ != "{why}":  # its sentence is made of facts
+        with suppress(KeyError):
+            return kind(**facts)
+        return KqError(why)
+    if issubclass(kind, LeaseLost):
+        return LeaseLost(why, refused=facts.get("refused", {}))
+    return kind(why, **facts)
+
+
+def _address(url: Any) -> str:
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise NotAllowed(f"a node's address is like 'http://127.0.0.1:4711', not {url!r}")
+    return url.rstrip("/")

@@ -1,0 +1,74 @@
+"""Names: which topics belong to one set of virtual queues, what a queue or a consumer may be called, where a queue lies.
+
+In:  the name of the data topic; names of queues and consumers. Out: topics for a `Plan`, names checked, partitions. Pure.
+
+    T              every queue's records; a record's key is its queue. Not compacted: that would keep only a queue's last item
+    T.offsets      what consumers have done, partition by partition beside T; compacted
+    T.partitions   which node owns which partition, at which address; compacted, keyed by partition
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kqlib import keys
+from kqlib.errors import NotAllowed
+from kqlib.topic_rules import DEAD_MORE_BYTES, FOR_EVER, RECORD_BYTES, Topic, check_name
+
+OFFSETS, PARTITIONS = ".offsets", ".partitions"
+DEAD = ".dead"  # the queue of a queue's dead letters
+FORM = r"[A-Za-z0-9_:@~-][A-Za-z0-9_:@~.-]{0,199}"
+CLOCK = {"message.timestamp.type": "LogAppendTime"}  # Kafka's own: nodes' clocks may differ
+MOST = 1_000  # partitions; each one that a node owns is a thread and a producer
+
+
+def topics(
+    name: str, partitions: int, replicas: int | None = None, config: Mapping[str, Any] | None = None
+) -> dict[str, Topic]:
+    """The three topics of a set of virtual queues, for a plan: `Plan(topics("games", partitions=6))`."""
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= MOST:
+        raise NotAllowed(f"partitions is a whole number from 1 to {MOST:,}, not {partitions!r}")
+    if "compact" in str((config or {}).get("cleanup.policy", "")):
+        raise NotAllowed(f"'{name}' cannot be compacted: of each queue only the last item would stay")
+    data = {**FOR_EVER, **CLOCK, "max.message.bytes": RECORD_BYTES + DEAD_MORE_BYTES, **(config or {})}
+    return {
+        check_name(name): Topic(partitions, replicas=replicas, config=data),
+        check_name(name + OFFSETS): Topic(partitions, compact=True, replicas=replicas, config=CLOCK),
+        check_name(name + PARTITIONS): Topic(1, compact=True, replicas=replicas),
+    }
+
+
+def checked(what: str, name: Any) -> str:
+    """A queue's or a consumer's name, if it can be one."""
+    if not isinstance(name, str) or not re.fullmatch(FORM, name):
+        why = "1 to 200 of a-z A-Z 0-9 _ : @ ~ . - and does not begin with a dot"
+        raise NotAllowed(f"a {what}'s name has {why}: not {name!r}")
+    return name
+
+
+def checked_token(token: Any) -> str | None:
+    """What a client shows to a node, if it can be one; None: nothing is asked for."""
+    if token is not None and (not isinstance(token, str) or not re.fullmatch(r"[!-~]{8,1000}", token)):
+        raise NotAllowed("a token is at least 8 ASCII characters without spaces (its value is not shown)")
+    return token
+
+
+def queue_of(key: bytes | None) -> str | None:
+    """The queue that a record belongs to; None: somebody else's record."""
+    try:
+        name = key.decode() if key else ""
+    except UnicodeDecodeError:
+        return None
+    return name if re.fullmatch(FORM, name) else None
+
+
+def partition_of(queue: str, partitions: int) -> int:
+    """Where a queue lies: murmur2 of its name, with the sign masked, as every client of Kafka's finds it."""
+    return keys.partition(queue.encode(), partitions)
+
+
+def transactional_id(topic: str, partition: int) -> str:
+    """One a partition, the same on every node: whoever begins with it fences whoever had it."""
+    return f"kq-virtual-{topic}-{partition}"

@@ -1,0 +1,142 @@
+"""Virtual queues to be scored: `kq.promises(VIRTUAL)` starts nodes as processes beside the trials, and asks them over HTTP.
+
+In:  a cluster. Out: a factory (cluster, name) -> `VirtualQueue`. A queue's name here is that of the trial's topic, which stays empty.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from kqlib.broker.kafka import Kafka
+from kqlib.errors import NotInTime
+from kqlib.queue.rungs import lines_of
+from kqlib.topics import Plan
+from kqlib.virtual.client import Client
+from kqlib.virtual.names import PARTITIONS, topics
+from kqlib.virtual.partmap import PartitionMap
+from kqlib.virtual.queue import VirtualQueue
+from kqlib.virtual.readers import reader
+
+TOPIC, COUNT, NODES = "kq-virtual", 4, 2
+SESSION = 10.0  # seconds: nobody stops a node here, and a busy machine shall not either
+PATIENCE = 60.0  # seconds until nodes that were started serve
+NODE = """
+import json, sys
+from kqlib.broker.kafka import Kafka
+from kqlib.virtual.node import Node
+
+bootstrap, own, topic, session = json.loads(sys.stdin.readline())
+with Node(Kafka(bootstrap, own), topic, session=session) as node:
+    print(node.url, flush=True)
+    sys.stdin.read()  # until whoever started it is gone
+"""
+
+
+@contextmanager
+def nodes(
+    cluster: Kafka, topic: str = TOPIC, partitions: int = COUNT, many: int = NODES, session: float = SESSION
+) -> Iterator[list[str]]:
+    """Some nodes, each a process, while the block runs: their addresses, when each partition has one."""
+    Plan(topics(topic, partitions)).apply(cluster, quiet=True)
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        for _ in range(many):
+            processes.append(_process())
+            line = json.dumps([cluster.bootstrap, dict(cluster._own), topic, session])
+            _pipe(processes[-1].stdin).write(line + "\n")  # not as an argument: it may hold a secret
+            _pipe(processes[-1].stdin).flush()
+        urls = [_pipe(each.stdout).readline().strip() for each in processes]
+        _serving(urls)
+        yield urls
+    finally:
+        for each in processes:
+            each.kill()
+        for each in processes:
+            each.wait()
+            for pipe in (each.stdin, each.stdout):
+                _pipe(pipe).close()
+
+
+class Virtual:
+    """The factory: a node's address is found in the topic where nodes say what they own."""
+
+    def __call__(self, cluster: Kafka, name: str, order: str = "any", lease: float = 30) -> VirtualQueue:
+        """A queue of that name."""
+        return Client(addresses(cluster, TOPIC)).queue(name, order=order, lease=lease)
+
+    def serving(self, cluster: Kafka) -> Any:
+        """Nodes beside the trials."""
+        return nodes(cluster)
+
+    @property
+    def costs(self) -> dict[str, str]:
+        """Its lines: all rooms of the nodes and their client, rounded, beside the queue's that they stand on."""
+        lines = lines_of(Path(__file__).parent, "promised", "outbox", "__init__")
+        return {"lines · commits an item": f"≈ {lines:,} · 2", "gives up": "outputs with acks"}
+
+
+def addresses(cluster: Kafka, topic: str) -> list[str]:
+    """The addresses of all nodes, as the topic of owners has them."""
+    said = PartitionMap(topic, 0)
+    with closing(reader(cluster, "looks")) as lines:
+        lines.assign([TopicPartition(topic + PARTITIONS, 0, 0)])
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            message = lines.poll(1.0)
+            if message is None:
+                continue
+            if message.error() is None:
+                said.heard(message.offset(), message.key(), message.value())
+            elif message.error().code() == KafkaError._PARTITION_EOF and said.owners:
+                break
+    return sorted({owner.url for owner in said.owners.values()})
+
+
+def _process() -> subprocess.Popen[str]:
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-P", "-c", NODE]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # Jupyter's stop button is for the cell, which ends them in its own way
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def _pipe(pipe: Any) -> Any:
+    assert pipe is not None
+    return pipe
+
+
+def _serving(urls: list[str]) -> None:
+    """Wait until the partitions are dealt."""
+    deadline = time.monotonic() + PATIENCE
+    with Client(urls) as client:
+        while not _dealt(urls, client.owners):
+            if time.monotonic() > deadline:
+                raise NotInTime(seconds=PATIENCE, why="each partition to have a node", last=str(client.owners))
+            time.sleep(0.1)
+            client._refresh(0.0)
+
+
+def _dealt(urls: list[str], owners: dict[int, str | None]) -> bool:
+    """Does every partition have a node, and every node a partition, as far as there are enough?"""
+    found = set(owners.values())
+    return found <= set(urls) and len(found) == min(len(urls), len(owners))
+
+
+VIRTUAL = Virtual()

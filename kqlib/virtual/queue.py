@@ -1,0 +1,275 @@
+"""One virtual queue as one consumer sees it: the house's verbs, each a request to the node that has the queue.
+
+In:  bytes, items. Out: ids, items, numbers. Made by `Client.queue(name)`; what cannot be done is said as elsewhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
+from kqlib.queue import arguments
+from kqlib.queue.item import Put, put_of
+from kqlib.queue.put import One
+from kqlib.queue.retry import Retry
+from kqlib.queue.work import Worked
+from kqlib.share.work import Work
+
+if TYPE_CHECKING:
+    from kqlib.virtual.client import Client
+
+AT_ONCE = 1_000  # records, items or receipts of one request
+BYTES = 4_000_000  # of records as JSON in one request: a node takes 4 MiB
+LONGEST_WAIT = 20.0  # seconds of one request; a longer wait is several
+DEAD = ".dead"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class VirtualItem:
+    """One piece of work that was handed out: its data, which attempt it is, and until when it is yours."""
+
+    queue: str
+    partition: int
+    offset: int
+    data: bytes | None
+    key: bytes | None
+    headers: Mapping[str, bytes | None] = field(hash=False)
+    created: datetime
+    attempt: int
+    deadline: float  # monotonic; the node judges
+    receipt: str  # what every verb shows
+
+    @property
+    def id(self) -> str:
+        """queue/partition/offset: never changes."""
+        return f"{self.queue}/{self.partition}/{self.offset}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VirtualItem) and (self.id, self.receipt) == (other.id, other.receipt)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.receipt))
+
+    def __repr__(self) -> str:
+        return f"VirtualItem({self.id}, attempt {self.attempt})"
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read of a queue's log: (offset, data) pairs, and where to go on."""
+
+    records: tuple[tuple[int, bytes | None], ...]
+    next: int
+
+
+class VirtualQueue(One):
+    """A queue among many in one topic: put, claim, ack."""
+
+    def __init__(
+        self, client: Client, name: str, consumer: str, *, lease: float, max_attempts: int | None, order: str | None
+    ) -> None:  # made by Client.queue, which checks
+        self.client, self.name, self.consumer, self.lease = client, name, consumer, lease
+        self.max_attempts, self.order = max_attempts, order
+
+    # --- put ------------------------------------------------------------------------------------------------------------
+
+    def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
+        """Put them all; their ids. Up to a thousand, or 3 MB, are stored together or not at all; `.done`, `.unknown` as elsewhere."""
+        records = [_record(put_of(item)) for item in items]
+        ids: list[str] = []
+        for batch in list(_batches(self.name, records)):  # what is too large is said before anything is sent
+            try:
+                said = self.client._ask("POST", self.name, "/records", {"records": batch}, again=False)
+            except KqError as error:
+                error.__dict__.update(done=dict(enumerate(ids)), unknown=list(range(len(ids), len(records))))
+                raise
+            ids += [f"{self.name}/{said['partition']}/{offset}" for offset in said["offsets"]]
+        return ids
+
+    # --- claim ----------------------------------------------------------------------------------------------------------
+
+    def claim(self, lease: float | None = None, wait: float = 0) -> VirtualItem | None:
+        """The next item, yours until its lease ends; None if there is none after `wait` seconds."""
+        found = self.claim_many(1, lease, wait)
+        return found[0] if found else None
+
+    def claim_many(self, n: int, lease: float | None = None, wait: float = 0) -> list[VirtualItem]:
+        """Up to n items (1,000), as soon as there is one; [] if there is none after `wait` seconds."""
+        arguments.count("n", n)
+        seconds = self.lease if lease is None else arguments.lease(lease)
+        until = time.monotonic() + arguments.wait(wait)
+        terms = {"order": self.order, "max_attempts": self.max_attempts}
+        while True:
+            part, sent = max(0.0, min(LONGEST_WAIT, until - time.monotonic())), time.monotonic()
+            body = {"n": min(n, AT_ONCE), "lease": seconds, "wait": part, **terms}
+            items = self._on("claim", body, wait=part)["items"]
+            if items or time.monotonic() >= until:
+                since = time.monotonic() if part else sent  # a lease began at the earliest when it was asked for
+                return [self._item(each, since) for each in items]
+
+    def _item(self, said: dict[str, Any], since: float) -> VirtualItem:
+        partition = self.client._partition(self.name)
+        headers = {name: _bytes(value) for name, value in said["headers"].items()}
+        created = datetime.fromtimestamp(said["created"], UTC)
+        data, key, deadline = _bytes(said["data"]), _bytes(said["key"]), since + said["lease"]
+        where = (self.name, partition, said["offset"])
+        return VirtualItem(*where, data, key, headers, created, said["attempt"], deadline, said["receipt"])
+
+    # --- done, or not ---------------------------------------------------------------------------------------------------
+
+    def ack(self, item: VirtualItem) -> None:
+        """Done: it never comes again. Durable when it returns."""
+        self._verb("ack", item)
+
+    def ack_many(self, items: Sequence[VirtualItem]) -> None:
+        """All of them done. Those whose lease is lost are in the error's `.items`; the others are done."""
+        refused: dict[str, str] = {}
+        receipts = [self._receipt(item) for item in items]
+        for at in range(0, len(receipts), AT_ONCE):
+            try:
+                self._on("ack", {"receipts": receipts[at : at + AT_ONCE]})
+            except LeaseLost as error:
+                refused |= error.facts.get("refused") or {}
+        if refused:
+            lost = [item for item in items if item.receipt in refused]
+            first = f"{lost[0].id}: {refused[lost[0].receipt]}" if lost else ""
+            why = f"{len(lost)} of {len(items)} were not acked; the others are. The first: {first}"
+            raise LeaseLost(why, items=lost)
+
+    def release(self, item: VirtualItem, delay: float = 0) -> None:
+        """Not done: back to the front, or due after `delay` seconds. The attempt counts."""
+        self._verb("release", item, delay=arguments.delay(delay))
+
+    def extend(self, item: VirtualItem, lease: float | None = None) -> VirtualItem:
+        """Yours for longer: `lease` seconds from now. Both values ack."""
+        seconds, now = self.lease if lease is None else arguments.lease(lease), time.monotonic()
+        self._verb("extend", item, lease=seconds)
+        given = {name: getattr(item, name) for name in VirtualItem.__dataclass_fields__}
+        return VirtualItem(**(given | {"deadline": now + seconds}))
+
+    def bury(self, item: VirtualItem, reason: str = "") -> None:
+        """To the dead letters, with its whole story: written there and done here at once, or neither."""
+        if not isinstance(reason, str):
+            raise NotAllowed(f"a reason is text, not {type(reason).__name__}")
+        self._verb("bury", item, reason=reason[:10_000])
+
+    @property
+    def dead(self) -> VirtualQueue:
+        """Its dead letters: a queue as well."""
+        if self.name.endswith(DEAD):
+            raise NotAllowed(f"'{self.name}' holds dead letters already: ack or redrive one")
+        return self.client.queue(self.name + DEAD, self.consumer, lease=self.lease)
+
+    def redrive(self, n: int = 1) -> int:
+        """Put up to n dead items back, as new ones: last in line, attempt 1. How many."""
+        arguments.count("n", n)
+        path, moved = f"/consumers/{self.consumer}/redrive", 0
+        while moved < n:
+            body = {"n": min(AT_ONCE, n - moved)}
+            said = self.client._ask("POST", self.dead.name, path, body, again=False)["moved"]
+            moved += said
+            if not said:
+                break
+        return moved
+
+    def step(self, item: VirtualItem) -> NoReturn:
+        """Not over HTTP: queues lie with different nodes, and a transaction with one."""
+        raise NotAllowed(
+            "virtual queues do not offer step: outputs may belong to another node. Put with an id, then ack"
+        )
+
+    def _verb(self, verb: str, item: VirtualItem, **body: Any) -> None:
+        try:
+            self._on(verb, {"receipts": [self._receipt(item)], **body})
+        except LeaseLost as error:
+            why = next(iter((error.facts.get("refused") or {}).values()), error.facts["why"])
+            said = f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done"
+            raise LeaseLost(said) from None
+
+    def _receipt(self, item: VirtualItem) -> str:
+        if not isinstance(item, VirtualItem):
+            raise NotAllowed(f"this takes an item that claim() gave, not {type(item).__name__}")
+        if item.queue != self.name:
+            raise NotAllowed(f"{item.id} is not an item of '{self.name}'")
+        return item.receipt
+
+    def _on(self, verb: str, body: Any, wait: float = 0.0) -> Any:
+        return self.client._ask("POST", self.name, f"/consumers/{self.consumer}/{verb}", body, wait=wait)
+
+    # --- looking, the log, the end --------------------------------------------------------------------------------------
+
+    def depth(self) -> int:
+        """How many items this consumer has not acked, claimed ones included; from any process."""
+        return int(self.client._ask("GET", self.name, f"/consumers/{self.consumer}/depth")["depth"])
+
+    def read(self, start: int = 0, limit: int = 100, wait: float = 0) -> Read:
+        """Its log from an offset on, for readers that keep their own place; `next` goes on. Nothing is claimed or done."""
+        params = {
+            "from": start,
+            "limit": arguments.count("limit", limit),
+            "wait": min(arguments.wait(wait), LONGEST_WAIT),
+        }
+        said = self.client._ask("GET", self.name, "/records", wait=params["wait"], params=params)
+        return Read(tuple((each["offset"], _bytes(each["data"])) for each in said["records"]), said["next"])
+
+    def delete(self) -> None:
+        """Gone, with all its consumers and for every reader at once; the next put begins it anew."""
+        self.client._ask("DELETE", self.name, "")
+
+    def work(
+        self, handler: Callable[[Any], object], threads: int = 1, retry: Retry | None = None, **how: Any
+    ) -> Worked:
+        """Claim, handle, ack in threads. until ("empty": nothing is left), extend=True, progress: as in `Queue.work`."""
+        if unknown := set(how) - {"until", "progress", "extend"}:
+            raise NotAllowed(
+                f"work takes handler, threads, retry, until, extend, progress, not {', '.join(sorted(unknown))}"
+            )
+        extend = self.extend if how.pop("extend", True) else None
+        empty = lambda: self.depth() == 0  # noqa: E731
+        return Work(self, handler, self._failed, threads=threads, retry=retry, extend=extend, empty=empty, **how).run()
+
+    def _failed(self, item: VirtualItem, wait: float | None, story: str) -> str:
+        if wait is None:
+            self.bury(item, story)
+            return "buried"
+        self.release(item, wait)  # after its last attempt the node buries it
+        return "released"
+
+    def __repr__(self) -> str:
+        return f"VirtualQueue('{self.name}', consumer '{self.consumer}')"
+
+
+def _batches(queue: str, records: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """As many as fit into one request."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for record in records:
+        own = len(json.dumps(record, ensure_ascii=False).encode()) + 2
+        if own > BYTES:
+            raise PayloadTooLarge(topic=queue, size=own, limit=BYTES)
+        if batch and (len(batch) >= AT_ONCE or size + own > BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += own
+    if batch:
+        yield batch
+
+
+def _record(put: Put) -> dict[str, Any]:
+    headers = {name: _text(value) for name, value in put.headers.items()}
+    return {"data": _text(put.data), "key": _text(put.key), "headers": headers, "delay": float(put.delay)}
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
