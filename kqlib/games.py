@@ -11,13 +11,16 @@ Only `Random.random` is used: the one method that Python promises never to chang
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kqlib import places
 from kqlib.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from kqlib import seasons
 
 T = TypeVar("T")
 
@@ -76,11 +79,22 @@ def events(n: int, seed: int = 7, sport: str = "football") -> list[Event]:
 def schema(version: int | str) -> str:
     """An event's Avro schema, as its file has it: `schema(1)` to `schema(4)`, or one that was refused: `schema("no-default")`."""
     _version(version)
+    return _file("games" if version in VERSIONS else "refused", version)
+
+
+def season(n: int, seed: int = 7, sport: str | None = None, **more: Any) -> Iterator[seasons.Told]:
+    """Seasons in n rows, for the data pipeline: `season(1000, late=0.01, doubled=0.01, broken=0.001)`; see `kqlib/seasons.py`."""
+    from kqlib import seasons
+
+    return seasons.rows(n, seed, sport, **more)
+
+
+def _file(family: str, version: int | str) -> str:
+    """The text of a schema's file."""
     repo = places.repo()
     if repo is None:
         raise NotAllowed("the schemas are in data/games-v1.avsc … v4.avsc of kqlib's checkout, which is not here")
-    name = f"games-v{version}" if version in VERSIONS else f"refused-{version}"
-    return (repo / "data" / f"{name}.avsc").read_text(encoding="utf-8")
+    return (repo / "data" / f"{family}-{'v' * isinstance(version, int)}{version}.avsc").read_text(encoding="utf-8")
 
 
 def values(those: Iterable[Event], version: int | str) -> list[dict[str, Any]]:

@@ -1,0 +1,54 @@
+"""The data pipeline: Spark on Kafka, exact across crashes, from a laptop to a cluster.
+
+    spark = kq.spark.session(cluster)                                # Kafka and Avro wired, quiet; KQ_SPARK_MASTER names a cluster
+    items = kq.spark.items(spark, cluster, "football")               # a topic as a frame
+    kq.spark.decode(items, registry, "football-value").good          # its values, whatever version wrote them
+
+Rooms: `session` (one a process; `jvm` is where it runs), `decode` (`quarantine` names what is wrong with a row), `running` (a stream
+that meets new schemas), `standings` (`table`: the transformation; `snapshot`, `sinks`: where it goes), `frames`, `progress`, `audit`,
+`watch`, `replay`; `life` runs a driver that is to be killed.
+"""
+
+from kqlib.spark.audit import Audit, audit
+from kqlib.spark.decode import Decoded, decode
+from kqlib.spark.frames import items, ledger, letters, registry, results
+from kqlib.spark.life import life
+from kqlib.spark.progress import Progress, follow, show
+from kqlib.spark.replay import Replayed, repair, replay
+from kqlib.spark.running import Running, stream
+from kqlib.spark.session import ROCKSDB, close, session, sink, source
+from kqlib.spark.standings import form, standings
+from kqlib.spark.table import table
+from kqlib.spark.watch import Round, Watch, watch
+
+__all__ = [
+    "ROCKSDB",
+    "Audit",
+    "Decoded",
+    "Progress",
+    "Replayed",
+    "Round",
+    "Running",
+    "Watch",
+    "audit",
+    "close",
+    "decode",
+    "follow",
+    "form",
+    "items",
+    "ledger",
+    "letters",
+    "life",
+    "registry",
+    "repair",
+    "replay",
+    "results",
+    "session",
+    "show",
+    "sink",
+    "source",
+    "standings",
+    "stream",
+    "table",
+    "watch",
+]
