@@ -11,17 +11,19 @@ from kqlib.lab import lab
 from kqlib.topics import Plan, QueueTopic, Topic
 
 if TYPE_CHECKING:
-    from kqlib import delivery, games, groups, keys, play, queue, schemas
+    from kqlib import delivery, games, groups, keys, play, queue, schemas, spark, virtual
     from kqlib.queue import Put, Retry, Site
     from kqlib.queue.drupal import DrupalQueue
     from kqlib.queue.promises import promises
+    from kqlib.share import ShareQueue
 
 # opened when first asked for: `import kqlib` stays quick
-ROOMS = ("delivery", "games", "groups", "keys", "play", "queue", "schemas")
+ROOMS = ("delivery", "games", "groups", "keys", "play", "queue", "schemas", "spark", "virtual")
 INSIDE = {
     "DrupalQueue": "kqlib.queue.drupal",
     "Put": "kqlib.queue",
     "Retry": "kqlib.queue",
+    "ShareQueue": "kqlib.share",
     "Site": "kqlib.queue",
     "promises": "kqlib.queue.promises",
 }
@@ -33,6 +35,7 @@ __all__ = [
     "Put",
     "QueueTopic",
     "Retry",
+    "ShareQueue",
     "Site",
     "Topic",
     "check",
@@ -53,8 +56,10 @@ __all__ = [
     "snapshot",
     "solution",
     "source",
+    "spark",
     "topics",
     "view",
+    "virtual",
 ]
 
 

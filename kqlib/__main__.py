@@ -2,12 +2,12 @@
 
 In:  arguments. Out: answers on stdout, notices and errors on stderr; exit 0 well, 1 a plain no, 2 an error, 130 Ctrl-C.
 What a command does is in its room (`up`, `doctor`, `topics`, …), imported when it is asked for: `kq --help` is there at once.
+Commands with sub-commands or much to say (`queue`, `games`, …) are modules of `kqlib/commands`.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import sys
@@ -15,7 +15,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from kqlib.errors import KqError
+from kqlib.commands import near, rooms
+from kqlib.errors import KqError, NotAllowed
 
 EXAMPLE = """\
 example: three brokers that several notebooks share
@@ -79,13 +80,14 @@ def status(args: argparse.Namespace) -> int:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Check this machine, and say what to do for each ✗."""
+    """Check this machine and its queues, and say what to do for each ✗."""
     from dataclasses import asdict
+    from itertools import chain
 
-    from kqlib.doctor import Finding, findings
+    from kqlib.doctor import Finding, findings, queues
 
     found: list[Finding] = []
-    for finding in findings():
+    for finding in chain(findings(), queues.findings()):
         found.append(finding)
         if not args.json:
             print(finding, flush=True)
@@ -120,6 +122,29 @@ def topics(args: argparse.Namespace) -> int:
         plan.apply(cluster)
         print("Done: every topic is as planned.")
     return 0
+
+
+def bench(args: argparse.Namespace) -> NoReturn:
+    """Print what things cost on this machine."""
+    _become("bench", args.rest)
+
+
+def faults(args: argparse.Namespace) -> NoReturn:
+    """Run the long tests, in which everything breaks."""
+    _become("tests", ["faults"])
+
+
+def _become(module: str, rest: list[str]) -> NoReturn:
+    """Turn into one of the checkout's own programs, which is what `make` runs."""
+    from kqlib import places
+
+    repo = places.repo()
+    if repo is None or not (repo / module / "__main__.py").exists():
+        raise NotAllowed(
+            f"`{module}` is in the checkout of kqlib, not in the installed package: run this in a checkout's directory"
+        )
+    os.chdir(repo)
+    os.execv(sys.executable, [sys.executable, "-m", module, *rest])
 
 
 def kafka(args: argparse.Namespace) -> int:
@@ -174,10 +199,13 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     under = whole.add_subparsers(prog="kq", metavar="COMMAND", dest="command", help=argparse.SUPPRESS)
     made: dict[str, argparse.ArgumentParser] = {}
 
+    def named(name: str, says: str, run: Callable[[argparse.Namespace], int], **more: Any) -> argparse.ArgumentParser:
+        made[name] = under.add_parser(name, description=says, allow_abbrev=False, **more)
+        made[name].set_defaults(run=run, rest=[])
+        return made[name]
+
     def command(run: Callable[[argparse.Namespace], int], **more: Any) -> Callable[..., argparse.Action]:
-        made[run.__name__] = under.add_parser(run.__name__, description=run.__doc__, allow_abbrev=False, **more)
-        made[run.__name__].set_defaults(run=run, rest=[])
-        return made[run.__name__].add_argument
+        return named(run.__name__, run.__doc__ or "", run, **more).add_argument
 
     as_json = {"action": "store_true", "help": "for programs"}
     add = command(lab, epilog="What follows -- goes to JupyterLab: kq lab 03 -- --port=9999")
@@ -196,6 +224,10 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     add("what", choices=("diff", "apply", "show"), help="say what would change, do it, or list the planned topics")
     add("file", metavar="FILE", help="the plan, as Plan.write makes it")
+    for name, room in rooms().items():
+        room.arguments(named(name, (room.__doc__ or "").split("\n", 1)[0], room.run))
+    add = command(bench, usage="kq bench [ROUNDS] [ROOM…]", epilog="Of the checkout: what `make bench` runs.")
+    command(faults, epilog="Of the checkout: what `make faults` runs.")
     add = command(kafka, epilog="Everything after TOOL goes to the tool as it is.", usage="kq kafka [TOOL [ARGS…]]")
     add("tool", nargs="?", metavar="TOOL", help="its name; without one, all of them are listed")
     lines = [f"  {name:<9} {parser.description}" for name, parser in made.items()]
@@ -204,10 +236,12 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """What kq reads, and what goes on untouched: all that follows a Kafka tool's name, or `--` for JupyterLab."""
+    """What kq reads, and what goes on untouched: what follows a Kafka tool's name, and `--` where another program is meant."""
     if words[:1] == ["kafka"] and len(words) > 1 and not words[1].startswith("-"):
         return words[:2], words[2:]
-    if words[:1] == ["lab"] and "--" in words:
+    if words[:1] == ["bench"] and not {"-h", "--help"} & {*words}:
+        return words[:1], words[1:]
+    if (words[:1] == ["lab"] or words[:2] == ["queue", "work"]) and "--" in words:
         return words[: words.index("--")], words[words.index("--") + 1 :]
     return words, []
 
@@ -218,17 +252,17 @@ def _run(words: list[str]) -> int:
         whole.print_help()
         return 0
     if not words[0].startswith("-") and words[0] not in commands:
-        whole.error(f"there is no command {words[0]!r}{_near(words[0], commands)}")
+        whole.error(f"there is no command {words[0]!r}{near(words[0], commands)}")
     mine, rest = _split(words)
+    parser = _meant(commands.get(mine[0], whole), mine[1:])
     args, unknown = whole.parse_known_args(mine)
     if args.version:
         from importlib.metadata import version
 
         print(f"kq {version('kqlib')}")
         return 0
-    parser = commands.get(args.command, whole)
     if unknown:
-        parser.error(f"there is no {unknown[0]!r} here{_near(unknown[0], parser._option_string_actions)}")
+        parser.error(f"there is no {unknown[0]!r} here{near(unknown[0], parser._option_string_actions)}")
     if parser is whole:  # `kq --` and the like
         whole.error("which command?")
     args.rest = rest
@@ -236,9 +270,15 @@ def _run(words: list[str]) -> int:
     return code
 
 
-def _near(word: str, words: Any) -> str:
-    found = difflib.get_close_matches(word, words, 1)
-    return f"; did you mean {found[0]}?" if found else ""
+def _meant(parser: argparse.ArgumentParser, words: list[str]) -> argparse.ArgumentParser:
+    """The parser of the sub-command that is meant, if this command has some."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction) and words and not words[0].startswith("-"):
+            if words[0] not in action.choices:
+                parser.error(f"there is no {words[0]!r} here{near(words[0], action.choices)}")
+            found: argparse.ArgumentParser = action.choices[words[0]]
+            return found
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:

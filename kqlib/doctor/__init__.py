@@ -3,6 +3,7 @@
 In:  the environment. Out: a `Finding` for each check, as they come (`findings`, for `kq doctor`, with versions and places),
 or all of them as one value (`doctor`, for a notebook: what it shows is the same on every machine that is well).
 The checks are in `machine.py` (what is there) and `trials.py` (does it work); one that needs another's ✓ is not tried without.
+What threatens the queues of the current cluster is in `queues.py`: `kq doctor` asks that too.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kqlib import places
 from kqlib.doctor.finding import Finding, words
-from kqlib.errors import BadConfig, JarMismatch, JavaMissing
+from kqlib.errors import BadConfig, JarMismatch, JavaMissing, NotAllowed
 
 PYTHONS = ((3, 11), (3, 13))
 NEEDS = {"one broker": 250, "three brokers": 750, "Spark beside a broker": 1000}  # MB, with room to breathe
@@ -230,9 +230,20 @@ def _directory(value: str) -> str:
     return "" if place.is_dir() or not place.exists() else f"is {value!r}, which is not a directory"
 
 
+def _site(value: str) -> str:
+    from kqlib.queue import arguments
+
+    try:
+        arguments.site_name(value)
+    except NotAllowed:
+        return f"is {value!r}, and a site's name is 1 to 200 printable ASCII characters"
+    return ""
+
+
 VARIABLES: dict[str, Callable[[str], str]] = {
     "KQ_BOOTSTRAP": _addresses,
     "KQ_KAFKA_CONFIG": _client_file,
+    "KQ_SITE": _site,
     "KQ_SPARK_MASTER": _spark_master,
     "KQ_CACHE": _directory,
     "KQ_STATE": _directory,

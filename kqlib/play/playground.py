@@ -37,6 +37,7 @@ class Playground:
         self.name, self.controls = name, dict(controls)
         self._draw, self._actions = draw, dict(actions or {})
         self._busy = threading.Lock()  # one action at a time
+        self._pressed: set[str] = set()  # actions that run, or wait for the one that does
         self.picture = draw(**self.values)
         self._image, self._words, self._note = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._buttons = {label: widgets.Button(description=label) for label in self._actions}
@@ -93,19 +94,21 @@ class Playground:
         return str(self._note.value)
 
     def _act(self, label: str) -> None:
-        if not self._busy.acquire(blocking=False):
+        if label in self._pressed:  # twice in a row is once
             return
-        self._lock(True)
-        self._note.value = f"<i>{html.escape(label)} …</i>"
-        try:
-            self._actions[label](**self.values)
-            self.refresh()
-        except Exception as error:
-            self.refresh()  # what it did before it failed is to be seen as well
-            self._say(error)
-        finally:
-            self._lock(False)
-            self._busy.release()
+        self._pressed.add(label)
+        with self._busy:
+            self._lock(True)
+            self._note.value = f"<i>{html.escape(label)} …</i>"
+            try:
+                self._actions[label](**self.values)
+                self.refresh()
+            except Exception as error:
+                self.refresh()  # what it did before it failed is to be seen as well
+                self._say(error)
+            finally:
+                self._pressed.discard(label)
+                self._lock(False)
 
     def _spell(self, shown: bool) -> None:
         """Show the picture's words below it, or not."""

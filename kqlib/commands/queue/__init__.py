@@ -1,0 +1,144 @@
+"""Put, look, claim and work: queues on the command line.
+
+In:  what is typed after `kq queue`. Out: answers on stdout (`--json`: for programs), notices on stderr; the usual exit codes.
+Here is what can be typed; each word is done by the function `queue_WORD` of the room beside it. A site is `--site`, else KQ_SITE,
+else "default": depth and state are a site's own, and whoever only puts, or looks, does not become one of the queue's sites.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+VERBS = {
+    "list": ("look", "every queue here: how much is in it, and which sites use it"),
+    "show": ("look", "one queue: its settings, its partitions, who has them"),
+    "depth": ("look", "how many items are not done, claimed ones included"),
+    "peek": ("look", "the first items, without claiming them"),
+    "story": ("story", "everything that is known of one item, as a timeline"),
+    "create": ("change", "make a planned queue available to a site"),
+    "delete": ("change", "the site has it no more, and what is in it counts as done"),
+    "put": ("put", "put an item, a file, or a line of stdin each"),
+    "claim": ("claim", "claim one item and hold it until you type what became of it"),
+    "work": ("work", "run a command for each item"),
+    "redrive": ("change", "put dead letters back"),
+    "purge": ("change", "everything now in it counts as done"),
+    "gc": ("gc", "take out of the log what every site is done with"),
+}
+EPILOG = """\
+examples
+  kq queue put football '{"goal": "ARS"}' --key ARS-CHE
+  seq 1000 | kq queue put football -
+  kq queue work football --threads 4 -- ./score.sh
+  kq queue story football/0/41
+A site is what --site names, else KQ_SITE, else "default".
+"""
+PLANNED = "The topic must be there: plan it and apply the plan (kq topics --help). Nothing creates topics at run time."
+YES = {"action": "store_true", "help": "do it; without, only say what would be done"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be typed."""
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    parser.usage = "kq queue WORD …"
+    under = parser.add_subparsers(prog="kq queue", metavar="WORD", dest="word", required=True, title="words")
+    add = {name: _word(under, name, says) for name, (_, says) in VERBS.items()}
+    for name, queue in add.items():
+        if name == "story":
+            queue("id", metavar="ID", help="topic/partition/offset, as put and peek show it")
+        elif name != "list":
+            queue("queue", metavar="QUEUE", help="its name, which is its topic's")
+    for name in ("delete", "purge", "gc"):
+        add[name]("--yes", "-y", **YES)
+    for name in ("peek", "redrive"):
+        most = "how many at most (default: 10)" if name == "peek" else "how many at most (default: all)"
+        add[name]("-n", dest="n", type=_count("n"), metavar="N", help=most)
+    add["create"]("--order", choices=("any", "key"), help="key: at most one item of a key is out (default: any)")
+    says = "handed out so often an item becomes a dead letter; none: never (default: 5)"
+    add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=says)
+    add["gc"]("--forget", action="append", default=[], metavar="SITE", help="a site that is gone for good; repeatable")
+    _put(add["put"])
+    _take(add["claim"], add["work"])
+
+
+def _word(under: Any, name: str, says: str) -> Callable[..., Any]:
+    """A parser with what all words take; how to add an argument to it."""
+    more = {"usage": "kq queue work [options] QUEUE -- CMD [ARGS…]"} if name == "work" else {}
+    epilog = PLANNED if name == "create" else None
+    parser = under.add_parser(
+        name, help=says, description=f"{says[0].upper()}{says[1:]}.", epilog=epilog, allow_abbrev=False, **more
+    )
+    site = os.environ.get("KQ_SITE") or "default"
+    parser.add_argument("--site", default=site, type=_site, metavar="NAME", help=f"whose queue (now: {site})")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    add: Callable[..., Any] = parser.add_argument
+    return add
+
+
+def _put(add: Callable[..., Any]) -> None:
+    add("data", nargs="?", metavar="DATA", help="the item; - reads stdin, an item a line")
+    add("--file", metavar="FILE", help="the item is what this file holds")
+    add("--key", help="items of one key go to one partition")
+    add("--header", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    add("--delay", type=_checked("delay"), default=0.0, metavar="SECONDS", help="not before then; at most 900")
+    add("--count", type=_count("count"), default=1, metavar="N", help="so many of it")
+
+
+def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
+    claim("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while you think (default: 30)")
+    claim("--wait", type=_checked("wait"), default=0.0, metavar="SECONDS", help="for an item to come (default: 0)")
+    work("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while a command runs (default: 30)")
+    work("--threads", type=_count("threads"), default=1, metavar="N", help="commands at a time (default: 1)")
+    work("--retry", type=_checked("delay"), default=1.0, metavar="SECONDS", help="first wait, doubled (default: 1)")
+    work("--max-attempts", type=_attempts, metavar="N", help="bury after so many (default: as the queue says)")
+    work("--until-empty", action="store_true", help="end when nothing is left (default: at SIGTERM or Ctrl-C)")
+
+
+# --- numbers and names, checked before a cluster is asked: the queue's own sentences ----------------------------------
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _checked(what: str) -> Callable[[str], Any]:
+    def seconds(text: str) -> Any:
+        from kqlib.queue import arguments as rules
+
+        return getattr(rules, what)(_number(text))
+
+    return seconds
+
+
+def _count(what: str) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        from kqlib.queue import arguments as rules
+
+        return rules.count(what, int(text) if text.isdecimal() else text)
+
+    return count
+
+
+def _attempts(text: str) -> int | None:
+    from kqlib.queue import arguments as rules
+
+    return rules.max_attempts(None if text == "none" else int(text) if text.isdecimal() else text)
+
+
+def _site(text: str) -> str:
+    from kqlib.queue import arguments as rules
+
+    return rules.site_name(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it."""
+    room = import_module(f"{__name__}.{VERBS[args.word][0]}")
+    code: int = getattr(room, f"queue_{args.word}")(args)
+    return code
