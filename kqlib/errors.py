@@ -52,6 +52,14 @@ class NoRegistry(Unreachable):
     """No schema registry answered at {address}: {why}. Is it running, and is this its address?"""
 
 
+class NoSpark(Unreachable):
+    """No Spark master took this application at {address}: {why}. Is it running, with a worker that has room, and is this its address (KQ_SPARK_MASTER)?"""
+
+
+class SparkDied(KqError):
+    """Spark ended at its start ({why}). The last lines of its log:\n{tail}"""
+
+
 class NotAllowed(KqError):
     """{why}"""
 

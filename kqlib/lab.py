@@ -13,6 +13,7 @@ import gc
 import json
 import random
 import re
+import shutil
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kqlib import broker, places, snapshot, view
@@ -28,7 +30,8 @@ from kqlib.shared import KINDS, Traces
 from kqlib.topics import check_name
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient, NewTopic
 
 T = TypeVar("T")
 _open: dict[str, Lab] = {}  # one lab of a name in a process: its cell run again closes the one before
@@ -99,22 +102,37 @@ class Lab:
         self, name: str, partitions: int = 1, *, replicas: int | None = None, config: Mapping[str, Any] | None = None
     ) -> str:
         """A new, empty topic; returns the name it has on this cluster. Run again, it closes this process's readers and starts anew."""
-        from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
         full = self._name("topic", check_name(name))
         settings = {key: str(value) for key, value in (config or {}).items()}
         try:
             wanted = NewTopic(full, config=settings, **self._placed(partitions, replicas))
-            self.admin.create_topics([wanted])[full].result(15)
-        except (KafkaException, TypeError, ValueError) as error:
+            said = self._create(wanted)
+            if said and said.name() == "TOPIC_ALREADY_EXISTS":
+                if self.cluster.embedded:  # ours: a request whose answer was lost was sent again
+                    self._delete(full)
+                    said = self._create(wanted)
+                else:  # somebody was faster: never ours to delete
+                    self._forget("topic", full)
+        except (TypeError, ValueError) as error:
             raise NotAllowed(f"topic '{name}' was not created: {broker.words(error)}") from None
+        if said:
+            raise NotAllowed(f"topic '{name}' was not created: {said.str()}")
         self.cluster.wait_for_topic(full, partitions)
         return full
 
     def group(self, name: str) -> str:
         """A consumer group's name that nothing is committed under; members left from the last run are closed, or waited for."""
         return self._name("group", name)
+
+    def folder(self, name: str) -> str:
+        """A new, empty directory, for a stream's checkpoint and the like; it goes with an embedded cluster. Run again, it is empty."""
+        home = getattr(self.cluster, "home", None) or places.state() / "labs"
+        folder = Path(home) / "folders" / self.name / check_name(name)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return str(folder)
 
     def until(self, condition: Callable[[], T], seconds: float = 10, why: str = "it to come true") -> T:
         """Wait until the condition holds and return what it gave; `NotInTime` says why it was waited for and what was last seen.
@@ -191,12 +209,13 @@ class Lab:
 
     def _there(self, kind: str, full: str) -> bool:
         if kind == "topic":
-            return full in self.admin.list_topics(timeout=10).topics
+            asked = (self.cluster.knows(number, full) for number in self.cluster.running)
+            return full in self.admin.list_topics(timeout=10).topics or any(asked)
         return self._group(full) is not None
 
     def _placed(self, partitions: int, replicas: int | None) -> dict[str, Any]:
         """How many copies where. Kafka draws the first broker at random; an embedded lab deals them in turn: p0 on 1, p1 on 2, …"""
-        up = self.cluster.brokers
+        up = self.cluster.running
         copies = min(3, len(up)) if replicas is None else replicas
         if not self.cluster.embedded or not 1 <= copies <= len(up):
             return {"num_partitions": partitions, "replication_factor": -1 if replicas is None else replicas}
@@ -219,19 +238,21 @@ class Lab:
             self._drop_group(group)
 
     def _drop_topic(self, topic: str) -> None:
-        from confluent_kafka import KafkaException
-
-        if topic in self.admin.list_topics(timeout=10).topics:
+        """Delete it, whether or not a broker names it: the one asked may not have heard of it. On one's own cluster: if it is ours."""
+        if self.cluster.embedded or topic in self._made["topic"]:
             _close_readers(lambda consumer: any(part.topic == topic for part in consumer.assignment()))
-            try:
-                self.admin.delete_topics([topic])[topic].result(15)
-            except KafkaException as error:
-                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
-                    raise NotAllowed(
-                        f"topic '{topic}' of the last run could not be deleted: {broker.words(error)}"
-                    ) from None
-            self.until(lambda: topic not in self.admin.list_topics(timeout=10).topics, 15, f"'{topic}' to be gone")
+            self._delete(topic)
         self._forget("topic", topic)
+
+    def _create(self, wanted: NewTopic) -> KafkaError | None:
+        return self._settled(lambda admin: admin.create_topics([wanted], request_timeout=10)[wanted.topic])
+
+    def _delete(self, topic: str) -> None:
+        gone = "UNKNOWN_TOPIC_OR_PART"
+        said = self._settled(lambda admin: admin.delete_topics([topic], request_timeout=10)[topic], fine=gone)
+        if said:
+            raise NotAllowed(f"topic '{topic}' of the last run could not be deleted: {said.str()}")
+        self.cluster.wait_until_gone(topic)
 
     def _drop_group(self, group: str) -> bool:
         """Is it gone? Not while somebody else is in it: it stays noted, for the next run to try again."""
@@ -239,12 +260,14 @@ class Lab:
         if found is not None:
             here = {member.member_id for member in found.members}
             _close_readers(lambda consumer: bool(here) and consumer.memberid() in here)
-            ask = self.admin.delete_consumer_groups
-            said = _settled(lambda: ask([group], request_timeout=4)[group])
-            if said == "NON_EMPTY_GROUP":
+            gone = "GROUP_ID_NOT_FOUND"
+            said = self._settled(
+                lambda admin: admin.delete_consumer_groups([group], request_timeout=4)[group], fine=gone
+            )
+            if said and said.name() == "NON_EMPTY_GROUP":
                 return False
-            if said not in {None, "GROUP_ID_NOT_FOUND"}:
-                raise NotAllowed(f"group '{group}' of the last run could not be removed: {said}")
+            if said:
+                raise NotAllowed(f"group '{group}' of the last run could not be removed: {said.str()}")
         self._forget("group", group)
         return True
 
@@ -252,10 +275,12 @@ class Lab:
         """What the cluster knows of a group; None when there is none."""
         if self.cluster.embedded and not self._listed(group):
             return None
-        ask, found = self.admin.describe_consumer_groups, list[Any]()
-        said = _settled(lambda: ask([group], request_timeout=4)[group], found.append)
-        if said not in {None, "GROUP_ID_NOT_FOUND"}:
-            raise NotAllowed(f"group '{group}' could not be looked up: {said}")
+        found, gone = list[Any](), "GROUP_ID_NOT_FOUND"
+        said = self._settled(
+            lambda admin: admin.describe_consumer_groups([group], request_timeout=4)[group], found.append, gone
+        )
+        if said:
+            raise NotAllowed(f"group '{group}' could not be looked up: {said.str()}")
         return found[0] if found and found[0].state.name != "DEAD" else None
 
     def _listed(self, group: str) -> bool:
@@ -263,26 +288,32 @@ class Lab:
         there = self.admin.list_consumer_groups(request_timeout=10).result(15)
         return bool(there.errors) or group in {one.group_id for one in there.valid}
 
+    def _settled(
+        self, ask: Callable[[AdminClient], Any], take: Callable[[Any], object] = lambda _: None, fine: str = ""
+    ) -> KafkaError | None:
+        """Ask again until whoever decides is there to answer; None when all is well or the answer is `fine`, else the error."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        deadline = time.monotonic() + 60
+        while True:
+            admin = self.admin  # held while it works: a temporary one may never answer
+            try:
+                take(ask(admin).result(15))
+                return None
+            except (KafkaException, TimeoutError) as error:
+                said = error.args[0] if error.args else KafkaError(KafkaError._TIMED_OUT)
+            if said.name() == fine:
+                return None
+            if said.name() not in snapshot.MOVING or time.monotonic() > deadline:
+                return said
+            if said.name() == "_TIMED_OUT":
+                self.cluster.renew()  # one that was once told of no broker never comes back
+            time.sleep(0.05)
+
     def _forget(self, kind: str, name: str) -> None:
         if self._traces and name in self._made[kind]:
             self._traces.forget(kind, name)
         self._made[kind].discard(name)
-
-
-def _settled(ask: Callable[[], Any], take: Callable[[Any], object] = lambda _: None) -> str | None:
-    """Ask about a group until its coordinator is there to answer; None when all is well, else the error's name."""
-    from confluent_kafka import KafkaException
-
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            take(ask().result(5))
-            return None
-        except (KafkaException, TimeoutError) as error:
-            said = error.args[0].name() if error.args else "_TIMED_OUT"
-            if said not in snapshot.MOVING or time.monotonic() > deadline:
-                return str(said)
-        time.sleep(0.05)
 
 
 def _consumers() -> list[Any]:

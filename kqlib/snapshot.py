@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 LOOKER = "kqlib-looks"  # librdkafka wants a group's name even of a reader in no group
 MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
 PATIENCE = 15.0
-# A leader or a group's coordinator is being made, moved or loaded: ask again.
+# A leader, a controller or a group's coordinator is being made, moved or loaded: ask again.
 MOVING = {
     *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"),
-    *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_WAIT_COORD"),
+    *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_DESTROY", "_WAIT_COORD"),
+    *("NOT_CONTROLLER", "REQUEST_TIMED_OUT"),
     *("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
 }
 

@@ -136,7 +136,7 @@ class Cluster(Kafka):
         *,
         secure: bool = False,
         auto_create: bool = False,
-        dir: str | Path | None = None,  # noqa: A002 - the word of DESIGN
+        dir: str | Path | None = None,  # noqa: A002 - the word that people look for
         config: dict[str, Any] | None = None,
     ) -> None:
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST:
@@ -213,9 +213,14 @@ class Cluster(Kafka):
             raise NotAllowed("this cluster has no users; make it with secure=True")
         return Kafka(self.bootstrap, self._security.client(user))
 
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers whose process runs and is not paused."""
+        return [number for number, broker in self._brokers.items() if broker.state == "running"]
+
     def has_quorum(self) -> bool:
         """Do more than half of the controllers run, so that the cluster can decide anything?"""
-        return 2 * sum(b.state == "running" for b in self._brokers.values()) > len(self._brokers)
+        return 2 * len(self.running) > len(self._brokers)
 
     def wait_for(self, ids: Sequence[int], seconds: float = 30) -> None:
         """Return when the cluster itself counts these brokers in; a node that dies meanwhile is `BrokerDied` with its log's end."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
@@ -47,6 +48,10 @@ class Kafka:
     def admin(self) -> AdminClient:
         """An AdminClient of this cluster."""
         return self._admin_client()
+
+    def renew(self) -> None:
+        """The next question is asked by a new AdminClient: one that was once told of no broker never comes back (librdkafka 5301)."""
+        self.__dict__.pop("admin", None)
 
     @property
     def brokers(self) -> list[int]:
@@ -97,20 +102,59 @@ class Kafka:
         leader = found[partition].leader
         return leader if leader >= 0 else None
 
-    def wait_for_topic(self, topic: str, partitions: int, seconds: float = 15) -> None:
-        """Return when a new topic's partitions have their leaders: it is made by one broker, and the others hear of it later."""
-        deadline, last = time.monotonic() + seconds, ""
-        for number in range(partitions):
-            while True:
-                try:
-                    if self.leader(topic, number) is not None:
-                        break
-                    last = f"partition {number} has none"
-                except KqError as error:
-                    last = str(error)
-                if time.monotonic() > deadline:
-                    raise NotInTime(seconds=seconds, why=f"'{topic}' to have its leaders", last=last)
-                time.sleep(0.02)
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers that can be asked; an embedded cluster knows its own processes."""
+        return self.brokers
+
+    def knows(self, number: int, topic: str) -> bool | None:
+        """Has this very broker heard of the topic? None: this user may not ask.
+
+        `list_topics` asks any broker; a question about a broker's settings goes to that one, and takes the topic's along.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        self._check_open()
+        there = ConfigResource(ResourceType.TOPIC, topic)
+        asked = [ConfigResource(ResourceType.BROKER, str(number)), there]
+        try:
+            self.admin.describe_configs(asked, request_timeout=PATIENCE)[there].result(2 * PATIENCE)
+            return True
+        except TimeoutError:
+            why = "no answer"
+        except KafkaException as error:
+            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+                return False
+            if error.args[0].name().endswith("AUTHORIZATION_FAILED"):
+                return None
+            why = words(error)
+        raise Unreachable(address=f"broker {number} of {self.bootstrap}", why=why)
+
+    def wait_for_topic(self, topic: str, partitions: int, seconds: float = 30) -> None:
+        """Return when each running broker has heard of a new topic, and its partitions have their leaders."""
+
+        def last() -> str:
+            if late := self._who(topic, knows=False):
+                return f"broker {late[0]} has not heard of it"
+            found = self.partitions(topic)
+            bare = [number for number in range(partitions) if number not in found or found[number].leader < 0]
+            return f"partition {bare[0]} has none" if bare else ""
+
+        _until(last, seconds, f"'{topic}' to have its leaders")
+
+    def wait_until_gone(self, topic: str, seconds: float = 30) -> None:
+        """Return when no running broker knows this topic any more."""
+
+        def last() -> str:
+            late = self._who(topic, knows=True)
+            return f"broker {late[0]} still has it" if late else ""
+
+        _until(last, seconds, f"'{topic}' to be gone")
+
+    def _who(self, topic: str, knows: bool) -> list[int]:
+        """The running brokers that know this topic, or those that do not: each hears on its own what the controller decided."""
+        return [number for number in self.running if self.knows(number, topic) is knows]
 
     def kafka(self, tool: str, *args: str, timeout: float = 60) -> str:
         """Run one of Kafka's own tools against this cluster and return what it said: `cluster.kafka("topics", "--list")`."""
@@ -151,6 +195,21 @@ class Kafka:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed(thing="cluster")
+
+
+def _until(last: Callable[[], str], seconds: float, why: str) -> None:
+    """Wait until nothing is missing any more; `last` says what is. Who does not answer just now is asked again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            missing = last()
+        except KqError as error:
+            missing = str(error)
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise NotInTime(seconds=seconds, why=why, last=missing)
+        time.sleep(0.02)
 
 
 def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:

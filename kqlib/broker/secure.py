@@ -79,7 +79,7 @@ def allow_app(admin: Any) -> None:
             AclOperation.DESCRIBE,
             AclOperation.DESCRIBE_CONFIGS,
         ),
-        ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE),
+        ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
         ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
     }
     rules = [
