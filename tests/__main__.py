@@ -1,7 +1,7 @@
 """Runs the tests: what `make test`, `make check` and `make faults` call.
 
     python -m tests            everything that CI runs
-    python -m tests check      under half a minute: style, types, unit tests
+    python -m tests check      about a minute: style, types, unit tests
     python -m tests faults     the long runs
 
 In: the name of a run. Out: every stage's own output, a line for each with what it took, and a status that is not 0 if one failed.
@@ -20,19 +20,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 PLAIN = [*PYTEST, "-p", "no:nbval"]  # importing it takes longer than all unit tests of a room
 TWO = ["-n", "2", "--dist", "worksteal"]
+FOUR = ["-n", "4"]  # where tests mostly wait for leases, sessions and elections; more than two cores are not needed
+BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]  # a file's clusters are one worker's; the long files first
+BY_TEST = ["--dist", "load", "--maxschedchunk", "1"]  # the long tests first
 
 STAGES = {
     "style": [[sys.executable, "-m", "ruff", "check", "."], [sys.executable, "-m", "ruff", "format", "--check", "."]],
     "types": [[sys.executable, "-m", "mypy"]],
     "unit": [[*PLAIN, *TWO, "tests/unit"]],
-    "promises": [[*PLAIN, *TWO[:2], "--dist", "loadfile", "tests/promises"]],
-    "gates": [[*PYTEST, *TWO, "tests/notebooks"]],
+    "promises": [[*PLAIN, *FOUR, *BY_FILE, "tests/promises"]],
+    "spark": [[*PLAIN, *TWO[:2], "--dist", "loadfile", "tests/spark"]],
+    "gates": [[*PYTEST, "-n", "3", *BY_TEST, "tests/notebooks"]],
     "browser": [[*PLAIN, "tests/browser"]],
-    "notebooks": [[sys.executable, "-m", "tests.notebooks.compare", "-n", "2"]],
+    "notebooks": [[sys.executable, "-m", "tests.notebooks.compare", "-n", "3"]],
     "faults": [[*PLAIN, "tests/faults"]],
 }
 RUNS = {
-    "test": ["style", "types", "unit", "promises", "gates", "browser", "notebooks"],
+    "test": ["style", "types", "unit", "promises", "spark", "gates", "browser", "notebooks"],
     "check": ["style", "types", "unit"],
     "faults": ["faults"],
 }

@@ -110,3 +110,33 @@ def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play
     shots(shown, "group")
     press(shown, "crash")
     expect(shown.get_by_role("alert")).to_contain_text("'ben' has crashed", timeout=PATIENCE)
+
+
+def test_queue_workers_are_added_stalled_woken_and_killed_and_floor_and_top_move(play: Play) -> None:
+    code = 'import kqlib as kq\nlab = kq.lab("queue")\nkq.play.queue(lab)'
+    shown = play("queue", code)
+    twin = words(shown)
+    expect(twin).to_contain_text("nobody works · 2 partitions · 3 + 3 records")
+    press(shown, "kill")
+    expect(shown.get_by_role("alert")).to_contain_text("'ann' is not there", timeout=PATIENCE)
+    press(shown, "add")
+    expect(twin).to_contain_text("(ann)", timeout=PATIENCE)  # by itself: it has claimed
+    press(shown, "stall")
+    expect(twin).to_contain_text("ann stalled")
+    choose(shown, "who", "ben")
+    press(shown, "add")
+    expect(twin).to_contain_text("(ben)", timeout=PATIENCE)  # it took over when ann's session was over
+    shots(shown, "queue")
+    choose(shown, "who", "ann")
+    press(shown, "wake")
+    choose(shown, "see", "deliveries")
+    expect(twin).to_contain_text("⛔ refused", timeout=PATIENCE)  # its ack came too late
+    choose(shown, "who", "ben")
+    press(shown, "kill")
+    expect(twin).to_contain_text("ben", timeout=PATIENCE)
+    shots(shown, "queue-deliveries")
+    choose(shown, "see", "now")
+    press(shown, "put one that fails")
+    expect(twin).to_contain_text("ben killed")
+    expect(twin).to_contain_text("X✕", timeout=PATIENCE)  # three attempts, two delays: a dead letter
+    expect(twin).to_contain_text("0 not done", timeout=PATIENCE)

@@ -182,7 +182,8 @@ def size(page: Page) -> Iterator[Wrong]:
             code = output.get("data", {}).get("text/markdown", "")
             if _lines(code) > SOURCE_LINES:
                 yield cell, f"{_lines(code)} lines of shown source", f"keep to {SOURCE_LINES}: show one function"
-            lines += _lines(_plain(output))
+            table = "text/html" in output.get("data", {})  # a row is a line, however wide its words are in a terminal
+            lines += len(_plain(output).splitlines()) if table else _lines(_plain(output))
         if lines > OUTPUT_LINES:
             yield cell, f"{lines} lines of output", f"keep to {OUTPUT_LINES}: show a count or the first few"
     whole = len(text(page.nb).encode())

@@ -104,8 +104,8 @@ def main(bootstrap: str, site_name: str, topic: str, session: str, settings: str
             elif verb == "close":
                 site.close()
                 tell("ok")
-            elif verb in ("depth", "purge"):
-                tell(getattr(queue, verb)())
+            elif verb in ("depth", "purge", "redrive"):
+                tell(getattr(queue, verb)(*arguments))
             else:
                 getattr(queue, verb)(held[arguments[0]], *arguments[1:])
                 tell("ok")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import random
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +194,15 @@ def test_a_group_that_somebody_else_is_in_is_told_and_not_handed_out_as_fresh(la
     assert lab.group("reading-busy-0.02") == "reading-busy-0.02"
 
 
+def test_a_cell_run_again_gets_an_empty_folder_that_goes_with_the_cluster() -> None:
+    with kq.lab("90-folder") as lab:
+        first = Path(lab.folder("checkpoint"))
+        (first / "offsets").mkdir()
+        assert Path(lab.folder("checkpoint")) == first and not list(first.iterdir())
+        assert Path(lab.folder("other")) != first
+    assert not first.exists()
+
+
 def test_a_picture_shows_what_a_group_has_committed(lab: Lab) -> None:
     topic, group = lab.topic("drawn"), lab.group("drawn")
     put(lab, topic, b"a", b"b", b"c")
@@ -198,6 +211,58 @@ def test_a_picture_shows_what_a_group_has_committed(lab: Lab) -> None:
     assert (lane.low, lane.end, lane.floor) == (0, 3, 2)
     assert [record.state for record in lane.records] == ["done", "done", "waiting"]
     assert "drawn" in str(lab.draw(topic, group)) and "1" in str(lab.draw_cluster(topic))
+
+
+# --- three brokers, of which one is always late -----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stuttering(lab: Lab, seconds: float = 0.2) -> Iterator[None]:
+    """One broker after the other stands still for a moment, as on a busy machine; nobody has paused it, so nobody knows."""
+    stop = threading.Event()
+
+    def one_after_the_other() -> None:
+        for number in itertools.cycle(lab.cluster.running):
+            pid = lab.cluster.broker(number).pid
+            assert pid
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(pid, signal.SIGCONT)
+            if stop.wait(seconds / 4):
+                return
+
+    thread = threading.Thread(target=one_after_the_other)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def three(lab: Lab) -> Iterator[Lab]:
+    with kq.lab("91-three", brokers=3) as made:
+        made.admin.list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE)  # now it is connected to all of them
+        yield made
+
+
+def test_a_cell_run_again_and_again_meets_no_broker_that_has_not_heard_of_it(three: Lab) -> None:
+    with stuttering(three):
+        for _ in range(15):
+            topic = three.topic("careful", 3)
+            assert [three.cluster.knows(number, topic) for number in (1, 2, 3)] == [True] * 3
+            assert "careful" in str(three.draw_cluster(topic))
+
+
+def test_a_topic_is_made_anew_whichever_broker_is_dead(three: Lab) -> None:
+    for number in (1, 2, 3):  # one of them leads the controllers
+        three.topic("made", 3)
+        three.cluster.broker(number).kill()
+        assert number not in three.cluster.running
+        assert set(three.cluster.partitions(three.topic("made", 3))) == {0, 1, 2}
+        three.cluster.broker(number).start()
+        assert set(three.cluster.partitions(three.topic("made", 3))) == {0, 1, 2}
 
 
 def test_a_lab_opened_again_is_a_new_cluster_with_the_same_chance_and_the_first_one_is_gone(

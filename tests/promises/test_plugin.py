@@ -10,13 +10,14 @@ import pytest
 
 from kqlib import places, pytest_plugin
 from kqlib.broker import Kafka
+from kqlib.queue import Site
 
 pytest_plugins = ["pytester"]
 CACHE = places.cache()  # before pytester moves HOME
 
 EXAMPLE = "\n".join(
     line[4:] for line in (pytest_plugin.__doc__ or "").splitlines() if line.startswith("    ")
-)  # the five lines of the plugin's own documentation
+)  # the few lines of the plugin's own documentation
 
 TESTS = (
     """
@@ -45,6 +46,20 @@ def test_one_topic_a_test(kq_cluster, kq_topic):
 def test_that_tidies_up_itself(kq_cluster, kq_topic):
     kq_cluster.admin.delete_topics([kq_topic])[kq_topic].result(10)
 
+@pytest.mark.kq_partitions(2)
+@pytest.mark.parametrize("odd", ["ü b/c" * 60])
+def test_a_queue_of_its_own(kq_cluster, kq_queue, odd):
+    assert [kq_cluster.leader(kq_queue.name, number) for number in range(2)] == [1, 1]
+    assert kq_queue.depth() == 0
+    kq_queue.put(b"poison")
+    kq_queue.bury(kq_queue.claim(wait=20), "it is")
+    assert [item.data for item in kq_queue.dead.peek()] == [b"poison"]
+    left = kq_queue.put(b"left"), kq_queue.claim(wait=20)
+    assert left[0] == left[1].id
+
+def test_a_queue_that_is_closed_by_the_test(kq_queue):
+    kq_queue.site.close()
+
 def test_that_fails(kq_topic):
     assert not kq_topic
 
@@ -70,8 +85,8 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, marked: Any)
     monkeypatch.setenv("TMPDIR", str(place))
 
     def go(*options: str) -> pytest.RunResult:
-        found = pytester.runpytest_subprocess("--strict-markers", "-W", "error", *options, timeout=120)
-        found.assert_outcomes(passed=10, failed=1)
+        found = pytester.runpytest_subprocess("--strict-markers", "-W", "error", *options, timeout=240)
+        found.assert_outcomes(passed=13, failed=1)
         assert marked.alive() == []
         assert [path.name for path in place.iterdir() if path.name.startswith("kqlib-")] == []
         return found
@@ -79,9 +94,12 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, marked: Any)
     return go
 
 
-def test_the_example_of_the_documentation_has_five_lines():
-    assert len(EXAMPLE.strip().splitlines()) <= 5
-    assert "kq_cluster, kq_topic" in EXAMPLE
+def test_each_example_of_the_documentation_has_at_most_five_lines():
+    tests = EXAMPLE.split("def ")[1:]
+    assert [fixture in test for fixture, test in zip(("(kq_cluster, kq_topic)", "(kq_queue)"), tests, strict=True)] == [
+        True
+    ] * 2
+    assert max(len(test.splitlines()) for test in tests) <= 5
 
 
 def test_one_argument_is_a_real_kafka_for_each_worker_of_a_run_and_nothing_is_left(run: Any) -> None:
@@ -92,10 +110,31 @@ def test_one_argument_is_a_real_kafka_for_each_worker_of_a_run_and_nothing_is_le
 def test_a_cluster_named_by_kq_bootstrap_is_used_and_left_as_it_was(
     run: Any, monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka
 ) -> None:
-    before = set(kq_cluster.admin.list_topics(timeout=30).topics)
+    noted, before, known = notes(kq_cluster), topics(kq_cluster), groups(kq_cluster)
     monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
     run()
-    assert set(kq_cluster.admin.list_topics(timeout=30).topics) == before
+    assert topics(kq_cluster) == before  # with kq.queues, which is everybody's
+    assert notes(kq_cluster) == noted
+    assert groups(kq_cluster) <= known  # one that nobody is in may be forgotten meanwhile
+
+
+def topics(cluster: Kafka) -> set[str]:
+    """The names of all topics but Kafka's own."""
+    return {name for name in cluster.admin.list_topics(timeout=30).topics if not name.startswith("__")}
+
+
+def groups(cluster: Kafka) -> set[str]:
+    """The names of all groups."""
+    found = cluster.admin.list_consumer_groups(request_timeout=20).result(30)
+    assert not found.errors
+    return {group.group_id for group in found.valid}
+
+
+def notes(cluster: Kafka) -> list[Any]:
+    """What stands in kq.queues, which is made if need be."""
+    with Site(cluster, "nobody") as site:
+        found: list[Any] = site._notes.keys()
+        return found
 
 
 def test_a_run_that_asks_for_no_kafka_pays_for_no_more_than_a_client():

@@ -251,24 +251,6 @@ def test_a_state_that_cannot_be_read_is_not_guessed(kq_cluster: Kafka, name: str
             queue.depth()
 
 
-def test_a_topic_made_anew_starts_clean_under_a_running_site(kq_cluster: Kafka, name: str, here: Site) -> None:
-    queue = here.queue(name)
-    queue.put_many([(b"old %d" % n, None) for n in range(5)])
-    items = queue.claim_many(3)
-    queue.ack_many(items[:2])
-    kq_cluster.admin.delete_topics([name])[name].result(10)
-    Plan({name: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
-    put(kq_cluster, name, b"new 0", b"new 1")
-    found: list[tuple[bytes | None, int]] = []
-    end = time.monotonic() + 20
-    while time.monotonic() < end and len([1 for data, _ in found if data.startswith(b"new")]) < 2:
-        found += drained(queue, 1)
-    assert [each for each in found if each[0].startswith(b"new")] == [(b"new 0", 1), (b"new 1", 1)]
-    with pytest.raises(LeaseLost):
-        queue.ack(items[2])
-    assert queue.depth() == 0
-
-
 def test_new_partitions_are_found_while_it_runs(kq_cluster: Kafka, name: str, here: Site) -> None:
     queue = here.queue(name)
     queue.put(b"before")

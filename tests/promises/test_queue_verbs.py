@@ -1,4 +1,4 @@
-"""The queue's verbs on a real broker, in one process: each does what DESIGN says, to the letter."""
+"""The queue's verbs on a real broker, in one process: each does what its docstring says, to the letter."""
 
 from __future__ import annotations
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from kqlib.broker import Kafka
@@ -110,6 +113,137 @@ def test_a_signal_lets_handlers_end(queue: Queue, number: int) -> None:
     assert worked.done == 2 and worked.lost == 0 and queue.depth() == 2
 
 
+WORKS = """
+import os, sys, time
+import kqlib as kq
+
+def handler(item):
+    os.write(1, b"begun\\n")  # print writes twice, and threads come between
+    time.sleep(1.5)
+
+with kq.Site(kq.broker.Kafka(sys.argv[1]), sys.argv[2], session=3) as site:
+    print(site.queue(sys.argv[2], lease=1).work(handler, threads=3), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_process_that_is_told_to_end_finishes_what_runs_and_gives_back_the_rest(
+    kq_cluster: Kafka, number: int
+) -> None:
+    name = topic(kq_cluster)
+    with Site(kq_cluster, name, session=3) as site:
+        fill(site.queue(name), 30)
+    words = [sys.executable, "-c", WORKS, kq_cluster.bootstrap, name]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout and [process.stdout.readline() for _ in range(3)] == ["begun\n"] * 3
+            process.send_signal(number)
+            told = time.monotonic()
+            said, wrong = process.communicate(timeout=60)
+            took = time.monotonic() - told
+        finally:
+            process.kill()
+    assert (said, wrong, process.returncode) == ("3 done, 0 to be tried again, 0 buried, 0 lost\n", "", 0)
+    assert took < 3 + 4.5 + 5  # the drain, the closing, and a busy machine
+    with Site(kq_cluster, name, session=3) as site:
+        queue = site.queue(name)
+        assert queue.depth() == 27
+        left = queue.claim_many(30, wait=8)
+        while more := queue.claim_many(30, wait=0.5):
+            left += more
+        assert [item.attempt for item in left] == [1] * 27
+
+
+def stepped(queue: Queue, item: Any) -> None:
+    with queue.step(item) as step:
+        step.put(queue.dead, b"output")
+
+
+# what the handler does, and then: done, released, buried, lost
+ENDED: dict[str, tuple[Any, tuple[int, int, int, int]]] = {
+    "ack": (lambda queue, item: queue.ack(item), (1, 0, 0, 0)),
+    "riding ack": (lambda queue, item: queue.ack(item, wait=False), (1, 0, 0, 0)),
+    "ack, then a failure": (lambda queue, item: (queue.ack(item), 1 / 0), (1, 0, 0, 0)),
+    "step": (stepped, (1, 0, 0, 0)),
+    "bury": (lambda queue, item: queue.bury(item), (0, 0, 1, 0)),
+    "release": (lambda queue, item: queue.release(item) if item.attempt == 1 else None, (1, 1, 0, 0)),
+    "extend": (lambda queue, item: queue.extend(item), (1, 0, 0, 0)),
+    "purge": (lambda queue, item: queue.purge(), (0, 0, 0, 1)),
+}
+
+
+@pytest.mark.parametrize(("verb", "counts"), ENDED.values(), ids=ENDED)
+def test_a_handler_may_end_its_item_itself(queue: Queue, verb: Any, counts: tuple[int, ...]) -> None:
+    fill(queue, 1)
+    worked = queue.work(lambda item: verb(queue, item), until="empty")
+    assert (worked.done, worked.released, worked.buried, worked.lost) == counts
+    assert queue.depth() == 0
+
+
+def test_a_lease_that_is_lost_before_its_handler_begins_stops_nothing(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(queue, 6)
+    hand_out, lost = queue._hand_out, list[int]()
+
+    def purges(*words: Any) -> Any:  # between the claim and its handler
+        items = hand_out(*words)
+        if items and not lost:
+            lost.append(len(items))
+            for owner in queue._member.owners_of(queue.name):
+                owner.purge(owner.ledger.top)
+        return items
+
+    monkeypatch.setattr(queue, "_hand_out", purges)
+    worked = queue.work(lambda item: None, threads=2, until="empty")
+    assert (worked.done, worked.lost) == (6 - lost[0], lost[0]) and lost[0]
+
+
+def test_progress_is_shown_on_request(queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(queue, 5)
+    queue.work(lambda item: None, until="empty", progress=True)
+    shown = capsys.readouterr()
+    assert "5 items" in shown.err + shown.out
+    fill(queue, 5)
+    queue.work(lambda item: None, until="empty")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_is_said_unless_somebody_listens(kq_cluster: Kafka) -> None:
+    name = topic(kq_cluster)
+    words = f"""
+import kqlib as kq
+cluster = kq.broker.Kafka("{kq_cluster.bootstrap}")
+first = kq.Site(cluster, "{name}")
+second = kq.Site(cluster, "{name}")  # a warning: the first is closed
+queue = second.queue("{name}")
+queue.put(b"a")
+queue.work(lambda item: queue.bury(item), until="empty")
+second.close()
+"""
+    quiet = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, timeout=120, check=True)
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    loud = "import logging; logging.basicConfig()" + words
+    heard = subprocess.run([sys.executable, "-c", loud], capture_output=True, text=True, timeout=120, check=True)
+    assert heard.stderr.startswith("WARNING:kqlib.queue:site '") and "opened again" in heard.stderr
+
+
+def test_nothing_is_left_of_sites_that_were_closed(kq_cluster: Kafka) -> None:
+    name = topic(kq_cluster)
+    here, sizes = psutil.Process(), list[tuple[int, int]]()
+    for turn in range(51):
+        with Site(kq_cluster, name) as site:
+            queue = site.queue(name)
+            queue.put(b"a")
+            queue.ack(queue.claim(wait=10))
+        if turn in (0, 50):
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and sizes and (here.num_fds(), here.num_threads()) > sizes[0]:
+                time.sleep(0.1)
+            sizes.append((here.num_fds(), here.num_threads()))
+    assert sizes[1][0] <= sizes[0][0] + 2 and sizes[1][1] <= sizes[0][1] + 2, sizes
+
+
 def test_a_handler_in_another_thread_may_ack_while_the_site_closes(kq_cluster: Kafka) -> None:
     name = topic(kq_cluster)
     said: list[str] = []
@@ -126,7 +260,9 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(kq_cluster: K
 
         thread = threading.Thread(target=worker)
         thread.start()
-        while not any(owner.leases for owner in site._member.owners.values()):
+        while not any(  # handed out, not only chosen
+            lease.deadline < float("inf") for o in site._member.owners.values() for lease in list(o.leases.values())
+        ):
             time.sleep(0.01)
     thread.join()
     with Site(kq_cluster, name, session=3) as site:

@@ -41,7 +41,7 @@ class World:
 class Queue:
     """A queue that keeps every promise that memory can keep. A worker has one, all share a world."""
 
-    def __init__(self, world, order="any"):
+    def __init__(self, world, order="any", lease=LEASE):
         self.world, self.order, self.main = world, order, threading.current_thread()
         self.lost_at, self.closed = None, False
 

@@ -289,3 +289,21 @@ def test_a_copy_goes_its_own_way() -> None:
     other = ledger.copy()
     other.ack([2])
     assert opened(ledger) == dict.fromkeys(range(5), 1) and len(opened(other)) == 4
+
+
+CUTS: dict[str, tuple[int, dict[int, int], int, int]] = {  # where: what is left open, floor, top
+    "beyond its top": (20, {1: 1, 3: 1, 4: 1}, 1, 6),
+    "within a run": (4, {1: 1, 3: 1}, 1, 4),
+    "at its floor": (1, {}, 1, 1),
+    "below its floor": (0, {}, 0, 0),
+}
+
+
+@pytest.mark.parametrize(("end", "left", "floor", "top"), CUTS.values(), ids=CUTS)
+def test_a_log_that_was_cut_off_takes_what_lay_beyond_with_it(end: int, left: dict, floor: int, top: int) -> None:
+    ledger = new()
+    ledger.claim(range(6))
+    ledger.ack([0, 2, 5])
+    gone = ledger.cut(end)
+    assert (opened(ledger), ledger.floor, ledger.top, gone) == (left, floor, top, 3 - len(left))
+    checked(ledger)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import ipywidgets as widgets
 import pytest
 
-from kqlib import view
+from kqlib import keys, view
 from kqlib.errors import NotAllowed
-from kqlib.play import Playground
+from kqlib.play import Playground, queue
 from kqlib.play.playground import VIEW
+from kqlib.play.queue import BAD, GAMES, PARTITIONS, Book, Held, Worker, placed, ticks
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.promises.hands import Got
+from kqlib.queue.promises.values import Broken, Refused
 
 
 def drawn(key: str, partitions: int) -> view.Table:
@@ -95,3 +102,121 @@ def test_a_button_works_in_a_thread_of_its_own_with_all_controls_locked(play: Pl
     go.set()
     slow._busy.acquire(timeout=5)
     assert not slow.controls["key"].disabled and slow.note == ""
+
+
+def test_a_press_while_another_button_works_comes_after_it(play: Playground) -> None:
+    inside, go, done = threading.Event(), threading.Event(), threading.Event()
+    actions = {"wait": lambda **_: (inside.set(), go.wait(5)), "crash": lambda **_: done.set()}
+    slow = Playground("toy", drawn, play.controls, actions)
+    slow._buttons["wait"].click()
+    assert inside.wait(5)
+    slow._buttons["crash"].click()  # it was enabled still, where it was pressed
+    assert not done.wait(0.1)
+    go.set()
+    assert done.wait(5)
+
+
+# --- the live queue: everything but the broker ---------------------------------------------------------------------------
+
+
+class Far:
+    """A worker's process that is none: it has one item, and its answer to an ack is what the test wants."""
+
+    def __init__(self, item: str, answer: Exception | None = None) -> None:
+        self.items, self.answer, self.said = [item], answer, list[str]()
+        self.stands = self.dead = False
+
+    def call(self, verb: str, *_: Any, **__: Any) -> Got | None:
+        assert not self.stands, "a stopped process was asked"
+        if self.dead:
+            raise Broken("gone")
+        self.said.append(verb)
+        if verb != "claim" and self.answer:
+            raise self.answer
+        return Got(0, self.items.pop(), 1) if verb == "claim" and self.items else None
+
+    def pause(self) -> None:
+        self.stands = True
+
+    def resume(self) -> None:
+        self.stands = False
+
+    def kill(self) -> None:
+        self.dead = True
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = import_module("kqlib.play.queue")  # kqlib.play's own `queue` is the function
+    monkeypatch.setattr(room, "WORK", 0.05)
+    monkeypatch.setattr(room, "AGAIN", 60.0)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("item", "answer", "end", "verb"),
+    [
+        ("ARS-CHE 1", None, "ack", "ack"),
+        (f"{BAD} 1", None, "release", "release"),
+        ("ARS-CHE 1", Refused("LeaseLost", "its lease has expired"), "refused", "ack"),
+    ],
+)
+def test_a_worker_claims_works_and_says_how_it_ended(
+    quick: None, item: str, answer: Exception | None, end: str, verb: str
+) -> None:
+    book, far = Book(), Far(item, answer)
+    worker = Worker("ann", far, book)  # type: ignore[arg-type]
+    until(lambda: book.held and book.held[0].until)
+    assert (book.held[0].end, book.waits(item), book.holder(item)) == (end, end == "release", None)
+    assert far.said[:2] == ["claim", verb]
+    worker.kill()
+    assert not book.waits(item)  # who was killed has forgotten its delays
+
+
+def test_a_stalled_worker_is_asked_nothing_and_acks_when_it_wakes(quick: None) -> None:
+    book, far = Book(), Far("ARS-CHE 1", Refused("LeaseLost", ""))
+    worker = Worker("ann", far, book)  # type: ignore[arg-type]
+    until(lambda: book.held)
+    worker.stall()
+    time.sleep(0.1)  # its work is over meanwhile
+    assert worker.state == "stalled" and book.holder("ARS-CHE 1") and book.held[0].end == "open"
+    worker.wake()
+    until(lambda: book.held[0].end == "refused")
+    worker.kill()
+
+
+def test_a_killed_worker_lets_go_of_all_it_had(quick: None) -> None:
+    book, far = Book(), Far("ARS-CHE 1")
+    worker = Worker("ann", far, book)  # type: ignore[arg-type]
+    until(lambda: book.held)
+    worker.kill()
+    assert (worker.state, far.dead, book.holder("ARS-CHE 1"), book.held[0].end) == ("killed", True, None, "killed")
+
+
+def test_what_is_committed_says_where_an_item_is() -> None:
+    ledger = Ledger()
+    ledger.claim(range(4))
+    ledger.ack([0, 2])
+    assert [placed(at, ledger, dead=at == 2)[0] for at in range(5)] == ["done", "open", "dead", "open", "waiting"]
+
+
+def test_deliveries_are_drawn_in_the_order_of_what_happened_and_not_in_seconds() -> None:
+    held = [Held("ann", "ARS-CHE 1", 1, 0.0, 900.0, "refused"), Held("ben", f"{BAD} 2", 2, 1.0)]
+    drawn = [(one.worker, one.attempt, one.begin, one.until, one.end, one.did) for one in ticks(held)]
+    assert drawn == [("ann", 1, 2, 6, "refused", "A"), ("ben", 2, 4, 8, "open", BAD)]
+
+
+def test_six_items_are_three_for_each_partition_and_lie_in_turn() -> None:
+    assert [keys.partition(game, PARTITIONS) for game in GAMES] == [0, 1] * 3
+
+
+@pytest.mark.parametrize("where", [None, "lab", 3])
+def test_a_queue_wants_a_lab_or_a_cluster(where: Any) -> None:
+    with pytest.raises(NotAllowed, match=r"^this wants a lab or a cluster, as in kq.play.queue\(lab\), not "):
+        queue(where)

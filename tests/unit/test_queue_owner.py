@@ -51,9 +51,11 @@ class Clock:
         return self.now
 
 
-def owner(ledger: Ledger | None = None, low: int = 0, **terms: Any) -> Owner:
+def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **terms: Any) -> Owner:
     clock = Clock()
-    made = Owner(Terms("football", "here", clock=clock, **{"max_attempts": None, **terms}), 0, ledger or Ledger(), low)
+    made = Owner(
+        Terms("football", "here", clock=clock, **{"max_attempts": None, **terms}), 0, ledger or Ledger(), low, mark
+    )
     made.position = made.target()
     return made
 
@@ -261,13 +263,6 @@ def test_what_is_not_found_twice_is_lost_and_only_then() -> None:
     some.position = 1
     arrive(some, Rec(3))
     assert some.lost == 2 and some.target() == 4 and take(some) == [(0, 2), (3, 2)]
-
-
-def test_open_items_below_the_logs_beginning_are_lost() -> None:
-    ledger = Ledger()
-    ledger.claim(range(4))
-    some = owner(ledger, low=3)
-    assert some.lost == 3 and some.target() == 3 and some.ledger.floor == 3
 
 
 def test_a_transactions_marks_are_nothing_to_do() -> None:

@@ -101,6 +101,14 @@ def test_wrong_values_are_said_in_a_sentence(make: Any, kind: type[KqError], sen
     assert sentence in str(refused.value)
 
 
+def test_a_put_keeps_the_headers_that_were_checked() -> None:
+    headers: dict[str, Any] = {"feed": b"tv"}
+    put = Put(b"goal", headers=headers)
+    headers["feed"] = "no bytes"
+    assert put.all_headers == [("feed", b"tv")]
+    assert [name for name, _ in Put(b"goal", headers={"feed": b"tv"}, delay=5).all_headers] == ["feed", "kq-due"]
+
+
 # --- dead letters ----------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +127,7 @@ def test_a_dead_letter_carries_the_item_and_its_story_and_the_way_back_drops_the
     assert (story["kq-dead-site"], story["kq-site"], story["kq-created"]) == (b"here", b"here", b"0")
     again = dead.back(Letter(0, b"k", out.headers), "b.c", "here")
     assert (again.topic, again.key, again.value) == ("b.c", b"k", b"poison")
-    assert again.headers == [("mine", b"1"), ("mine", b"2"), ("kq-site", b"here")]
+    assert again.headers == [("mine", b"1"), ("mine", b"2"), ("kq-site", b"here"), ("kq-again", story["kq-origin"])]
 
 
 CUTS = {
@@ -159,6 +167,8 @@ STATES: dict[str, tuple[Seen, bool, str, tuple[int, int, int]]] = {
     "set by a tool": (Seen(ID, 5, 9, 7, ""), True, "raise", (7, 7, 0)),
     "set too low": (Seen(ID, 5, 9, 1, ""), True, "raise", (5, 5, 0)),
     "set too high": (Seen(ID, 5, 9, 99, ""), True, "raise", (9, 9, 0)),
+    "a log that was cut off": (Seen(ID, 0, 4, 2, text(2, 6, 4)), True, "raise", (2, 4, 2)),
+    "a log that was cut off below the floor": (Seen(ID, 0, 1, 2, text(2, 6)), True, "raise", (1, 1, 0)),
     "another topic of the name": (Seen("AAAA", 0, 9, 2, text(2, 6)), False, "raise", (0, 0, 0)),
 }
 

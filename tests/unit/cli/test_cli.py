@@ -19,7 +19,8 @@ from kqlib.doctor import Finding
 from kqlib.errors import NotAllowed, Unreachable
 from tests.unit.cli.conftest import run
 
-COMMANDS = ["lab", "up", "down", "status", "doctor", "progress", "topics", "kafka"]
+SHORT = ["lab", "up", "down", "status", "doctor", "progress", "topics"]
+COMMANDS = [*SHORT, "games", "queue", "virtual", "pipeline", "bench", "faults", "kafka"]
 
 
 # --- what is typed ----------------------------------------------------------------------------------------------------
@@ -51,7 +52,9 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     ("typed", "said"),
     [
         ("statsu", "kq: error: there is no command 'statsu'; did you mean status?"),
-        ("games", "kq: error: there is no command 'games'"),
+        ("quue", "kq: error: there is no command 'quue'; did you mean queue?"),
+        ("nonsense", "kq: error: there is no command 'nonsense'"),
+        ("faults now", "kq faults: error: there is no 'now' here"),
         ("--versoin", "kq: error: there is no '--versoin' here; did you mean --version?"),
         ("--", "kq: error: "),
         ("up --broker 3", "kq up: error: there is no '--broker' here; did you mean --brokers?"),
@@ -123,7 +126,14 @@ def test_help_does_not_load_what_only_a_command_needs() -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = ran.stdout.splitlines()[-1]
     assert "kqlib.__main__" in loaded
-    assert len(eval(loaded)) < 12, loaded
+    assert len(eval(loaded)) < 20, loaded
+    assert not {each.split(".")[0] for each in eval(loaded)} & {
+        "confluent_kafka",
+        "pyspark",
+        "fastapi",
+        "httpx",
+        "IPython",
+    }
 
 
 # --- kq topics, without a cluster -------------------------------------------------------------------------------------

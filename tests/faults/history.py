@@ -1,0 +1,207 @@
+"""What happened, judged: Jepsen's rule for a queue. Everything acknowledged as put comes out, and nothing else does.
+
+In:  histories, one file a process, a line when a call begins and one when it has ended. Out: `Verdict`, counts and what is wrong.
+Pure: no Kafka, no clock. All processes are of one machine, so that their monotonic clocks are one.
+
+    [call, time, verb, values, attempts, ids]   it begins; of a claim: it has returned (what it gives is not known before)
+    [call, time, {place: why}]                  it has ended; places that are not well are "refused" or "unknown"
+
+A call without an end is unknown: its process was killed. A value is put once and never again; with its id (partition/offset) it
+is an item, so that a record which the log has twice is told from an item that was handed out twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+MOST = 15  # the ledger counts no further
+ENDS = ("ack", "bury")
+WRONG = ("lost", "unexpected", "copied", "uncounted", "twice", "revived", "shared")
+
+Item = tuple[int, str]  # a value and where it stands
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """One call of one process: about which values, from when to when, and how each fared.
+
+    verb: put, claim, ack, bury; letter: found among the dead at the end; gone: this process was killed or stopped;
+    wiped: the topic was deleted, and with it what was in it.
+    """
+
+    who: str
+    verb: str
+    values: tuple[int, ...] = ()
+    began: float = 0.0
+    ended: float | None = None
+    attempts: tuple[int, ...] = ()
+    bad: Mapping[int, str] = field(default_factory=dict)
+    ids: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> list[Item]:
+        """Each value with its id."""
+        return list(zip(self.values, self.ids or [""] * len(self.values), strict=True))
+
+    def outcome(self, place: int) -> str:
+        """ok, refused or unknown."""
+        return "unknown" if self.ended is None else self.bad.get(place, "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An item in somebody's hand."""
+
+    who: str
+    attempt: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Somebody said that an item is done."""
+
+    who: str
+    attempt: int
+    began: float
+    ended: float | None
+    verb: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a history comes to; its repr has counts only, and is the same whenever they are."""
+
+    put: int = 0  # acknowledged
+    maybe: int = 0  # puts of which nobody knows
+    lost: int = (
+        0  # acknowledged as put, and nobody ever finished with it: it never came out, or was forgotten afterwards
+    )
+    unexpected: int = 0  # came out, and was never put
+    copied: int = 0  # stood in the log twice, though it was put once
+    doubled: int = 0  # leases after an item's first
+    uncounted: int = 0  # of those: with an attempt that an earlier one had
+    twice: int = 0  # done more than once: acked or buried again
+    revived: int = 0  # handed out again after it was done
+    shared: int = 0  # two live leases at once: handed out again before the one that ended it
+    dead: int = 0  # letters
+    refused: int = 0  # acks that came too late, and were told so
+    takeover: float = 0.0  # seconds from a worker's end until all that it had was in other hands; the longest
+
+    @property
+    def wrong(self) -> dict[str, int]:
+        """What must never be, and was."""
+        return {name: count for name in WRONG if (count := getattr(self, name))}
+
+    def __repr__(self) -> str:
+        counts = ("lost", "unexpected", "doubled", "dead", "refused", *WRONG[2:])
+        return f"Verdict({self.put} put, {', '.join(f'{name} {getattr(self, name)}' for name in counts)})"
+
+
+def read(who: str, lines: Iterable[str]) -> list[Did]:
+    """A process's history; the last line may be torn."""
+    begun: dict[int, list] = {}
+    ends: dict[int, tuple[float, dict[int, str]]] = {}
+    for line in lines:
+        if not line.endswith("\n"):
+            continue
+        call, at, *rest = json.loads(line)
+        if isinstance(rest[0], dict):
+            ends[call] = at, {int(place): why for place, why in rest[0].items()}
+        else:
+            begun[call] = [at, *rest]
+    made = []
+    for call, (at, verb, values, attempts, *ids) in begun.items():
+        ended, bad = ends.get(call, (None, {}))
+        made.append(Did(who, verb, tuple(values), at, ended, tuple(attempts), bad, tuple(*ids)))
+    return made
+
+
+def judge(history: Iterable[Did]) -> Verdict:
+    """What it comes to."""
+    history = list(history)
+    leases, ends, letters = _by_item(history)
+    asked = {value for did in history if did.verb == "put" for value in did.values}
+    wiped = max((did.ended or did.began for did in history if did.verb == "wiped"), default=0.0)
+    stored, kept, maybe = set[int](), set[int](), 0
+    for did in (did for did in history if did.verb == "put"):
+        for place, value in enumerate(did.values):
+            maybe += did.outcome(place) != "ok"
+            if did.outcome(place) == "ok":
+                stored.add(value)
+                if did.began >= wiped:
+                    kept.add(value)
+    items = leases.keys() | letters.keys()
+    came = {value for value, _ in items}
+    finished = {item[0] for item in items | ends.keys() if _finished(ends[item], letters[item])}
+    per_item = [_of_item(leases[item], ends[item], letters[item]) for item in items]
+    total: Counter[str] = sum(per_item, Counter())
+    return Verdict(
+        put=len(stored),
+        maybe=maybe,
+        lost=len(kept - finished),
+        unexpected=len(came - asked),
+        copied=len(items) - len(came),
+        dead=sum(letters.values()),
+        refused=sum(end.outcome == "refused" for some in ends.values() for end in some),
+        takeover=max((_takeover(did, leases, ends) for did in history if did.verb == "gone"), default=0.0),
+        **{name: total[name] for name in ("doubled", "uncounted", "twice", "revived", "shared")},
+    )
+
+
+Items = tuple[defaultdict[Item, list[Lease]], defaultdict[Item, list[End]], Counter[Item]]
+
+
+def _by_item(history: list[Did]) -> Items:
+    leases: defaultdict[Item, list[Lease]] = defaultdict(list)
+    ends: defaultdict[Item, list[End]] = defaultdict(list)
+    letters: Counter[Item] = Counter()
+    for did in history:
+        if did.verb == "letter":
+            letters.update(did.items)
+        elif did.verb == "claim":
+            for item, attempt in zip(did.items, did.attempts, strict=True):
+                leases[item].append(Lease(did.who, attempt, did.began))
+        elif did.verb in ENDS:
+            for place, (item, attempt) in enumerate(zip(did.items, did.attempts, strict=True)):
+                ends[item].append(End(did.who, attempt, did.began, did.ended, did.verb, did.outcome(place)))
+    return leases, ends, letters
+
+
+def _finished(ends: list[End], letters: int) -> bool:
+    """Did anybody finish with it? An ack that was not heard of counts, a bury does not: its letter says whether it was."""
+    return letters > 0 or any(end.verb == "ack" and end.outcome != "refused" for end in ends)
+
+
+def _of_item(leases: list[Lease], ends: list[End], letters: int) -> Counter[str]:
+    """Everything that is to be said of one item."""
+    done = [end for end in ends if end.outcome == "ok"]
+    counted = Counter(lease.attempt for lease in leases if lease.attempt < MOST)
+    found = Counter(
+        doubled=max(0, len(leases) - 1),
+        uncounted=sum(many - 1 for many in counted.values()),
+        twice=max(0, sum(end.verb == "ack" for end in done) + letters - 1),
+    )
+    for end in done:
+        for lease in leases:
+            if lease.attempt < end.attempt or (lease.who, lease.attempt) == (end.who, end.attempt):
+                continue
+            found["revived" if lease.at > (end.ended or end.began) else "shared"] += 1
+    return found
+
+
+def _takeover(gone: Did, leases: Mapping[Item, list[Lease]], ends: Mapping[Item, list[End]]) -> float:
+    """From when a worker was gone until the last item that it had was in another hand."""
+    longest = 0.0
+    for item, some in leases.items():
+        if not any(lease.who == gone.who and lease.at <= gone.began for lease in some):
+            continue
+        if any(end.who == gone.who and end.ended is not None and end.ended <= gone.began for end in ends.get(item, ())):
+            continue
+        others = [lease.at for lease in some if lease.who != gone.who and lease.at > gone.began]
+        longest = max(longest, min(others, default=gone.began) - gone.began)
+    return longest

@@ -1,0 +1,47 @@
+"""A producer of the fault runs, a process of its own: puts numbers, slowly until it is told to end, then what is missing, fast.
+
+In:  one JSON object of settings (`world.World.producer`). Out: its history. A number is put once, whatever became of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import count
+from typing import Any
+
+from kqlib.broker.kafka import Kafka
+from kqlib.errors import KqError
+from kqlib.queue import Queue, Site
+from tests.faults.writing import Writing, until_told
+
+
+def main(
+    bootstrap: str, site: str, topic: str, history: str, *, first: int, many: int, batch: int, pause: float
+) -> None:
+    """Put the numbers from `first` on."""
+    stop, written = until_told(), Writing(history)
+    with Site(Kafka(bootstrap), site) as opened:
+        queue = opened.queue(topic)
+        for start in count(first, batch):
+            if stop.is_set() and start >= first + many:
+                return
+            put(queue, list(range(start, start + batch)), written)
+            stop.wait(pause)
+
+
+def put(queue: Queue, values: list[int], written: Writing) -> None:
+    """One batch, and how it fared."""
+    call = written.begins("put", values)
+    bad: dict[int, str] = {}
+    try:
+        queue.put_many([(b"%d" % value, b"%d" % (value % 1000)) for value in values])
+    except KqError as error:
+        print(f"put: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        facts: Any = error
+        bad = dict.fromkeys(getattr(facts, "unknown", range(len(values))), "unknown")
+    written.ended(call, bad)
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

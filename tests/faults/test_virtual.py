@@ -1,0 +1,258 @@
+"""The long runs of virtual queues: 100,000 of them, nodes killed, stopped and replaced under load; and whatever requests a machine
+can think of. `make faults`; minutes, not seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+from typing import Any
+
+import psutil
+import pytest
+import schemathesis
+from confluent_kafka import Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.generation import GenerationMode
+
+from kqlib import snapshot
+from kqlib.broker import Cluster, Kafka
+from tests.promises.virtual_load import Load, converged
+from tests.promises.virtual_nodes import Caller, Nodes
+
+MANY = 100_000
+QUEUES = [f"queue-{n}" for n in range(40)]
+
+
+@pytest.fixture
+def nodes(kq_cluster: Kafka) -> Iterator[Nodes]:
+    with Nodes(kq_cluster, f"faults-{uuid.uuid4().hex[:8]}", 6, session=2) as nodes:
+        yield nodes
+
+
+def fill(cluster: Kafka, topic: str, many: int) -> None:
+    """A record in each of so many queues, as any other client would put it."""
+    producer = Producer(cluster.client(acks="all", queue_buffering_max_messages=200_000))
+    for n in range(many):
+        producer.produce(topic, b"%d" % n, f"user:{n:06}".encode())
+        if not n % 10_000:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def test_three_nodes_keep_a_hundred_thousand_queues_while_they_are_killed_stopped_and_replaced(nodes: Nodes) -> None:
+    fill(nodes.cluster, nodes.topic, MANY)
+    nodes.start(3)
+    nodes.settled(120)
+    took = []
+    with Load(nodes, QUEUES, workers=3, pace=0.005) as load:
+        for turn in range(6):
+            load.until(150, 240)
+            victim = random.Random(turn).choice(nodes.all)
+            if turn % 3 == 0:  # a rolling restart: one comes, one leaves in good order
+                nodes.start(1)
+                victim.leave()
+                nodes.end(victim)
+            elif turn % 3 == 1:
+                victim.signal(signal.SIGKILL)
+                nodes.end(victim)
+                nodes.start(1)
+            else:  # longer than its session: it comes back and has to learn that it has nothing
+                victim.signal(signal.SIGSTOP)
+                time.sleep(5)
+                victim.signal(signal.SIGCONT)
+            took.append(converged(nodes))
+        load.check(300)
+    assert load.reads > 100
+    print("maps agreed so many seconds after the group:", [round(each.seconds, 1) for each in took])
+    assert all(each.kept for each in took), took
+    caller = nodes.caller()
+    for n in random.Random(7).sample(range(MANY), 300):
+        assert caller.claim(f"user:{n:06}", 5)[0]["data"] == b"%d" % n
+
+
+def test_an_index_of_a_hundred_thousand_queues_fits_into_tens_of_megabytes(nodes: Nodes) -> None:
+    (node,) = nodes.start(1)
+    nodes.settled()
+    process = psutil.Process(node.process.pid)
+    before = process.memory_info().rss
+    fill(nodes.cluster, nodes.topic, MANY)
+    deadline = time.monotonic() + 120
+    while sum(len(page) for page in pages(node.http)) < MANY:
+        assert time.monotonic() < deadline
+    grown = (process.memory_info().rss - before) / 1e6
+    print(f"{grown:.0f} MB for {MANY:,} queues, the last records of each partition included")
+    assert grown < 150
+
+
+def pages(http: object) -> Iterator[list[dict[str, object]]]:
+    after: str | None = ""
+    while after is not None:
+        said = http.get("/queues", params={"after": after, "limit": 1000}).json()  # type: ignore[attr-defined]
+        yield said["queues"]
+        after = said["after"]
+
+
+def test_a_broker_of_three_dies_and_nothing_acknowledged_is_lost() -> None:
+    with Cluster(3) as cluster, Nodes(cluster, "virtual", 6, session=4) as nodes:
+        nodes.start(3)
+        nodes.settled(120)
+        with Load(nodes, QUEUES[:12]) as load:
+            for number in (1, 2, 3):
+                load.until(40, 240)
+                cluster.broker(number).kill()
+                load.until(40, 240)
+                cluster.broker(number).start()
+                nodes.settled(120)
+            load.check(300)
+
+
+def test_no_request_that_its_own_page_allows_or_forbids_breaks_a_node(nodes: Nodes) -> None:
+    """At least 1,000 requests made from the node's OpenAPI page, right ones and wrong ones; no 5xx."""
+    (node,) = nodes.start(1)
+    nodes.settled()
+    page = schemathesis.openapi.from_url(f"{node.url}/openapi.json")
+    counts: Counter[int] = Counter()
+
+    def asked(case: Any) -> None:
+        for part in (case.query, case.body):
+            if isinstance(part, dict) and isinstance(part.get("wait"), int | float) and part["wait"] > 0:
+                part["wait"] = min(part["wait"], 0.01)  # a long poll takes as long as it says
+        said = case.call(base_url=node.url, timeout=60)
+        counts[said.status_code] += 1
+        assert said.status_code < 500, (case.method, case.path, case.query, case.body, said.text)
+        assert said.status_code in (200, 201, 204) or said.json()["why"], said.text
+
+    for found in page.get_all_operations():
+        operation = found.ok()
+        for mode in GenerationMode:
+            if mode is GenerationMode.POSITIVE or operation.path_parameters or operation.query or operation.body:
+                run = given(case=operation.as_strategy(generation_mode=mode))(asked)
+                calm = list(HealthCheck)
+                with suppress(Unsatisfiable):  # nothing wrong can be said to a route that takes nothing
+                    settings(max_examples=32, deadline=None, database=None, suppress_health_check=calm)(run)()
+    print(sorted(counts.items()))
+    assert counts.total() >= 1_000 and {200, 201, 404, 422} <= counts.keys()
+    assert node.http.get("/health").status_code == 200 and node.process.poll() is None
+
+
+def test_every_broker_is_stopped_and_killed_for_longer_than_its_clients_remember_and_the_node_goes_on() -> None:
+    """Clients that were told of no broker never come back (librdkafka 5301): the node takes others, and nobody has to restart it."""
+    with Cluster(1) as cluster, Nodes(cluster, "away", 4, session=4) as nodes:
+        nodes.start(1)
+        nodes.settled(120)
+        caller, broker = nodes.caller(), cluster.broker(1)
+        for turn, seconds in (("pause", 8), ("kill", 14)):
+            waiting = {(queue, turn.encode()) for queue in QUEUES[:8]}
+            for queue, data in waiting:
+                caller.put(queue, data)
+            getattr(broker, turn)()
+            time.sleep(seconds)
+            broker.resume() if turn == "pause" else broker.start()
+            deadline = time.monotonic() + 120
+            while waiting:
+                assert time.monotonic() < deadline, f"after a {turn}: {waiting}"
+                queue, data = min(waiting)
+                for item in caller.claim(queue, wait=5):
+                    if (
+                        caller.verb("ack", queue, item["receipt"]).status_code == 200
+                    ):  # else its partition was given up meanwhile
+                        assert item["data"] == data
+                        waiting.discard((queue, data))
+
+
+def test_what_consumers_have_done_outlives_the_compaction_of_its_topic(nodes: Nodes) -> None:
+    """Really compacted: fewer records are left than were written, and a new node reads the same from them."""
+    name = f"{nodes.topic}.offsets"
+    quick = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
+    set_ = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in quick.items()]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=set_)
+    nodes.cluster.admin.incremental_alter_configs([resource])[resource].result(10)
+    (node,) = nodes.start(1)
+    nodes.settled(60)
+    caller = nodes.caller()
+    caller.put("work", *[b"%d" % n for n in range(60)])
+    offsets = caller.put("log", *[b"%d" % n for n in range(60)])
+    caller.put("gone", b"x")
+    for offset in offsets[:50]:
+        (item,) = caller.claim("work", 1)
+        assert caller.verb("ack", "work", item["receipt"]).status_code == 200
+        assert caller.ask("POST", "log", "/consumers/r/offset", {"offset": offset}).status_code == 200
+        assert caller.claim("gone", 1, f"c-{offset}")
+    assert caller.ask("DELETE", "gone", "").status_code == 200
+    deadline = time.monotonic() + 120
+    while left(nodes.cluster, name) > 60:
+        for queue in ("work", "log", "gone"):
+            caller.ask("GET", queue, "/consumers/x/depth")  # a segment is closed by the next record: here a proof
+        assert time.monotonic() < deadline, left(nodes.cluster, name)
+        time.sleep(0.6)
+    node.signal(signal.SIGKILL)
+    nodes.end(node)
+    nodes.start(1)
+    nodes.settled(60)
+    caller = nodes.caller()
+    assert caller.ask("GET", "log", "/consumers/r").json()["tracked"] == offsets[49]
+    assert caller.ask("GET", "gone", "").status_code == 404
+    assert [item["data"] for item in caller.claim("work", 20)] == [b"%d" % n for n in range(50, 60)]
+
+
+def left(cluster: Kafka, topic: str) -> int:
+    """How many records are left in a topic."""
+    return sum(map(len, snapshot.records(cluster, topic).values()))
+
+
+def test_ten_thousand_long_polls_at_once_are_held_and_one_more_is_told_to_come_again(nodes: Nodes) -> None:
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    files = 20_000 if hard < 0 else min(20_000, hard)
+    setrlimit(RLIMIT_NOFILE, (files, hard))  # the node inherits it
+    try:
+        (node,) = nodes.start(1)
+        nodes.settled()
+        asyncio.run(polled(node.url, min(10_000, (files - 500) * 3 // 4), nodes.caller()))
+    finally:
+        setrlimit(RLIMIT_NOFILE, (soft, hard))
+    print(f"{psutil.Process(node.process.pid).memory_info().rss / 1e6:.0f} MB afterwards")
+    assert node.http.get("/health").status_code == 200 and node.owned() == list(range(6))
+
+
+async def polled(url: str, places: int, caller: Caller) -> None:
+    """Connections that wait, each for a queue of its own: as many as there are places, or as come while the first still waits."""
+    host, port = url.removeprefix("http://").split(":")
+    open_, begun = [], time.monotonic()
+
+    async def poll(queue: str) -> asyncio.Task[bytes]:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST /queues/{queue}/consumers/c/claim HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: 12\r\n\r\n".encode() + b'{"wait": 60}')
+        open_.append(writer)
+        return asyncio.create_task(reader.read(1_000))
+
+    waiting: list[asyncio.Task[bytes]] = []
+    while len(waiting) < places and time.monotonic() - begun < 40:
+        waiting.append(await poll(f"poll-{len(waiting)}"))
+    print(f"{len(waiting):,} wait after {time.monotonic() - begun:.0f} s")
+    try:
+        if len(waiting) == places:
+            (said,) = await asyncio.gather(await poll("one-more"))
+            assert said.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in said
+        assert not any(task.done() for task in waiting)
+        for writer in open_[-100:]:  # who hangs up makes room
+            writer.close()
+        for at in range(50):
+            await asyncio.to_thread(caller.put, f"poll-{at}", b"x")
+        answers = [task.result() for task in (await asyncio.wait(waiting[:50], timeout=60))[0]]
+        assert len(answers) == 50 and all(said.startswith(b"HTTP/1.1 200 ") for said in answers)
+        late = [item for at in range(50) for item in await asyncio.to_thread(caller.claim, f"poll-{at}", 1)]
+        assert sum(b'"receipt"' in said for said in answers) + len(late) == 50  # late: of polls that ended before
+    finally:
+        for writer in open_:
+            writer.close()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,131 @@
+"""`kq queue` for a test: a queue of its own, a site, commands in this process, in another one, or at a terminal.
+
+In:  a cluster. Out: `Desk`, called with what is typed; `Terminal`, into which a test types.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import secrets
+import select
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kqlib import __main__ as cli
+from kqlib.broker import Kafka
+from kqlib.topics import Plan, QueueTopic
+
+KQ = [sys.executable, "-m", "kqlib", "queue"]
+REPO = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Its answer for programs."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Desk:
+    """`kq queue` for one queue of a test's own, as its site."""
+
+    cluster: Kafka
+    name: str
+    site: str
+    capsys: pytest.CaptureFixture[str]
+    patch: pytest.MonkeyPatch
+
+    def __call__(self, word: str, *rest: str, typed: bytes = b"", on: str = "") -> Said:
+        """`kq queue WORD QUEUE REST…`, in this process."""
+        self.patch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(typed), isatty=lambda: False))
+        self.capsys.readouterr()
+        named = [] if word in {"list", "story"} else [on or self.name]
+        code = cli.main(["queue", word, *named, *rest])
+        return Said(code, *self.capsys.readouterr())
+
+    def start(self, word: str, *rest: str, **pipes: Any) -> subprocess.Popen[str]:
+        """The same in a process of its own."""
+        return subprocess.Popen([*KQ, word, self.name, *rest], cwd=REPO, text=True, **pipes)
+
+    def depth(self) -> int:
+        """How much is in it."""
+        found: int = self("depth", "--json").json["depth"]
+        return found
+
+
+class Terminal:
+    """A command at a terminal of its own."""
+
+    def __init__(self, desk: Desk, *rest: str) -> None:
+        self.keys, theirs = pty.openpty()
+
+        def own() -> None:
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)  # Ctrl-C is a signal only from the terminal that one has
+
+        self.process = subprocess.Popen(
+            [*KQ, "claim", desk.name, *rest],
+            cwd=REPO,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=own,  # noqa: PLW1509 - nothing else runs in that child
+        )
+        os.close(theirs)
+        self.seen = ""
+
+    def wait_for(self, words: str, seconds: float = 60) -> None:
+        """Read until these words are seen."""
+        deadline = time.monotonic() + seconds
+        while words not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self.keys], [], [], 0.2)[0]:
+                try:
+                    self.seen += os.read(self.keys, 4096).decode()
+                except OSError:  # it has ended
+                    assert words in self.seen, self.seen
+
+    def type(self, text: str) -> None:
+        os.write(self.keys, text.encode())
+
+    def end(self) -> int:
+        """Its exit code."""
+        code = self.process.wait(30)
+        os.close(self.keys)
+        return code
+
+
+def opened(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: Path
+) -> Iterator[Desk]:
+    """A desk with a queue of one partition; this cluster is the current one while it is open."""
+    name = f"football-{secrets.token_hex(3)}"
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    monkeypatch.setenv("KQ_SITE", f"site-{name[-6:]}")
+    monkeypatch.setenv("KQ_STATE", str(place))
+    monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
+    Plan({name: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
+    capsys.readouterr()
+    yield Desk(kq_cluster, name, f"site-{name[-6:]}", capsys, monkeypatch)
+    kq_cluster.admin.delete_topics([name, f"{name}.dead"])

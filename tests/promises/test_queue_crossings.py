@@ -1,0 +1,212 @@
+"""Verbs that cross: a step and a rebalance, a purge and steps that end, a redrive and a crash, a close and those who wait.
+
+Real processes and a real broker. Each of them happens as a whole or not at all, and says which.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import NewPartitions
+
+from kqlib.broker import Cluster, Kafka
+from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted
+from kqlib.queue import Queue, Site
+from kqlib.queue.drupal import DrupalQueue
+from kqlib.topics import Plan, QueueTopic
+from tests.promises.queue_worker import Worker
+
+SESSION = 2
+Start = Callable[..., Worker]
+
+
+def topic(cluster: Kafka, partitions: int = 1) -> str:
+    name = f"cross-{uuid.uuid4().hex[:8]}"
+    Plan({name: QueueTopic(partitions=partitions)}).apply(cluster, quiet=True)
+    return name
+
+
+@pytest.fixture
+def start(kq_cluster: Kafka) -> Iterator[Start]:
+    """Workers of the site that is named like its topic, ended after the test."""
+    workers: list[Worker] = []
+
+    def begin(name: str) -> Worker:
+        workers.append(Worker(kq_cluster.bootstrap, name, name, SESSION))
+        return workers[-1]
+
+    yield begin
+    for worker in workers:
+        worker.end()
+
+
+def drained(queue: Queue, wait: float = 8) -> list[tuple[bytes | None, int]]:
+    """Everything that comes out, with its attempt; acked."""
+    found: list[tuple[bytes | None, int]] = []
+    while items := queue.claim_many(100, wait=wait):
+        found += [(item.data, item.attempt) for item in items]
+        queue.ack_many(items)
+        wait = 0.5
+    return sorted(found)
+
+
+def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka, start: Start) -> None:
+    name, outputs = topic(kq_cluster, 2), topic(kq_cluster)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue, out = site.queue(name, lease=60), site.queue(outputs)
+        queue.put_many([(b"%d" % n, b"%d" % n) for n in range(40)])
+        items = queue.claim_many(40, wait=8)
+        while len(items) < 40:
+            items += queue.claim_many(40, wait=8)
+        worker = start(name)
+        theirs = worker.do("claim", 40)  # one of the two partitions went to it
+        assert set(theirs.values()) == {2}
+        done = set()
+        for item in items:
+            try:
+                with queue.step(item) as step:
+                    step.put(out, item.data)
+            except LeaseLost:
+                continue
+            done.add(item.id)
+        assert done == {item.id for item in items} - set(theirs)
+        assert out.depth() == len(done)
+        for id_ in theirs:
+            assert worker.do("ack", id_) == "ok"
+        worker.do("close")
+        assert drained(queue, 4) == [] and queue.depth() == 0
+
+
+def test_a_purge_while_steps_end_leaves_nothing_behind_and_nothing_half_done(kq_cluster: Kafka) -> None:
+    name, outputs = topic(kq_cluster), topic(kq_cluster)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue, out = site.queue(name, lease=60), site.queue(outputs)
+        ids = queue.put_many([(b"%d" % n, None) for n in range(60)])
+        items, done = queue.claim_many(60, wait=8), list[str]()
+
+        def steps(some: list[Any]) -> None:
+            for item in some:
+                try:
+                    with queue.step(item) as step:
+                        step.put(out, item.id.encode())
+                    done.append(item.id)
+                except LeaseLost:
+                    pass
+
+        threads = [threading.Thread(target=steps, args=(items[n::3],)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        while len(done) < 10:
+            time.sleep(0.001)
+        queue.purge()
+        for thread in threads:
+            thread.join()
+        written = [data.decode() for data, _ in drained(out) if data]
+        assert sorted(written) == sorted(done) and set(done) < set(ids)
+        assert queue.depth() == 0
+        queue.put(b"after")
+        assert drained(queue, 4) == [(b"after", 1)]
+
+
+@pytest.mark.parametrize("place", ["send_offsets_to_transaction", "commit_transaction"])
+def test_letters_whose_redrive_dies_are_put_back_once(kq_cluster: Kafka, start: Start, place: str) -> None:
+    name = topic(kq_cluster)
+    worker = start(name)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name)
+        queue.put_many([(b"%d" % n, None) for n in range(5)])
+        for item in queue.claim_many(5, wait=8):
+            queue.bury(item, "bad")
+    assert worker.do("dies", place) == "ok" and worker.do("redrive", 5) is None
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue, moved = site.queue(name), 0
+        deadline = time.monotonic() + 60
+        while moved < 5 and time.monotonic() < deadline:  # not before the broker has ended the dead one's transaction
+            moved += queue.redrive(5)
+        assert (moved, queue.redrive(5)) == (5, 0)
+        assert drained(queue) == [(b"%d" % n, 1) for n in range(5)] and queue.dead.depth() == 0
+
+
+def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka) -> None:
+    name, outputs = topic(kq_cluster), topic(kq_cluster)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue, out = site.queue(name), site.queue(outputs)
+        queue.put_many([(b"%d" % n, None) for n in range(150)])
+
+        def handle(item: Any) -> None:
+            with queue.step(item) as step:
+                step.put(out, item.data)
+
+        working = threading.Thread(target=lambda: queue.work(handle, threads=4, until=15))
+        working.start()
+        time.sleep(1)
+        for each in (name, outputs):
+            kq_cluster.admin.create_partitions([NewPartitions(each, 3)])[each].result(10)
+        working.join()
+        assert queue.depth() == 0
+        assert [data for data, _ in drained(out)] == sorted(b"%d" % n for n in range(150))
+
+
+def test_who_waits_in_a_claim_hears_of_a_close_in_time_with_the_broker_down() -> None:
+    with Cluster() as cluster:
+        name = topic(cluster)
+        site, said = Site(cluster, "site", session=SESSION), list[Any]()
+        queue = site.queue(name)
+        assert queue.claim(wait=8) is None
+
+        def wait() -> None:
+            try:
+                said.append(queue.claim(wait=60))
+            except KqError as error:
+                said.append(type(error))
+
+        waiting = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        time.sleep(0.5)
+        cluster.broker(1).kill()
+        time.sleep(1)
+        begun = time.monotonic()
+        site.close()
+        for thread in waiting:
+            thread.join(5)
+        assert time.monotonic() - begun < 6 and said == [Closed] * 3
+
+
+def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_comes_back(kq_cluster: Kafka) -> None:
+    name = topic(kq_cluster)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        drupal = DrupalQueue(site, name)
+        drupal.create_queue()
+        for n in range(20):
+            drupal.create_item(n)
+        queue, held = site.queue(name), threading.Semaphore(0)
+
+        def handle(_: Any) -> None:
+            held.release()
+            time.sleep(1)
+
+        said: list[Any] = []
+
+        def work() -> None:
+            try:
+                said.append(queue.work(handle, threads=4))
+            except KqError as error:
+                said.append(type(error))
+
+        working = threading.Thread(target=work)
+        working.start()
+        for _ in range(4):
+            assert held.acquire(timeout=30)
+        drupal.delete_queue()
+        working.join(30)
+        assert said == [QueueDeleted]
+        drupal.create_queue()
+        assert drupal.number_of_items() == 0 and drupal.claim_item() is None
+        drupal.create_item("new")
+        assert drupal.claim_item().data == "new"

@@ -1,0 +1,350 @@
+"""Share groups on a real Kafka: which promises they keep, beside virtual queues, and what a ShareConsumer really does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kqlib.broker import Cluster
+from kqlib.errors import LeaseLost, NotAllowed, TopicMissing
+from kqlib.queue.item import Item
+from kqlib.queue.promises import PROMISES, promises
+from kqlib.share import ShareQueue
+from kqlib.topics import Plan, Topic
+from kqlib.virtual.promised import VIRTUAL
+
+# ✓ kept · ✗ broken · – not offered: by a share group, by a virtual queue on two nodes
+EXPECTED = {
+    "first in, first out": "✓✓",
+    "claimed is hidden": "✓✓",
+    "released comes back": "✓✓",
+    "release disturbs nobody": "✓✓",
+    "acks in any order": "✓✓",
+    "depth counts claimed": "–✓",
+    "lease expires": "✓✓",
+    "extend": "–✓",
+    "stale ack refused": "✓✓",
+    "delayed release": "–✓",
+    "many threads": "✓✓",
+    "order by key": "–✓",
+    "dead letter, once": "–✓",
+    "deleted and back": "––",
+    "survives a killed worker": "✓✓",
+    "a crash is an attempt": "✓✓",
+    "zombie refused": "✓✓",
+    "outputs with the ack": "––",
+    "depth from outside": "–✓",
+    "topic recreated": "✓✓",
+    "leader dies": "✓✓",
+    "more processes than partitions": "✓✓",
+}
+
+
+BOTH = {"share": ShareQueue, "virtual": VIRTUAL}
+
+
+@pytest.fixture(scope="module")
+def scores():
+    """Side by side: most of the time goes into brokers that start, and into waiting for what must not come."""
+    found = promises(BOTH)
+    return {(queue, name): found[queue, name] for queue in BOTH for name in PROMISES}
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_share_groups_and_virtual_queues_keep_what_they_are_known_to_keep(scores, name):
+    signs = "".join({True: "✓", False: "✗", None: "–"}[scores[queue, name].kept] for queue in BOTH)
+    assert signs == EXPECTED[name], {queue: scores[queue, name].seen for queue in BOTH}
+
+
+def test_what_it_cannot_do_says_why(scores):
+    reasons = {name: scores["share", name].seen.partition(": ")[0] for name, sign in EXPECTED.items() if sign[0] == "–"}
+    assert reasons == {
+        "depth counts claimed": "share groups do not offer depth",
+        "extend": "share groups do not offer extend",
+        "delayed release": "share groups do not offer release with a delay",
+        "order by key": "share groups do not offer order='key'",
+        "dead letter, once": "share groups do not offer dead",
+        "deleted and back": "no create",
+        "outputs with the ack": "share groups do not offer step",
+        "depth from outside": "share groups do not offer depth",
+    }
+
+
+# --- what it really does --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def share(kq_cluster, kq_topic):
+    """Queues of one group on this test's topic."""
+    made = []
+
+    def make(**how):
+        made.append(ShareQueue(kq_cluster, kq_topic, **how))
+        return made[-1]
+
+    yield make
+    for queue in made:
+        queue.close()
+
+
+def settings(cluster, group):
+    resource = ConfigResource(ResourceType.GROUP, group)
+    found = cluster.admin.describe_configs([resource])[resource].result(10)
+    return {name: entry.value for name, entry in found.items() if name.startswith("share.")}
+
+
+def test_the_groups_settings_are_set_in_the_cluster_and_stay(kq_cluster, share):
+    first = share(lease=7, max_attempts=3)
+    found = settings(kq_cluster, first.group)
+    assert found["share.record.lock.duration.ms"] == "7000"
+    assert found["share.delivery.count.limit"] == "3"
+    assert found["share.auto.offset.reset"] == "earliest"
+    assert found["share.isolation.level"] == "read_committed"
+    second = share()  # says nothing: has what the group has
+    assert (second.lease, second.max_attempts) == (7.0, 3)
+
+
+REFUSED = {"a lock that is too short": {"lease": 0.1}, "more deliveries than the cluster allows": {"max_attempts": 99}}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_setting_that_the_cluster_refuses_is_said(share, case):
+    with pytest.raises(NotAllowed, match=r"the cluster refuses a setting of share group 'share-.*must be"):
+        share(**REFUSED[case])
+
+
+def test_a_topic_that_is_not_there_is_said(kq_cluster):
+    with pytest.raises(TopicMissing, match="'nowhere' does not exist"):
+        ShareQueue(kq_cluster, "nowhere")
+
+
+def test_a_poll_takes_a_producers_batch_whole_and_our_own_puts_are_single(kq_cluster, kq_topic, share):
+    a, b = share(), share()
+    a.put_many([(b"%d" % number, None) for number in range(4)])
+    mine, other = a.claim(wait=10), b.claim(wait=10)
+    assert (mine.data, other.data) == (b"0", b"1")
+    a.ack(mine), b.ack(other)
+    a.ack_many(a.claim_many(10, wait=10))
+    producer = Producer(kq_cluster.client(linger_ms=200))
+    for number in range(20):
+        producer.produce(kq_topic, b"batch %d" % number)
+    producer.flush()
+    first = a.claim(wait=10)
+    assert first.data == b"batch 0"
+    assert b.claim(wait=1) is None  # 19 more are in the log, and all are locked with the first
+    a.ack_many([first, *a.claim_many(19)])
+
+
+def test_what_a_poll_of_nobody_catches_is_given_back_soon_not_when_its_lock_ends(share):
+    idle, other = share(), share()
+    assert idle.claim() is None
+    other.put(b"1")  # the idle one's open fetch may catch it
+    item = other.claim(wait=10)
+    assert item is not None
+    other.ack(item)
+
+
+def test_after_its_last_delivery_an_item_is_gone_and_no_dead_letter_is_there(share):
+    queue = share(max_attempts=2)
+    queue.put_many([(b"poison", None), (b"good", None)])
+    attempts = []
+    while (item := queue.claim(wait=5)).data == b"poison":
+        attempts.append(item.attempt)
+        queue.release(item)
+    assert attempts == [1, 2]
+    queue.ack(item)
+    assert queue.claim(wait=2) is None
+
+
+def test_a_rejected_item_never_comes_again(share):
+    queue = share()
+    queue.put_many([(b"1", None), (b"2", None)])
+    queue.reject(queue.claim(wait=10))
+    item = queue.claim(wait=10)
+    assert item.data == b"2"
+    queue.ack(item)
+
+
+def test_the_lock_is_the_brokers_and_an_answer_after_it_is_refused(share, within):
+    a, b = share(lease=2), share()
+    a.put(b"1")
+    old = a.claim(wait=10)
+    new = b.claim(wait=10)
+    assert (old.attempt, new.attempt) == (1, 2)
+    for verb in (a.ack, a.release, a.reject):
+        with pytest.raises(LeaseLost, match=r"its lock is over \(the group's is 2 s\)"):
+            verb(old)
+    b.ack(new)
+
+
+def test_what_the_broker_refuses_is_a_lost_lease_too(share):
+    a, b = share(lease=2), share()
+    a.put(b"1")
+    old = a.claim(wait=10)
+    member = a._members[old.epoch]
+    with a.changed:
+        member.deadline += 60  # this process's clock thinks that it has time
+    late = Item(old.queue, old.partition, old.record, old.attempt, old.deadline + 60, old.epoch, old.lease)
+    new = b.claim(wait=10)
+    with pytest.raises(LeaseLost, match=r"the broker says: .*record state is invalid"):
+        a.ack(late)
+    b.ack(new)
+
+
+def test_what_an_aborted_transaction_put_never_comes(kq_cluster, kq_topic, share):
+    producer = Producer(kq_cluster.client(transactional_id=f"tx-{kq_topic}"))
+    producer.init_transactions()
+    for outcome in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        producer.produce(kq_topic, outcome.__name__.encode())
+        producer.flush()
+        outcome()
+    queue = share()
+    item = queue.claim(wait=10)
+    assert item.data == b"commit_transaction"
+    queue.ack(item)
+
+
+@pytest.mark.kq_partitions(2)
+def test_six_processes_worth_of_members_on_two_partitions_all_have_work(share):
+    queues = [share() for _ in range(6)]
+    queues[0].put_many([(b"%d" % number, b"%d" % number) for number in range(12)])
+    items = [(queue, queue.claim(wait=10)) for queue in queues]
+    assert all(item is not None for _, item in items)
+    assert len({item.id for _, item in items}) == 6
+    for queue, item in items:
+        queue.ack(item)
+
+
+def test_work_handles_everything_once_with_many_threads(share):
+    queue, done, lock = share(), [], threading.Lock()
+    queue.put_many([(b"%d" % number, None) for number in range(60)])
+
+    def handler(item):
+        with lock:
+            done.append(item.data)
+
+    assert queue.work(handler, threads=4, until=lambda: len(done) >= 60).done == 60
+    assert len(set(done)) == 60
+
+
+def test_closing_is_bounded_when_the_broker_is_away_and_leaves_no_thread(within):
+    with Cluster(1) as cluster:
+        Plan({"football": Topic(1)}).apply(cluster, quiet=True)
+        queue = ShareQueue(cluster, "football")
+        queue.put(b"1")
+        assert queue.claim(wait=10) is not None
+        cluster.broker(1).pause()
+        try:
+            assert within(10, lambda: queue.close() or True) < 8
+        finally:
+            cluster.broker(1).resume()
+    within(10, lambda: not [each for each in threading.enumerate() if each.name.startswith("kq-share")])
+
+
+ENDS = """
+import sys
+from kqlib.broker import Kafka
+from kqlib.share import ShareQueue
+
+queue = ShareQueue(Kafka(sys.argv[1]), sys.argv[2])
+print(queue.claim(wait=10).attempt, flush=True)
+"""
+
+
+def test_a_process_that_just_ends_gives_its_items_back(kq_cluster, kq_topic, share):
+    queue = share()
+    queue.put(b"1")
+    command = [sys.executable, "-c", ENDS, kq_cluster.bootstrap, kq_topic]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+    item = queue.claim(wait=10)  # the lock would have lasted 30 s
+    assert item.attempt == 2
+    queue.ack(item)
+
+
+# --- a cluster with logins and rules --------------------------------------------------------------------------------------
+
+DENIED = {  # what `app` may not do -> its topic, and the sentence
+    "no right to read the topic": (
+        (ResourceType.TOPIC, "closed", AclOperation.READ),
+        r"may not claim, which takes READ on topic 'closed' and on share group 'share-closed'. Ask whoever deploys",
+    ),
+    "no right to be in the group": (
+        (ResourceType.GROUP, "share-private", AclOperation.READ),
+        r"may not claim, which takes READ on topic 'private' and on share group 'share-private'. Ask whoever deploys",
+    ),
+    "no right to write": (
+        (ResourceType.TOPIC, "quiet", AclOperation.WRITE),
+        r"may not put into 'quiet' .*authorization failed.* Ask whoever deploys for the right",
+    ),
+    "no right to see the group's settings": (
+        (ResourceType.GROUP, "share-hidden", AclOperation.DESCRIBE_CONFIGS),
+        r"Nothing was changed: at share group 'share-hidden' this user may not read its settings \(DESCRIBE_CONFIGS\)",
+    ),
+}
+TOPICS = {case: name.removeprefix("share-") for case, ((_, name, _), _) in DENIED.items()}
+
+
+@pytest.fixture(scope="module")
+def locked():
+    """Topics and groups as a deployment leaves them, and what each case forbids."""
+    with Cluster(1, secure=True) as made:
+        Plan(dict.fromkeys(["football", *TOPICS.values()], Topic(1))).apply(made, quiet=True)
+        for name in ("football", *TOPICS.values()):
+            with ShareQueue(made, name) as queue:
+                queue.put(b"1")
+        rule = (ResourcePatternType.LITERAL, "User:app", "*")
+        rules = [
+            AclBinding(kind, name, *rule, what, AclPermissionType.DENY) for (kind, name, what), _ in DENIED.values()
+        ]
+        for done in made.admin.create_acls(rules).values():
+            done.result(10)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def app(locked):
+    with locked.as_user("app") as made:
+        yield made
+
+
+def test_an_app_that_may_set_nothing_works_in_a_group_that_is_set_up(app):
+    with ShareQueue(app, "football") as queue:
+        queue.put(b"2")
+        for due in (b"1", b"2"):
+            item = queue.claim(wait=20)
+            assert item.data == due
+            queue.ack(item)
+
+
+def test_an_app_is_told_what_a_deployer_has_to_set(app, locked):
+    for how, missing in (({"group": "new"}, "share.auto.offset.reset=earliest,share.isolation.level=read_committed"),
+                         ({"lease": 7}, "share.record.lock.duration.ms=7000")):  # fmt: skip
+        with pytest.raises(
+            NotAllowed, match=r"Nothing was changed: .*\(ALTER_CONFIGS\); whoever deploys can"
+        ) as caught:
+            ShareQueue(app, "football", **how)
+        assert f"this user may not set {missing}" in str(caught.value)
+        tool, *words = str(caught.value).split("`kq kafka ")[1].rstrip("`").split()
+        assert "Completed updating config" in locked.kafka(tool, *words)  # what it says works
+        ShareQueue(app, "football", **how).close()
+
+
+@pytest.mark.parametrize("case", DENIED)
+def test_a_right_that_is_missing_is_named_at_once(app, case):
+    with pytest.raises(NotAllowed, match=DENIED[case][1]), ShareQueue(app, TOPICS[case]) as queue:
+        queue.put(b"2")
+        queue.claim(wait=60)

@@ -1,0 +1,83 @@
+"""`kq virtual`: a node from the command line, and the plan of its topics."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kqlib.broker import Kafka
+from kqlib.topics import Plan
+from kqlib.virtual.names import topics
+
+RUN = "import sys; from kqlib.__main__ import main; sys.exit(main())"
+
+
+def kq(cluster: Kafka, *words: str, **more: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "KQ_BOOTSTRAP": cluster.bootstrap, **more}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", RUN, "virtual", *words], env=environment, text=True, **pipes)
+
+
+def test_a_node_is_served_until_it_is_told_to_end(kq_cluster: Kafka) -> None:
+    name = f"cli-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 2)).apply(kq_cluster, quiet=True)
+    node = kq(kq_cluster, "serve", name, KQ_VIRTUAL_TOKEN="a-secret-token")
+    try:
+        assert node.stdout and node.stderr
+        url = node.stdout.readline().strip()
+        assert httpx.get(f"{url}/health", trust_env=False).json() == {"status": "ok"}
+        assert httpx.get(f"{url}/map", trust_env=False).status_code == 401
+        said = httpx.get(f"{url}/map", headers={"Authorization": "Bearer a-secret-token"}, trust_env=False)
+        assert said.json()["partitions"] == 2
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(30) == 0
+        assert node.stderr.read() == "Serving until Ctrl-C. The routes: /docs\nGiving the partitions up.\n"
+    finally:
+        node.kill()
+        node.communicate()
+
+
+def test_the_topics_are_planned_in_a_file(kq_cluster: Kafka, tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    said, _ = kq(kq_cluster, "plan", "games", str(file), "--partitions", "3").communicate(timeout=30)
+    assert said == f"Written: {file}. Now: kq topics apply {file}\n"
+    assert Plan.read(file).all == Plan(topics("games", 3)).all
+
+
+WRONG = (
+    (("serve", "not-there"), "'not-there' does not exist on this cluster."),
+    (("serve", "x", "--host", "0.0.0.0"), "whoever reaches 0.0.0.0 could read and delete every queue"),
+    (
+        ("plan", "games", "/tmp/x/none/plan.toml", "--partitions", "0"),
+        "partitions is a whole number from 1 to 1,000, not 0",
+    ),
+)
+
+
+@pytest.mark.parametrize(("words", "sentence"), WRONG)
+def test_wrong_words_are_one_line(kq_cluster: Kafka, words: tuple[str, ...], sentence: str) -> None:
+    process = kq(kq_cluster, *words)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2 and said.startswith(f"kq: {sentence}") and said.count("\n") == 1
+
+
+FEW = """
+import resource
+from kqlib.commands.virtual import _many_files
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+_many_files()
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == (16_384 if most < 0 else min(16_384, most)))
+"""
+
+
+def test_a_node_asks_for_as_many_open_files_as_it_may_have() -> None:
+    assert subprocess.run([sys.executable, "-c", FEW], check=True, capture_output=True, text=True).stdout == "True\n"

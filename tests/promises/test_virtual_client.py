@@ -1,0 +1,183 @@
+"""The client on real nodes: the verbs, and nothing acknowledged is lost when a node dies. test_share.py scores its promises."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from kqlib.errors import KqError, LeaseLost, NotAllowed
+from kqlib.queue.retry import Retry
+from kqlib.virtual.client import Client
+from kqlib.virtual.errors import NoNode, NotFound
+from kqlib.virtual.promised import addresses, nodes
+from tests.promises.virtual_nodes import Nodes
+
+# --- one client, one node -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def urls(kq_cluster):
+    with nodes(kq_cluster, "client-test", partitions=2, many=1) as found:
+        yield found
+
+
+@pytest.fixture
+def client(urls):
+    with Client(urls) as made:
+        yield made
+
+
+def test_the_nodes_address_is_found_in_the_topic_of_owners(kq_cluster, urls):
+    assert addresses(kq_cluster, "client-test") == urls
+
+
+def test_a_put_item_comes_whole(client):
+    queue = client.queue("whole")
+    name = queue.put(b"\x00goal", key=b"ARS-CHE", headers={"by": b"\xff", "of": None})
+    item = queue.claim(wait=5)
+    assert (item.id, item.data, item.key, item.attempt) == (name, b"\x00goal", b"ARS-CHE", 1)
+    assert item.headers == {"by": b"\xff", "of": None}
+    queue.ack(item)
+    with pytest.raises(LeaseLost, match=f"{name}: "):
+        queue.ack(item)
+    assert queue.depth() == 0
+
+
+def test_many_are_put_in_parts_claimed_in_parts_and_acked_in_parts(client):
+    queue = client.queue("many")
+    names = queue.put_many([(b"%d" % number, None) for number in range(1500)])
+    assert len(set(names)) == 1500
+    items = []
+    while len(items) < 1500:
+        items += queue.claim_many(1500, wait=5)
+    assert [item.id for item in items] == names
+    queue.ack_many(items)
+    assert queue.depth() == 0
+    with pytest.raises(LeaseLost, match="1500 of 1500 were not acked") as caught:
+        queue.ack_many(items)
+    assert len(caught.value.items) == 1500
+
+
+def test_two_consumers_each_get_every_item_and_a_reader_reads_beside_them(client):
+    scores, audit = client.queue("shared", "scores"), client.queue("shared", "audit")
+    scores.put_many([(b"1", None), (b"2", None)])
+    for consumer in (scores, audit):
+        items = consumer.claim_many(10, wait=5)
+        assert [item.data for item in items] == [b"1", b"2"]
+        consumer.ack_many(items)
+    read = scores.read()
+    assert [data for _, data in read.records] == [b"1", b"2"]
+    assert scores.read(read.next).records == ()
+
+
+def test_what_fails_goes_to_the_dead_letters_with_its_story_and_back(client):
+    queue, done = client.queue("poison", max_attempts=2), []
+    queue.put(b"goal")
+
+    def fails(item):
+        raise ValueError("no such game")
+
+    worked = queue.work(fails, retry=Retry(attempts=2), until="empty")
+    assert (worked.released, worked.buried) == (1, 1)
+    letter = queue.dead.claim(wait=5)
+    assert letter.data == b"goal"
+    assert b"no such game" in letter.headers["kq-reason"]
+    queue.dead.release(letter)
+    assert queue.redrive(5) == 1
+    queue.work(lambda item: done.append(item.attempt), until="empty")
+    assert done == [1]
+
+
+def test_a_deleted_queue_is_gone_and_begins_anew(client):
+    queue = client.queue("gone")
+    queue.put(b"1")
+    assert "gone" in client.queues("go")
+    queue.delete()
+    assert queue.depth() == 0
+    with pytest.raises(NotFound):
+        queue.delete()
+    queue.put(b"2")
+    item = queue.claim(wait=5)
+    assert item.data == b"2"
+    queue.ack(item)
+
+
+def test_another_order_than_the_consumers_first_is_refused_with_the_nodes_sentence(client):
+    client.queue("terms").put(b"1")
+    assert client.queue("terms", order="key").claim() is not None
+    with pytest.raises(NotAllowed, match="this consumer's order is 'key' since its first claim, not 'any'"):
+        client.queue("terms", order="any").claim()
+
+
+def test_nobody_there_is_said_in_time_and_nothing_was_changed():
+    with Client("http://127.0.0.1:1", patience=0.5) as client, pytest.raises(NoNode, match="Nothing was changed"):
+        client.queue("x").put(b"1")
+
+
+# --- a node dies ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq_cluster, how, within):
+    with Nodes(kq_cluster, f"dies-{how.name}-{os.getpid()}", partitions=4) as there:
+        there.start(2)
+        owners = there.settled()
+        with Client([node.url for node in there.all], patience=60) as client:
+            queues = [client.queue(f"game-{number}", lease=10) for number in range(8)]
+            put, done, maybe, stop, lock = [], [], [], threading.Event(), threading.Lock()
+            crew = [threading.Thread(target=_puts, args=(queue, put, stop, lock)) for queue in queues[:4]]
+            crew += [threading.Thread(target=_takes, args=(queue, done, maybe, stop, lock)) for queue in queues[:4]]
+            for thread in crew:
+                thread.start()
+            within(60, lambda: len(done) > 20, "nothing was done before")
+            victim = next(node for node in there.all if node in owners.values())
+            victim.signal(how)
+            before = len(done)
+            within(60, lambda: len(done) > before + 40 and set(client.owners.values()) == {_other(there, victim)})
+            stop.set()
+            for thread in crew:
+                thread.join(70)
+            for queue in queues[:4]:
+                while (item := queue.claim(wait=12 if queue.depth() else 0)) is not None:
+                    queue.ack(item)
+                    done.append(item.data)
+                assert queue.depth() == 0
+            assert set(put) <= set(done) | set(maybe)
+            assert len(maybe) <= len(crew)  # one a thread: the request that the node died over
+
+
+def _other(there, victim):
+    return next(node.url for node in there.all if node is not victim)
+
+
+def _puts(queue, put, stop, lock):
+    number = 0
+    while not stop.is_set():
+        number += 1
+        data = f"{queue.name} {number}".encode()
+        try:
+            queue.put(data)
+        except KqError:
+            continue  # it may be stored or not: nobody was told that it is
+        with lock:
+            put.append(data)
+        stop.wait(0.02)
+
+
+def _takes(queue, done, maybe, stop, lock):
+    while not stop.is_set():
+        item = queue.claim(wait=0.2)
+        if item is None:
+            continue
+        try:
+            queue.ack(item)
+        except LeaseLost:
+            continue
+        except NoNode:  # nobody knows whether the ack was stored: if not, it comes again
+            maybe.append(item.data)
+            continue
+        with lock:
+            done.append(item.data)

@@ -1,0 +1,177 @@
+"""The door of a node: what is hardly HTTP, bodies that are no JSON, clients that are slow, silent or too many."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from kqlib.broker import Kafka
+from kqlib.topics import Plan
+from kqlib.virtual import door
+from kqlib.virtual.client import Client
+from kqlib.virtual.names import topics
+from kqlib.virtual.node import Node
+
+TOKEN = "a-token-of-this-test"
+HEAD = f"host: x\r\nauthorization: Bearer {TOKEN}\r\n"
+
+
+def serving(cluster: Kafka) -> Node:
+    """A node with one partition, that serves it."""
+    name = f"door-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 1)).apply(cluster, quiet=True)
+    node = Node(cluster, name, token=TOKEN).start()
+    deadline = time.monotonic() + 60
+    while not node.owned:
+        assert time.monotonic() < deadline, node.ready()
+        time.sleep(0.02)
+    return node
+
+
+@pytest.fixture(scope="module")
+def node(kq_cluster: Kafka) -> Iterator[Node]:
+    with serving(kq_cluster) as node:
+        yield node
+
+
+def plain(node: Node, text: str | bytes = "") -> socket.socket:
+    """A connection that has sent this."""
+    host, port = node.url.removeprefix("http://").split(":")
+    made = socket.create_connection((host, int(port)), 30)
+    made.sendall(text if isinstance(text, bytes) else text.encode())
+    return made
+
+
+def ask(node: Node, verb: str, path: str, **how: object) -> httpx.Response:
+    return httpx.request(
+        verb,
+        node.url + path,
+        timeout=40,
+        trust_env=False,
+        **{"headers": {"Authorization": f"Bearer {TOKEN}"}, **how},  # type: ignore[arg-type]
+    )
+
+
+RAW = (
+    (f"POST /queues/q/records HTTP/1.1\r\n{HEAD}content-length: 9\r\n\r\n{{not json", 422),
+    ("POST /queues/q/records HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}", 401),
+    (f"POST /queues/q/records HTTP/1.1\r\n{HEAD}content-length: 2\r\ncontent-length: 3\r\n\r\n{{}}", 400),
+    (f"POST /queues/q/records HTTP/1.1\r\n{HEAD}content-length: -2\r\n\r\n{{}}", 400),
+    (f"POST /queues/q/records HTTP/1.1\r\n{HEAD}content-length: 99999999\r\n\r\n{{}}", 413),
+    ("GET /queues HTTP/1.1\r\nhost: x\r\nauthorization: Bearer wrong\r\n\r\n", 401),
+    ("GET /queues HTTP/1.1\r\nhost: x\r\nauthorization: bearer {TOKEN}\r\n\r\n".replace("{TOKEN}", TOKEN), 200),
+    ("GET /queues HTTP/1.1\r\nhost: x\r\nauthorization: Bearer \u00e4\r\n\r\n", 401),
+    ("GET /health HTTP/1.1\r\nhost: x\r\n\r\n", 200),
+    ("GET /health HTTP/1.0\r\n\r\n", 200),
+    ("GET /health HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", 200),
+    ("HEAD /health HTTP/1.1\r\nhost: x\r\n\r\n", 200),
+    (f"HEAD /queues/none HTTP/1.1\r\n{HEAD}\r\n", 404),
+    ("GET /map HTTP/1.1\r\nhost: x\r\n\r\n", 401),
+    ("GET /health HTTP/1.1\r\n\r\n", 400),
+    ("nonsense\r\n\r\n", 400),
+    ("\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n", 400),
+    ("GET /health HTTP/1.1\r\nhost: x\r\nlong: " + "x" * 200_000 + "\r\n\r\n", 400),
+)
+
+
+@pytest.mark.parametrize(("raw", "status"), RAW)
+def test_what_is_hardly_http_is_answered_as_well(node: Node, raw: str, status: int) -> None:
+    with plain(node, raw.encode("latin-1")) as connection:
+        assert connection.recv(100).split(b" ")[1] == str(status).encode()
+
+
+def test_a_question_for_the_head_alone_gets_no_body(node: Node) -> None:
+    said = ask(node, "HEAD", "/health")
+    assert said.status_code == 200 and said.content == b"" and said.headers["content-length"] == "15"
+
+
+JSON = "application/json"
+BODIES = {
+    "too deep": (JSON, b'{"records":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "a number without end": (JSON, b'{"n":' + b"9" * 100_000 + b"}"),
+    "a number of 4,000 digits": (JSON, b'{"n":' + b"9" * 4_000 + b"}"),
+    "more than there is": (JSON, b'{"lease":1e400}'),
+    "no number": (JSON, b'{"lease":NaN}'),
+    "for ever": (JSON, b'{"wait":Infinity}'),
+    "no text": (JSON, b'{"order":"\xff"}'),
+    "half a character": (JSON, rb'{"order":"\ud800"}'),
+    "words twice": (JSON, b'{"n":1,"n":0}'),
+    "nothing": (JSON, b""),
+    "packed": (JSON, b"\x1f\x8b\x08"),
+    "a form": ("application/x-www-form-urlencoded", b"n=1"),
+    "no kind": ("", b'{"n":1}'),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_a_body_that_is_not_what_it_should_be_is_refused_with_a_sentence(node: Node, what: str) -> None:
+    kind, body = BODIES[what]
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": kind}
+    said = ask(node, "POST", "/queues/q/consumers/c/claim", content=body, headers=headers)
+    assert said.status_code in (400, 422) and said.json()["why"], said.text
+    assert kind == JSON or "it is JSON, and has to say so, as in 'Content-Type: application/json'" in said.json()["why"]
+
+
+def test_a_connection_that_never_finishes_its_request_is_closed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "IDLE", 0.3)
+    monkeypatch.setattr(door, "SLOW", 0.5)
+    post = "POST /queues/q/records HTTP/1.1\r\n"
+    for raw in ("", "GET /health HTTP/1.1\r\nhost:", post + "host: x\r\ncontent-length: 9\r\n"):
+        with plain(node, raw) as connection:
+            assert connection.recv(100) == b""
+    with plain(node, f"{post}{HEAD}content-length: 9\r\n\r\n{{") as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def test_who_never_reads_its_answers_is_cut_off(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of them holds an answer, and a place, for ever."""
+    monkeypatch.setattr(door, "IDLE", 0.3)
+    record = {"data": base64.b64encode(b"x" * 900_000).decode()}
+    for _ in range(4):
+        assert ask(node, "POST", "/queues/large/records", json={"records": [record]}).status_code == 201
+    with plain(node, f"GET /queues/large/records HTTP/1.1\r\n{HEAD}\r\n" * 8) as silent:
+        deadline = time.monotonic() + 30
+        for there in (True, False):
+            while (
+                silent.getsockname() in {each.client for each in set(node._server.server_state.connections)}
+            ) is not there:
+                assert time.monotonic() < deadline, f"the connection is {'not ' * there}there"
+                time.sleep(0.005)
+
+
+def test_more_requests_at_once_than_there_are_places_are_told_to_come_again(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MOST", 20)
+    poll = json.dumps({"wait": 60})
+    raw = f"POST /queues/q/consumers/c/claim HTTP/1.1\r\n{HEAD}content-type: {JSON}\r\ncontent-length: {len(poll)}\r\n\r\n{poll}"
+    with serving(kq_cluster) as node, Client(node.url, token=TOKEN) as client, ExitStack() as waiting:
+        for _ in range(20):
+            waiting.enter_context(plain(node, raw))
+        deadline = time.monotonic() + 30
+        while (said := ask(node, "GET", "/queues")).status_code != 503:
+            assert time.monotonic() < deadline
+        assert said.headers["retry-after"] == "1" and said.json()["why"].startswith(
+            "this node answers 20 requests at once"
+        )
+        assert ask(node, "GET", "/health").json() == {"status": "ok"}
+        put = threading.Thread(target=client.queue("q").put, args=(b"goal",))  # goes on when there is room
+        put.start()
+        waiting.close()
+        put.join(30)
+        assert client.queue("q").depth() == 1
+
+
+def test_the_places_leave_open_files_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    for files, places in ((1_024, 393), (256, 100), (100_000, door.MOST), (-1, door.MOST)):
+        monkeypatch.setattr("resource.getrlimit", lambda _, files=files: (files, files))
+        assert door.places() == places

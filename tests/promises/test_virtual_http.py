@@ -1,0 +1,536 @@
+"""A node over HTTP: every verb, every wrong request, on a real broker. One node in this process, a queue a test."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+
+from kqlib.broker import Kafka
+from kqlib.errors import KqError
+from kqlib.topics import Plan, Topic
+from kqlib.virtual.names import topics
+from kqlib.virtual.node import Node
+from tests.promises.virtual_nodes import b64
+
+TOKEN = "a-token-of-this-test"
+
+
+@pytest.fixture(scope="module")
+def node(kq_cluster: Kafka) -> Iterator[Node]:
+    """Three partitions: a count that is no power of two."""
+    name = f"http-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 3)).apply(kq_cluster, quiet=True)
+    with Node(kq_cluster, name, token=TOKEN) as node:
+        deadline = time.monotonic() + 60
+        while len(node.owned) < 3 or not node.ready()[0]:
+            assert time.monotonic() < deadline, node.ready()
+            time.sleep(0.02)
+        yield node
+
+
+@pytest.fixture
+def http(node: Node) -> Iterator[httpx.Client]:
+    with httpx.Client(
+        base_url=node.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=40, trust_env=False
+    ) as http:
+        yield http
+
+
+@pytest.fixture
+def q() -> str:
+    """A queue of its own."""
+    return f"q-{uuid.uuid4().hex[:8]}"
+
+
+def put(http: httpx.Client, q: str, *datas: bytes, **more: Any) -> list[int]:
+    said = http.post(f"/queues/{q}/records", json={"records": [{"data": b64(data), **more} for data in datas]})
+    assert said.status_code == 201, said.text
+    return list(said.json()["offsets"])
+
+
+def verb(http: httpx.Client, q: str, verb: str, c: str = "c", **body: Any) -> httpx.Response:
+    return http.post(f"/queues/{q}/consumers/{c}/{verb}", json=body)
+
+
+def claim(http: httpx.Client, q: str, c: str = "c", **body: Any) -> list[tuple[bytes, int, str]]:
+    said = verb(http, q, "claim", c, **body)
+    assert said.status_code == 200, said.text
+    return [(base64.b64decode(item["data"]), item["attempt"], item["receipt"]) for item in said.json()["items"]]
+
+
+def datas(said: httpx.Response) -> list[bytes]:
+    return [base64.b64decode(record["data"]) for record in said.json()["records"]]
+
+
+def test_what_was_put_is_read_again_with_all_that_belongs_to_it(http: httpx.Client, q: str) -> None:
+    record = {"data": b64(b"\x00\xff"), "key": b64(b"k"), "headers": {"h": b64(b"v"), "n": None}, "delay": 0}
+    said = http.post(f"/queues/{q}/records", json={"records": [record, {"data": None}]})
+    first, second = said.json()["offsets"]
+    found = http.get(f"/queues/{q}/records").json()
+    assert [each["offset"] for each in found["records"]] == [first, second] and found["next"] > second
+    one, two = found["records"]
+    assert {name: one[name] for name in ("data", "key", "headers")} == {
+        name: record[name] for name in ("data", "key", "headers")
+    }
+    assert two["data"] is None and abs(two["created"] - time.time()) < 60
+
+
+def test_an_idle_reader_behind_a_busy_neighbour_is_at_the_end_at_once(node: Node, http: httpx.Client) -> None:
+    idle = f"idle-{uuid.uuid4().hex[:6]}"
+    where = node.keeper_of(idle).partition
+    busy = next(name for n in range(100) if node.keeper_of(name := f"{idle}-{n}").partition == where)
+    put(http, idle, b"0")
+    put(http, busy, *[b"x"] * 500)
+    put(http, idle, b"1")
+    found = http.get(f"/queues/{idle}/consumers/c/records?limit=1").json()
+    assert http.post(f"/queues/{idle}/consumers/c/offset", json={"offset": found["next"] - 1}).status_code == 200
+    start = time.monotonic()
+    assert datas(http.get(f"/queues/{idle}/consumers/c/records")) == [b"1"]
+    assert time.monotonic() - start < 5  # the machine is shared; 500 records were not read
+
+
+def test_a_reader_goes_on_where_it_was_and_offset_0_can_be_acked(kq_cluster: Kafka) -> None:
+    name = f"zero-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
+    with Node(kq_cluster, name) as node, httpx.Client(base_url=node.url, timeout=40, trust_env=False) as http:
+        deadline = time.monotonic() + 60
+        while not node.owned:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert put(http, "q", b"0", b"1") == [0, 1]
+        assert http.get("/queues/q/consumers/c/records").json()["tracked"] is None
+        assert verb(http, "q", "offset", offset=0).json() == {"tracked": 0}
+        said = http.get("/queues/q/consumers/c/records")
+        assert datas(said) == [b"1"] and said.json()["tracked"] == 0
+        assert verb(http, "q", "offset", offset=1).json() == {"tracked": 1}
+        refused = verb(http, "q", "offset", offset=0)
+        assert (refused.status_code, refused.json()["error"], refused.json()["tracked"]) == (412, "Rewind", 1)
+        assert verb(http, "q", "offset", offset=-1, allow_rewind=True).json() == {"tracked": -1}
+        assert datas(http.get("/queues/q/consumers/c/records")) == [b"0", b"1"]
+
+
+def test_the_same_consumers_name_on_two_queues_is_two_consumers(http: httpx.Client, q: str) -> None:
+    (last,) = put(http, q, b"0")
+    put(http, q + "2", b"1")
+    assert verb(http, q, "offset", offset=last).status_code == 200
+    assert datas(http.get(f"/queues/{q}2/consumers/c/records")) == [b"1"]
+    assert http.get(f"/queues/{q}2/consumers/c").status_code == 404
+
+
+def test_work_is_claimed_acked_released_extended_and_buried(http: httpx.Client, q: str) -> None:
+    put(http, q, b"0", b"1", b"2", b"3", key=b64(b"k"))
+    items = claim(http, q, n=3, lease=60)
+    assert [item[:2] for item in items] == [(b"0", 1), (b"1", 1), (b"2", 1)]
+    receipts = [item[2] for item in items]
+    assert verb(http, q, "ack", receipts=receipts[:1]).json() == {"done": receipts[:1], "refused": {}}
+    assert verb(http, q, "release", receipts=receipts[1:2]).status_code == 200
+    assert verb(http, q, "extend", receipts=receipts[2:], lease=90).status_code == 200
+    assert verb(http, q, "bury", receipts=receipts[2:], reason="why").status_code == 200
+    assert [item[:2] for item in claim(http, q, n=9)] == [(b"1", 2), (b"3", 1)]
+    gone = verb(http, q, "ack", receipts=receipts)
+    assert gone.status_code == 410 and sorted(gone.json()["refused"]) == sorted(receipts) and gone.json()["done"] == []
+    deadline = time.monotonic() + 20
+    while http.get(f"/queues/{q}.dead/consumers/c/depth").json() != {"depth": 1}:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert verb(http, q + ".dead", "redrive", n=5).json() == {"moved": 1}
+    assert [item[:2] for item in claim(http, q, n=9, wait=20)] == [(b"2", 1)]
+
+
+def test_depth_counts_what_is_not_done_for_this_consumer(http: httpx.Client, q: str) -> None:
+    def depth(c: str = "c") -> int:
+        return int(http.get(f"/queues/{q}/consumers/{c}/depth").json()["depth"])
+
+    assert depth() == 0
+    put(http, q, b"0", b"1", b"2")
+    a, b = claim(http, q, n=2)
+    assert depth() == depth("other") == 3
+    verb(http, q, "ack", receipts=[a[2]])
+    verb(http, q, "release", receipts=[b[2]])
+    assert (depth(), depth("other")) == (2, 3)
+    one = http.get(f"/queues/{q}").json()
+    assert one["records"] == 3 and [each["kind"] for each in one["consumers"]] == ["ledger"]
+    listed = http.get(f"/queues/{q}/consumers").json()["consumers"]
+    assert [each | {"idle": 0} for each in listed] == [each | {"idle": 0} for each in one["consumers"]]
+
+
+def test_a_long_poll_is_answered_by_what_comes_and_holds_no_thread(http: httpx.Client, node: Node, q: str) -> None:
+    before, found = threading.active_count(), []  # type: int, list[bytes]
+
+    def wait(at: int) -> None:
+        with httpx.Client(headers=http.headers, timeout=60, trust_env=False) as own:
+            said = own.post(f"{node.url}/queues/{q}-{at}/consumers/c/claim", json={"wait": 40})
+            found.append(base64.b64decode(said.json()["items"][0]["data"]))
+
+    threads = [threading.Thread(target=wait, args=(at,)) for at in range(20)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 20
+    while sum(len(ops) for keeper in node.keepers().values() for ops in keeper._parked.values()) < 20:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert threading.active_count() <= before + 20 + 2  # ours; the node's own are as many as before
+    for at in range(20):
+        put(http, f"{q}-{at}", b"%d" % at)
+    for thread in threads:
+        thread.join(60)
+    assert sorted(found) == sorted(b"%d" % at for at in range(20))
+
+
+def test_a_reader_waits_for_its_own_queue_and_nobody_elses(http: httpx.Client, node: Node, q: str) -> None:
+    (last,) = put(http, q, b"0")
+    timer = threading.Timer(0.5, lambda: put(http, q, b"1"))
+    timer.start()
+    assert datas(http.get(f"/queues/{q}/records", params={"from": last + 1, "wait": 30})) == [b"1"]
+    timer.join()
+    assert http.get(f"/queues/{q}/records", params={"from": 1 << 40, "wait": 0.2}).json()["records"] == []
+
+
+def test_who_hangs_up_while_waiting_is_not_given_anything(http: httpx.Client, node: Node, q: str) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(f"/queues/{q}/consumers/c/claim", json={"wait": 60}, timeout=1)
+    deadline = time.monotonic() + 20
+    while node.keeper_of(q)._parked.get(q) and not all(op.future.cancelled() for op in node.keeper_of(q)._parked[q]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    put(http, q, b"0")
+    assert [item[:2] for item in claim(http, q)] == [(b"0", 1)]
+
+
+def test_a_delayed_item_and_a_delayed_release_come_when_they_are_due(http: httpx.Client, q: str) -> None:
+    start = (
+        time.monotonic()
+    )  # before it is asked: however slow the machine, nothing is due earlier than so long after that
+    put(http, q, b"late", delay=1.5)
+    (item,) = claim(http, q, wait=30)
+    assert time.monotonic() - start > 1.45
+    start = time.monotonic()
+    verb(http, q, "release", receipts=[item[2]], delay=1.5)
+    (item,) = claim(http, q, wait=30)
+    assert time.monotonic() - start > 1.45 and item[:2] == (b"late", 2)
+
+
+def test_a_deleted_queue_is_gone_for_every_reader_and_begins_anew(http: httpx.Client, q: str) -> None:
+    put(http, q, b"0", b"1")
+    (item,) = claim(http, q)
+    end = http.delete(f"/queues/{q}").json()["end"]
+    assert [http.get(f"/queues/{q}{path}").status_code for path in ("", "/consumers", "/consumers/c")] == [404] * 3
+    assert http.get(f"/queues/{q}/records").json()["records"] == [] and claim(http, q) == []
+    assert verb(http, q, "ack", receipts=[item[2]]).status_code == 410
+    assert http.delete(f"/queues/{q}").status_code == 404
+    (first,) = put(http, q, b"new")
+    assert first >= end and [each[:2] for each in claim(http, q, n=5)] == [(b"new", 1)]
+
+
+def test_a_consumer_deletes_itself_and_begins_anew(http: httpx.Client, q: str) -> None:
+    put(http, q, b"0")
+    claim(http, q)
+    assert http.delete(f"/queues/{q}/consumers/c").status_code == 204
+    assert http.delete(f"/queues/{q}/consumers/c").status_code == 404
+    assert [item[:2] for item in claim(http, q)] == [(b"0", 1)]
+
+
+def test_queues_are_listed_in_pages(http: httpx.Client, q: str) -> None:
+    for at in range(5):
+        put(http, f"{q}-{at}", b"x")
+    names, after = [], ""
+    while after is not None:
+        said = http.get("/queues", params={"prefix": q, "after": after, "limit": 2}).json()
+        names += [each["queue"] for each in said["queues"]]
+        after = said["after"]
+    assert names == [f"{q}-{at}" for at in range(5)]
+
+
+def test_records_that_nobody_keeps_in_memory_are_fetched_from_the_log(http: httpx.Client, node: Node, q: str) -> None:
+    put(http, q, *[b"%d" % at for at in range(20)])
+    keeper = node.keeper_of(q)
+    keeper.shelf.cache.clear()
+    assert datas(http.get(f"/queues/{q}/records")) == [b"%d" % at for at in range(20)]
+    keeper.shelf.cache.clear()
+    assert [item[0] for item in claim(http, q, n=5)] == [b"%d" % at for at in range(5)]
+
+
+def test_what_every_queue_has_done_is_deleted_and_not_a_record_more(kq_cluster: Kafka) -> None:
+    name = f"collect-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
+    with Node(kq_cluster, name) as node, httpx.Client(base_url=node.url, timeout=40, trust_env=False) as http:
+        deadline = time.monotonic() + 60
+        while not node.owned:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        put(http, "a", b"0", b"1")
+        (slow,) = put(http, "b", b"2")
+        put(http, "a", b"3")
+        verb(http, "a", "ack", receipts=[item[2] for item in claim(http, "a", n=9)])
+        assert http.post("/partitions/0/collect").json() == {"low": slow}
+        assert datas(http.get("/queues/b/records")) == [b"2"]
+        assert claim(http, "a") == [] and http.get("/queues/a/consumers/c/depth").json() == {"depth": 0}
+        http.delete("/queues/b")
+        http.delete("/queues/a")
+        assert http.post("/partitions/0/collect").json()["low"] > slow
+        assert http.get("/queues").json()["queues"] == []
+        put(http, "a", b"4")
+        assert [item[:2] for item in claim(http, "a", n=9)] == [(b"4", 1)]
+
+
+def test_records_of_other_clients_are_ordinary_items(kq_cluster: Kafka, node: Node, http: httpx.Client, q: str) -> None:
+    producer = Producer(kq_cluster.client())
+    producer.produce(node.topic, b"theirs", q.encode())
+    producer.produce(node.topic, b"nobody's", b"no queue at all")
+    producer.produce(node.topic, b"keyless")
+    assert producer.flush(20) == 0
+    assert [item[:2] for item in claim(http, q, wait=30)] == [(b"theirs", 1)]
+
+
+def test_idle_consumers_are_forgotten_and_those_that_read_are_not(kq_cluster: Kafka) -> None:
+    name = f"idle-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
+    with (
+        Node(kq_cluster, name, keep_consumers=4) as node,
+        httpx.Client(base_url=node.url, timeout=40, trust_env=False) as http,
+    ):
+        deadline = time.monotonic() + 60
+        while not node.owned:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        put(http, "q", b"0")
+        for consumer in ("idle", "reads"):
+            verb(http, "q", "offset", consumer, offset=0)
+        while len(http.get("/queues/q/consumers").json()["consumers"]) == 2:
+            http.get("/queues/q/consumers/reads/records")
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert [each["consumer"] for each in http.get("/queues/q/consumers").json()["consumers"]] == ["reads"]
+
+
+# --- wrong requests ---
+
+RECORDS = "/queues/q/records"
+C = "/queues/q/consumers/c"
+GOOD = "1.2.3"
+WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
+    ("POST", RECORDS, None, 422, "body: Field required"),
+    ("POST", RECORDS, [], 422, "body: Input should be a valid dictionary"),
+    ("POST", RECORDS, {}, 422, "body.records: Field required"),
+    ("POST", RECORDS, {"records": []}, 422, "body.records: List should have at least 1 item"),
+    ("POST", RECORDS, {"records": [{}] * 1_001}, 422, "body.records: List should have at most 1000 items"),
+    ("POST", RECORDS, {"records": [{"data": "ä"}]}, 422, "record 0: its data is not base64"),
+    ("POST", RECORDS, {"records": [{"data": "abc"}]}, 422, "record 0: its data is not base64"),
+    ("POST", RECORDS, {"records": [{"data": 5}]}, 422, "body.records.0.data: Input should be a valid string"),
+    ("POST", RECORDS, {"records": [{}, {"key": "!"}]}, 422, "record 1: its key is not base64"),
+    ("POST", RECORDS, {"records": [{"headers": {"h": "!"}}]}, 422, "record 0: its header 'h' is not base64"),
+    (
+        "POST",
+        RECORDS,
+        {"records": [{"headers": {"kq-x": ""}}]},
+        422,
+        "a header's name is text that does not begin with",
+    ),
+    ("POST", RECORDS, {"records": [{"headers": {"": ""}}]}, 422, "a header's name is text that does not begin with"),
+    ("POST", RECORDS, {"records": [{"delay": -1}]}, 422, "body.records.0.delay: Input should be greater than or equal"),
+    ("POST", RECORDS, {"records": [{"delay": 901}]}, 422, "body.records.0.delay: Input should be less than or equal"),
+    ("POST", RECORDS, {"records": [{"what": 1}]}, 422, "body.records.0.what: Extra inputs are not permitted"),
+    ("POST", RECORDS, {"records": [{"data": b64(b"x" * 1_100_000)}]}, 413, "The record would take "),
+    ("POST", RECORDS, {"records": [{"data": b64(b"x" * 4_000_000)}]}, 413, "a body has at most 4,194,304 bytes"),
+    ("POST", "/queues/a%20b/records", {"records": [{}]}, 422, "path.q: String should match pattern"),
+    ("POST", f"/queues/{'x' * 201}/records", {"records": [{}]}, 422, "path.q: String should"),
+    ("GET", RECORDS + "?from=-1", None, 422, "query.from: Input should be greater than or equal to 0"),
+    ("GET", RECORDS + "?from=x", None, 422, "query.from: Input should be a valid integer"),
+    ("GET", RECORDS + "?limit=0", None, 422, "query.limit: Input should be greater than or equal to 1"),
+    ("GET", RECORDS + "?limit=1001", None, 422, "query.limit: Input should be less than or equal to 1000"),
+    ("GET", RECORDS + "?wait=61", None, 422, "query.wait: Input should be less than or equal to 60"),
+    ("GET", RECORDS + "?wait=nan", None, 422, "query.wait: Input should be"),
+    ("GET", C + "/records?limit=x", None, 422, "query.limit: Input should be a valid integer"),
+    ("GET", "/queues/q/consumers/.c/records", None, 422, "path.c: String should match pattern"),
+    ("POST", C + "/offset", {}, 422, "body.offset: Field required"),
+    ("POST", C + "/offset", {"offset": -2}, 422, "body.offset: Input should be greater than or equal to -1"),
+    ("POST", C + "/offset", {"offset": "0"}, 422, "body.offset: Input should be a valid integer"),
+    (
+        "POST",
+        C + "/offset",
+        {"offset": 0, "allow_rewind": 1},
+        422,
+        "body.allow_rewind: Input should be a valid boolean",
+    ),
+    ("POST", "/queues/none/consumers/c/offset", {"offset": 0}, 404, "there is no queue 'none': it appears with"),
+    ("POST", C + "/claim", {"n": 0}, 422, "body.n: Input should be greater than or equal to 1"),
+    ("POST", C + "/claim", {"lease": 0}, 422, "body.lease: Input should be greater than or equal to 0.001"),
+    ("POST", C + "/claim", {"wait": 61}, 422, "body.wait: Input should be less than or equal to 60"),
+    ("POST", C + "/claim", {"order": "fifo"}, 422, "body.order: String should match pattern"),
+    ("POST", C + "/claim", {"max_attempts": 15}, 422, "body.max_attempts: Input should be less than or equal to 14"),
+    ("POST", C + "/ack", {"receipts": []}, 422, "body.receipts: List should have at least 1 item"),
+    ("POST", C + "/ack", {"receipts": ["x"]}, 422, "body.receipts.0: String should match pattern"),
+    (
+        "POST",
+        C + "/ack",
+        {"receipts": [GOOD]},
+        410,
+        "1 of 1 refused; what is in done is done. The first: nobody has it",
+    ),
+    ("POST", C + "/release", {"receipts": [GOOD], "delay": 901}, 422, "body.delay: Input should be less than or equal"),
+    ("POST", C + "/release", {"receipts": [GOOD]}, 410, "1 of 1 refused"),
+    (
+        "POST",
+        C + "/extend",
+        {"receipts": [GOOD], "lease": -1},
+        422,
+        "body.lease: Input should be greater than or equal",
+    ),
+    ("POST", C + "/extend", {"receipts": [GOOD]}, 410, "1 of 1 refused"),
+    ("POST", C + "/bury", {"receipts": [GOOD], "reason": 5}, 422, "body.reason: Input should be a valid string"),
+    ("POST", C + "/bury", {"receipts": [GOOD]}, 410, "1 of 1 refused"),
+    ("POST", "/queues/q.dead/consumers/c/bury", {"receipts": [GOOD]}, 422, "'q.dead' holds dead letters already"),
+    ("POST", C + "/redrive", {"n": 1}, 422, "'q' holds no dead letters: redrive 'q.dead'"),
+    ("POST", C + "/redrive", {"n": 0}, 422, "body.n: Input should be greater than or equal to 1"),
+    ("GET", "/queues?limit=0", None, 422, "query.limit: Input should be greater than or equal to 1"),
+    ("GET", "/queues/none", None, 404, "there is no queue 'none'"),
+    ("GET", "/queues/none/consumers", None, 404, "there is no queue 'none'"),
+    ("GET", "/queues/none/consumers/c", None, 404, "'none' has no consumer 'c'"),
+    ("GET", "/queues/none/consumers/a%20b/depth", None, 422, "path.c: String should match pattern"),
+    ("DELETE", "/queues/none", None, 404, "there is no queue 'none'"),
+    ("DELETE", "/queues/none/consumers/c", None, 404, "'none' has no consumer 'c'"),
+    ("POST", "/partitions/3/collect", None, 404, " has partitions 0 to 2, not 3"),
+    ("POST", "/partitions/x/collect", None, 422, "path.p: Input should be a valid integer"),
+    ("PUT", RECORDS, {}, 405, "Method Not Allowed"),
+    ("GET", "/queue/q", None, 404, "there is no such route: see /docs"),
+    ("GET", "/", None, 404, "there is no such route: see /docs"),
+    ("GET", "/queues/", None, 404, "there is no such route: see /docs"),
+    ("GET", "/queues/a%2Fb/records", None, 404, "there is no such route: see /docs"),
+    ("GET", "/queues/%C3%A4/records", None, 422, "path.q: String should match pattern"),
+    ("GET", "/queues/q%0A/records", None, 422, "path.q: String should match pattern"),
+    ("GET", "/queues/%FF/records", None, 422, "path.q: String should match pattern"),
+    ("GET", RECORDS + f"?from={1 << 80}", None, 422, "query.from: Input should be less than or equal to"),
+    ("GET", RECORDS + f"?from={'9' * 5_000}", None, 422, "query.from: Unable to parse input string as an integer"),
+    ("GET", RECORDS + "?limit=true", None, 422, "query.limit: Input should be a valid integer"),
+    ("POST", C + "/claim", {"n": True}, 422, "body.n: Input should be a valid integer"),
+    ("POST", C + "/offset", {"offset": 1 << 63}, 422, "body.offset: Input should be less than or equal to"),
+    (
+        "POST",
+        RECORDS,
+        {"records": [{"headers": {"a\0b": ""}}]},
+        422,
+        "a header's name is text that does not begin with",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: f"{case[0]} {case[1][:40]} {case[3]} {case[4][:30]}")
+def test_a_wrong_request_is_refused_with_a_sentence(http: httpx.Client, case: tuple[str, str, Any, int, str]) -> None:
+    how, path, body, status, sentence = case
+    said = http.request(how, path, json=body)
+    assert said.status_code == status, said.text
+    assert sentence in said.json()["why"] and said.json()["error"] and "Traceback" not in said.text
+
+
+def test_every_route_has_a_wrong_request(http: httpx.Client) -> None:
+    """A new route gets its own."""
+    asked = [(how, path.split("?")[0].split("/")) for how, path, *_ in WRONG]
+    for path, verbs in http.get("/openapi.json").json()["paths"].items():
+        parts = path.split("/")
+        for how in (verb.upper() for verb in verbs if path not in ("/map", "/health", "/ready")):
+            there = any(
+                how == other
+                and len(said) == len(parts)
+                and all(p[:1] == "{" or p == s for p, s in zip(parts, said, strict=True))
+                for other, said in asked
+            )
+            assert there, f"{how} {path}"
+
+
+def test_health_map_and_the_page_say_what_they_should(http: httpx.Client, node: Node) -> None:
+    assert http.get("/health").json() == {"status": "ok"}
+    assert http.get("/ready").json()["partitions"] == {"0": "serving", "1": "serving", "2": "serving"}
+    owners = http.get("/map").json()["owners"]
+    assert {number: owner["url"] for number, owner in owners.items()} == dict.fromkeys("012", node.url)
+    assert http.get("/openapi.json").json()["info"]["title"] == "Virtual queues"
+    page = http.get("/docs").text
+    assert "/queues/{q}/records" in page and "<script" not in page
+
+
+WRONG_NODES: tuple[tuple[dict[str, Any], str], ...] = (
+    (
+        {"host": "0.0.0.0"},
+        "whoever reaches 0.0.0.0 could read and delete every queue: set KQ_VIRTUAL_TOKEN, or listen on",
+    ),
+    ({"token": "short"}, "a token is at least 8 ASCII characters without spaces (its value is not shown)"),
+    ({"token": ""}, "a token is at least 8 ASCII characters without spaces (its value is not shown)"),
+    ({"port": -1}, "port is a whole number, at least 0, not -1"),
+    ({"port": 99_999}, "cannot listen on 127.0.0.1, port 99999"),
+    ({"session": 0}, "session is a number of seconds from 0.5 to 3600, not 0"),
+    ({"keep_consumers": 0}, "keep_consumers is a number of seconds from 1 to "),
+    ({"topic": "not-there"}, "'not-there' does not exist on this cluster."),
+)
+
+
+@pytest.mark.parametrize(("how", "sentence"), WRONG_NODES)
+def test_a_wrong_node_is_refused_with_a_sentence(
+    kq_cluster: Kafka, node: Node, how: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(KqError) as error:
+        Node(kq_cluster, **{"topic": node.topic, **how})
+    assert str(error.value).startswith(sentence)
+
+
+COUNTS = (
+    ({"": 2, ".offsets": 3, ".partitions": 1}, "has 2 partitions and "),
+    ({"": 2, ".offsets": 2, ".partitions": 2}, ".partitions' has 2 partitions and must have one"),
+    ({"": 2, ".partitions": 1}, ".offsets' does not exist on this cluster."),
+)
+
+
+@pytest.mark.parametrize(("counts", "sentence"), COUNTS)
+def test_topics_whose_counts_do_not_fit_are_refused(kq_cluster: Kafka, counts: dict[str, int], sentence: str) -> None:
+    name = f"counts-{uuid.uuid4().hex[:8]}"
+    Plan({name + end: Topic(many) for end, many in counts.items()}).apply(kq_cluster, quiet=True)
+    with pytest.raises(KqError) as error:
+        Node(kq_cluster, name)
+    assert sentence in str(error.value)
+
+
+POLICIES = (
+    (
+        {"": True, ".offsets": True, ".partitions": True},
+        "' has cleanup.policy=compact and must have delete: else Kafka forgets",
+    ),
+    ({"": False, ".offsets": False, ".partitions": True}, ".offsets' has cleanup.policy=delete and must have compact"),
+    (
+        {"": False, ".offsets": True, ".partitions": False},
+        ".partitions' has cleanup.policy=delete and must have compact",
+    ),
+)
+
+
+@pytest.mark.parametrize(("compacted", "sentence"), POLICIES)
+def test_topics_that_forget_what_has_to_stay_are_refused(
+    kq_cluster: Kafka, compacted: dict[str, bool], sentence: str
+) -> None:
+    name = f"policies-{uuid.uuid4().hex[:8]}"
+    Plan({name + end: Topic(1, compact=compact) for end, compact in compacted.items()}).apply(kq_cluster, quiet=True)
+    with pytest.raises(KqError) as error:
+        Node(kq_cluster, name)
+    assert sentence in str(error.value)
+
+
+def test_a_topic_that_grows_under_its_nodes_is_not_served_any_more(kq_cluster: Kafka) -> None:
+    name = f"grows-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
+    with Node(kq_cluster, name) as node, httpx.Client(base_url=node.url, timeout=40, trust_env=False) as http:
+        deadline = time.monotonic() + 60
+        while not node.owned:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        put(http, "q", b"0")
+        Plan({name: Topic(2)}).apply(kq_cluster, quiet=True)
+        while (said := http.get("/queues/q/records")).status_code != 503:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert said.headers["retry-after"] == "5" and "has 2 partitions and " in said.json()["why"]
+        assert http.get("/ready").status_code == 503

@@ -1,0 +1,129 @@
+"""What a node survives: clients that hear nobody any more, a transaction that a killed node left open, a clock that jumps, a twin."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kqlib.broker import Kafka
+from kqlib.errors import KqError
+from kqlib.topics import Plan
+from kqlib.virtual import fetcher, member
+from kqlib.virtual.client import Client
+from kqlib.virtual.names import topics
+from kqlib.virtual.node import Node
+from kqlib.virtual.readers import leave, reader
+
+NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
+LEFT_OPEN = """
+import os, signal, sys
+from kqlib.broker.kafka import Kafka
+from kqlib.virtual.pen import Pen
+
+pen = Pen(Kafka(sys.argv[1]), sys.argv[2], 0)
+pen.begin()
+pen._producer.begin_transaction()
+pen._producer.produce(sys.argv[2], b"half", b"q", 0)
+pen._producer.flush(10)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def topic(kq_cluster: Kafka) -> str:
+    """The topics of some virtual queues, with one partition."""
+    name = f"recover-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
+    return name
+
+
+@pytest.fixture
+def node(kq_cluster: Kafka, topic: str) -> Iterator[Node]:
+    with Node(Kafka(kq_cluster.bootstrap), topic) as node:  # a cluster of its own: its AdminClient is not the tests'
+        yield node
+
+
+def test_a_node_whose_clients_hear_nobody_any_more_takes_others(
+    node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
+) -> None:
+    for room, name, seconds in ((member, "LOOK", 0.2), (member, "DEAF", 1.0), (fetcher, "PATIENCE", 0.5)):
+        monkeypatch.setattr(room, name, seconds)
+    with Client(node.url, patience=60) as client:
+        queue = client.queue("q")
+        queue.put(b"before")
+        deaf = {
+            "the map's": (node._member, "_lines", reader(NOWHERE, "map")),
+            "the group's": (node._member, "_consumer", reader(NOWHERE, "member")),
+            "the fetcher's": (node._fetcher, "_consumer", reader(NOWHERE, "fetch")),
+        }
+        for what, (where, name, client_of_nobody) in deaf.items():
+            node.cluster.__dict__["admin"] = AdminClient({"bootstrap.servers": NOWHERE.bootstrap, "log_level": 0})
+            node.keeper_of("q").shelf.cache.clear()  # what is read must be fetched
+            old, swapped = getattr(where, name), time.monotonic()
+            setattr(where, name, client_of_nobody)
+            within(30, lambda: node._member.ticked > swapped + 0.1)  # noqa: B023 - its thread calls the old one no more
+            leave(old)
+            assert queue.read().records[0][1] == b"before"
+            within(60, lambda: getattr(where, name) is not client_of_nobody and node.ready()[0], what)  # noqa: B023
+            queue.put(what.encode())
+            assert queue.read().records[-1][1] == what.encode()
+        items = [queue.claim(wait=30) for _ in range(4)]
+        assert [item and item.data for item in items] == [b"before", *(what.encode() for what in deaf)]
+
+
+def test_what_a_killed_node_left_open_is_never_seen_and_holds_nobody_up(
+    kq_cluster: Kafka, topic: str, within: Callable[..., float]
+) -> None:
+    words = [sys.executable, "-c", LEFT_OPEN, kq_cluster.bootstrap, topic]
+    assert subprocess.run(words, check=False, timeout=60).returncode == -9
+    with Node(kq_cluster, topic) as node, Client(node.url) as client:
+        queue = client.queue("q")
+        queue.put(b"whole")
+        item = queue.claim()  # found at once: nothing before it is undecided
+        assert item is not None and item.data == b"whole"
+        assert [data for _, data in queue.read().records] == [b"whole"]
+
+
+def test_a_nodes_clock_that_jumps_makes_no_consumer_idle(
+    kq_cluster: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ahead = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: real() + ahead[0])
+    with Node(kq_cluster, topic) as node, Client(node.url) as client:
+        queue = client.queue("q", "c")
+        queue.put(b"0")
+        item = queue.claim(wait=10)
+        assert item is not None
+        queue.ack(item)
+        ahead[0] = 30 * 24 * 3600.0
+        time.sleep(2.5)  # a keeper looks for idle consumers each second
+        assert queue.depth() == 0 and queue.claim() is None
+
+
+def test_a_node_for_which_no_partition_is_left_is_ready_too(
+    kq_cluster: Kafka, topic: str, node: Node, within: Callable[..., float]
+) -> None:
+    within(60, lambda: node.ready()[0])
+    with Node(kq_cluster, topic) as spare:
+        within(60, lambda: spare.ready()[0])
+        assert sorted([*node.owned, *spare.owned]) == [0]
+
+
+def test_two_nodes_that_tell_the_same_address_are_not_ready_and_say_why(
+    kq_cluster: Kafka, topic: str, node: Node, within: Callable[..., float]
+) -> None:
+    within(60, lambda: node.ready()[0])
+    with Node(kq_cluster, topic, advertise=node.url) as twin:
+        pairs = (node, twin), (twin, node)  # whichever the group gave the partition to, the other one says so
+        within(60, lambda: any(f"node {a.id} says that it answers at {a.url}, too" in b.ready()[1] for a, b in pairs))
+
+
+def test_a_port_that_is_taken_is_said_at_the_start(kq_cluster: Kafka, topic: str, node: Node) -> None:
+    with pytest.raises(KqError, match="Is it in use"):
+        Node(kq_cluster, topic, port=int(node.url.rsplit(":", 1)[1]))

@@ -1,0 +1,54 @@
+"""The standings in plain Python: nothing of Spark's, nothing shared with what is tested."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from kqlib.seasons import Told
+from kqlib.spark.table import LATE
+
+
+def by_hand(told: Iterable[Told]) -> list[tuple[Any, ...]]:
+    """Who stands where, a row a team, by league and place."""
+    in_time: dict[tuple[str, int], Told] = {}
+    late: dict[tuple[str, int], Told] = {}
+    for row in told:
+        (late if row.sent - row.at > LATE * 1000 else in_time)[row.league, row.number] = row
+    scores: dict[tuple[str, int, str], Counter[str]] = defaultdict(Counter)
+    finished, teams, too_late = set(), set(), Counter[tuple[str, str]]()
+    for row in in_time.values():
+        game = row.league, row.round, row.game
+        scores[game][row.team] += row.points
+        if row.kind == "final":
+            finished.add(game)
+        if row.kind in {"goal", "correction", "final"}:
+            teams |= {(row.league, team) for team in row.game.split("-")}
+    for key, row in late.items():
+        teams |= {(row.league, team) for team in row.game.split("-")}
+        too_late[row.league, row.team] += key not in in_time
+    table: dict[tuple[str, str], list[Any]] = {team: [0, 0, 0, 0, 0, 0, ""] for team in teams}
+    for league, number, game in sorted(finished, key=lambda each: each[1]):
+        home, away = game.split("-")
+        for mine, theirs in ((home, away), (away, home)):
+            scored, against = scores[league, number, game][mine], scores[league, number, game][theirs]
+            letter = "W" if scored > against else "D" if scored == against else "L"
+            row = table[league, mine]
+            row[0] += 1
+            row["WDL".index(letter) + 1] += 1
+            row[4] += scored
+            row[5] += against
+            row[6] += letter
+    found = []
+    for (league, team), (all_, won, drawn, lost, scored, against, letters) in table.items():
+        points = (3 if league == "football" else 2) * won + drawn
+        found.append([league, team, all_, won, drawn, lost, scored, against, scored - against, points])
+        found[-1] += [too_late[league, team], letters]
+    found.sort(key=lambda each: (each[0], -each[9], -each[8], -each[6], each[1]))
+    places: Counter[str] = Counter()
+    done = []
+    for each in found:
+        places[each[0]] += 1
+        done.append((*each[:2], places[each[0]], *each[2:]))
+    return done

@@ -1,0 +1,273 @@
+"""The audit finds what a test has planted, exactly, and calls nothing wrong that is right, while workers run."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import kqlib as kq
+from kqlib.broker import Kafka
+from kqlib.errors import NotAllowed
+from kqlib.spark import audit, watch
+from kqlib.spark.verdict import VERDICTS
+
+
+@dataclass
+class Planted:
+    """A queue of one site, its results, and what the audit shall say of each item."""
+
+    cluster: Kafka
+    queue: kq.queue.Queue
+    results: str
+    expected: dict[str, list[str]] = field(default_factory=lambda: {verdict: [] for verdict in VERDICTS})
+
+    def claim(self, verdict: str) -> kq.queue.Item:
+        """The next item, which shall become this."""
+        item = self.queue.claim(wait=10)
+        assert item is not None
+        self.expected[verdict].append(item.id)
+        return item
+
+    def once(self, verdict: str = "once") -> kq.queue.Item:
+        """One item, done as it should be: result and ack in one transaction."""
+        item = self.claim(verdict)
+        with self.queue.step(item) as step:
+            step.put(self.queue.site.queue(self.results, max_attempts=None), b"done")
+        return item
+
+    def result(self, item_id: str, site: str = "eu") -> None:
+        """A result that somebody writes past the queue."""
+        producer = Producer(self.cluster.client())
+        producer.produce(self.results, b"again", headers={"kq-item": item_id.encode(), "kq-by": site.encode()})
+        assert producer.flush(20) == 0
+
+    def put(self, n: int) -> None:
+        self.queue.put_many([kq.Put(b"%d" % at) for at in range(n)])
+
+    def found(self, seen: Any) -> dict[str, list[str]]:
+        rows = seen.items.orderBy("partition", "offset").select("verdict", "id").collect()
+        return {verdict: [row["id"] for row in rows if row["verdict"] == verdict] for verdict in VERDICTS}
+
+    def sorted(self) -> dict[str, list[str]]:
+        def place(id_: str) -> tuple[int, int]:
+            _, partition, offset = id_.rsplit("/", 2)
+            return int(partition), int(offset)
+
+        return {verdict: sorted(ids, key=place) for verdict, ids in self.expected.items()}
+
+
+@pytest.fixture
+def topics(kq_cluster: Kafka) -> tuple[str, str]:
+    """A queue and a topic for its results."""
+    name = f"football-{secrets.token_hex(3)}"
+    plan = kq.Plan({name: kq.QueueTopic(partitions=2), f"{name}.results": kq.Topic(2)})
+    plan.apply(kq_cluster, quiet=True)
+    return name, f"{name}.results"
+
+
+@pytest.fixture
+def planted(kq_cluster: Kafka, topics: tuple[str, str]) -> Iterator[Planted]:
+    """Nothing yet."""
+    with kq.Site(kq_cluster, "eu", session=2) as site:
+        yield Planted(kq_cluster, site.queue(topics[0]), topics[1])
+
+
+def plant(all_: Planted) -> None:
+    """Everything that can become of an item."""
+    queue = all_.queue
+    all_.put(6)
+    all_.once()
+    for left in queue.peek(10):
+        all_.expected["purged"].append(left.id)
+    queue.purge()
+    all_.put(40)
+    for _ in range(5):
+        all_.once()
+    all_.result(all_.once("doubled").id)
+    queue.ack(all_.claim("missing"))
+    queue.bury(all_.claim("redriven"), "mended")
+    assert queue.redrive(1) == 1
+    queue.bury(all_.claim("dead"), "broken")
+    both = all_.claim("doubled")
+    all_.result(both.id)
+    queue.bury(both, "done, and dead")
+    all_.result(all_.once().id, site="us")  # another site's work is not ours
+    with kq.Site(all_.cluster, "us", session=2) as other:
+        theirs = other.queue(queue.name)
+        theirs.bury(theirs.claim(wait=10), "not in the us")  # type: ignore[arg-type]
+        assert theirs.redrive(1) == 1
+    all_.expected["in flight"] = []
+    for _ in range(3):
+        all_.claim("in flight")
+    foreign = [record for record in _records(all_) if dict(record.headers() or []).get("kq-site") == b"us"]
+    all_.expected["another site's"] = [f"{r.topic()}/{r.partition()}/{r.offset()}" for r in foreign]
+    taken = {each for ids in all_.expected.values() for each in ids}
+    ids = [f"{r.topic()}/{r.partition()}/{r.offset()}" for r in _records(all_)]
+    all_.expected["waiting"] = [each for each in ids if each not in taken]
+
+
+def _records(all_: Planted) -> list[Any]:
+    found = kq.snapshot.records(all_.cluster, all_.queue.name)
+    return [record for records in found.values() for record in records]
+
+
+def test_every_fault_that_is_planted_is_found_and_nothing_else(spark: Any, planted: Planted, tmp_path: Path) -> None:
+    plant(planted)
+    name, cluster = planted.queue.name, planted.cluster
+    going_on = watch(spark, cluster, name, "eu", results=planted.results, state=tmp_path / "state")
+    looked = going_on.round()
+    with audit(spark, cluster, name, "eu", results=planted.results, bucket="52 weeks") as seen:
+        assert planted.found(seen) == planted.sorted() and seen.ids("missing") == planted.expected["missing"]
+        assert looked.totals == {verdict: count for verdict, count in seen.counts.items() if count}
+        assert not seen.right and not looked.right
+        assert seen.depth == planted.queue.depth() and seen.gone == 0
+        row = seen.table.collect()
+        assert sum(each["items"] for each in row) == sum(seen.counts.values())
+        assert sum(each["another_sites"] for each in row) == 1
+        wrong = {each["verdict"]: (each["count"], each["ids"]) for each in seen.offending.collect()}
+        assert wrong == {v: (len(ids), ids) for v, ids in planted.sorted().items() if v in ("missing", "doubled")}
+        health = seen.health.collect()[-1]
+        assert (
+            (health["depth"], health["put"]) == (seen.depth, sum(seen.counts.values()))
+            and 0 < health["oldest"] < 600
+            and 0 <= health["p50"] <= health["p99"] < 600
+        )
+        assert repr(seen).startswith(f"Audit('{name}', site 'eu': 1 another site's, 2 doubled, 7 once, 1 redriven")
+    with audit(
+        spark, cluster, name, "us", results=planted.results
+    ) as theirs:  # the same items, with another site's eyes
+        assert (theirs.counts["redriven"], theirs.counts["once"], theirs.counts["another site's"]) == (1, 1, 1)
+    with audit(
+        spark, cluster, name, "eu", results=planted.results, since=datetime.now(UTC) + timedelta(hours=2)
+    ) as none:
+        assert none.counts == dict.fromkeys(VERDICTS, 0) and none.right
+
+
+def test_what_a_worker_loses_that_commits_first_is_found(
+    spark: Any, kq_cluster: Kafka, topics: tuple[str, str]
+) -> None:
+    football, _ = topics
+    producer = Producer(kq_cluster.client())
+    for at in range(12):
+        producer.produce(football, b"goal", f"{football}/{at % 2}/{at // 2}", partition=at % 2)
+    assert producer.flush(20) == 0
+    for order, crash, verdict, of in (
+        ("at-most-once", "commit", "missing", "key"),
+        ("at-least-once", "write", "doubled", "key"),
+    ):
+        group = f"{order}-{football}"
+        results = f"{football}.{order}"
+        kq.Plan({results: kq.Topic(1)}).apply(kq_cluster, quiet=True)
+        kq.delivery.life(kq_cluster, football, results, order, group=group, crash=crash, at=5)
+        kq.delivery.life(kq_cluster, football, results, order, group=group)
+        with audit(spark, kq_cluster, football, group, results=results, of=of) as seen:
+            assert (seen.counts[verdict], seen.counts["once"], len(seen.ids(verdict))) == (1, 11, 1)
+
+
+def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted, tmp_path: Path) -> None:
+    queue, put = planted.queue, list[str]()
+    results = queue.site.queue(planted.results, max_attempts=None)
+    enough, stop = threading.Event(), threading.Event()
+
+    def handle(item: kq.queue.Item) -> None:
+        with queue.step(item) as step:
+            step.put(results, item.data)
+
+    def puts() -> None:
+        while not enough.wait(0.5):
+            put.extend(queue.put_many([kq.Put(b"goal")] * 10))
+
+    def works() -> None:
+        queue.work(handle, threads=4, until=stop.is_set)
+
+    crew = [threading.Thread(target=puts), threading.Thread(target=works)]
+    for thread in crew:
+        thread.start()
+    going_on = watch(spark, planted.cluster, queue.name, "eu", results=planted.results, state=tmp_path / "state")
+    try:
+        for _ in range(3):
+            looked = going_on.round()
+            assert looked.right, looked
+            with audit(spark, planted.cluster, queue.name, "eu", results=planted.results) as seen:
+                assert seen.right, (seen, seen.ids("missing"), seen.ids("doubled"))
+        enough.set()
+        assert seen.counts["once"] > 0, "nothing was done meanwhile: this proves nothing"
+        deadline = time.monotonic() + 120
+        while (looked := going_on.round()).totals != {"once": len(put)}:
+            assert looked.right and time.monotonic() < deadline, looked
+    finally:
+        enough.set(), stop.set()
+        for thread in crew:
+            thread.join()
+
+
+def test_a_watch_corrects_itself_and_survives_being_killed(
+    spark: Any, planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, queue, results = planted.cluster, planted.queue, planted.results
+    verdicts = f"{queue.name}.verdicts"
+    kq.Plan({verdicts: kq.Topic(1, compact=True)}).apply(cluster, quiet=True)
+
+    def again() -> Any:
+        return watch(spark, cluster, queue.name, "eu", results=results, state=tmp_path / "state", verdicts=verdicts)
+
+    planted.put(6)
+    lost, twice = planted.claim("missing"), planted.once()
+    queue.ack(lost)
+    first = again()
+    assert first.round().totals == {"missing": 1, "once": 1, "waiting": 4}
+    planted.result(lost.id)  # it comes late, and it comes
+    planted.result(twice.id)  # a second one, long after the first was settled
+    with monkeypatch.context() as broken:
+        broken.setattr(type(first), "_save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            first.round()
+    going_on = again()
+    assert going_on.round().totals == {"once": 1, "doubled": 1, "waiting": 4}
+    planted.result(twice.id)
+    last = going_on.round()
+    assert last.totals == {"once": 1, "doubled": 1, "waiting": 4} and last.changed == {} and last.oldest is not None
+    said = {record.key(): record.value() for record in kq.snapshot.records(cluster, verdicts)[0]}
+    assert set(said) == {f"eu {lost.id}".encode(), f"eu {twice.id}".encode()}
+    assert b'"verdict":"once"' in said[f"eu {lost.id}".encode()]
+    assert b'"verdict":"doubled"' in said[f"eu {twice.id}".encode()]
+    with pytest.raises(NotAllowed, match="holds the state of another audit"):
+        watch(spark, cluster, queue.name, "us", results=results, state=tmp_path / "state")
+
+
+def test_records_that_retention_took_before_the_watch_are_said_and_not_skipped(
+    spark: Any, planted: Planted, tmp_path: Path
+) -> None:
+    cluster, name = planted.cluster, planted.queue.name
+
+    def look(**how: Any) -> Any:
+        return watch(spark, cluster, name, "eu", results=planted.results, state=tmp_path / "state", **how)
+
+    planted.put(4)
+    assert look().round().totals == {"waiting": 4}
+    planted.put(10)
+    ends = kq.spark.frames.bounds(cluster, name)[1]
+    for future in cluster.admin.delete_records([TopicPartition(name, n, end) for n, end in ends.items()]).values():
+        future.result(20)
+    with pytest.raises(NotAllowed, match=r"retention has deleted \d+ records that nobody has read here"):
+        look().round()
+    planted.put(2)
+    looked = look(on_loss="go on").round()
+    assert looked.totals["waiting"] >= 2
+    group = f"{name}-plain"
+    with closing(Consumer(cluster.client(group_id=group, group_protocol="classic"))) as worker:
+        worker.commit(
+            offsets=[TopicPartition(name, n, 1) for n in ends], asynchronous=False
+        )  # it did one of each partition
+    with audit(spark, cluster, name, group, results=planted.results) as seen:
+        assert seen.gone == sum(ends.values()) - len(ends) and not seen.right and seen.counts["waiting"] == 2

@@ -1,0 +1,237 @@
+"""The same pipelines on a real standalone Spark: a master and two workers, processes of their own, out of the PySpark wheel.
+
+Only KQ_SPARK_MASTER differs. What executors need (connectors, kqlib, Java, Python) travels along, or the run fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyspark
+import pytest
+from confluent_kafka import Producer
+
+import kqlib as kq
+from kqlib import seasons
+from kqlib.broker import Kafka, java
+from kqlib.commands.games import produce
+from tests.spark.hand import by_hand
+
+PARTS = Path(pyspark.__file__).parent
+WORKERS = 2
+
+
+class Standalone:
+    """A Spark cluster on this machine: `address` for KQ_SPARK_MASTER."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.processes = home, list[subprocess.Popen[bytes]]()
+        self.left: list[psutil.Process] = []  # what a killed worker has left behind, for a moment
+        self.port = _free()
+        self.address = f"spark://127.0.0.1:{self.port}"
+        self._start("Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(_free()))
+        self._until(lambda: _listens(self.port), "the master")
+        for number in range(WORKERS):
+            ports = ["--webui-port", str(_free()), "--cores", "1", "--memory", "1g"]
+            self._start(
+                "Worker", *ports, "--host", "127.0.0.1", "--work-dir", str(home / f"work-{number}"), self.address
+            )
+        self._until(lambda: self.log("Master").count("Registering worker") == WORKERS, "two workers")
+
+    def _start(self, kind: str, *words: str) -> None:
+        env = {
+            **os.environ,
+            "JAVA_HOME": str(java.spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        env |= {"SPARK_HOME": str(PARTS), "SPARK_LOG_DIR": str(self.home)}
+        command = [str(PARTS / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *words]
+        with (self.home / f"{kind}.log").open("ab") as log:
+            self.processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True))
+
+    def log(self, kind: str) -> str:
+        return (self.home / f"{kind}.log").read_text(errors="replace")
+
+    def _until(self, condition: Any, why: str) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < deadline, f"{why}: {self.log('Master')[-2000:]}"
+            time.sleep(0.1)
+
+    def kill_worker(self) -> None:
+        """One worker's machine is gone: its process dies, and with it, by itself, its executor."""
+        gone = _family(self.processes[-1].pid)
+        gone[0].kill()
+        self.left += gone
+
+    def close(self) -> None:
+        """All of them, and the executors that they started."""
+        every = [each for process in self.processes for each in _family(process.pid)] + self.left
+        for each in every:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        psutil.wait_procs(every, 20)
+        for process in self.processes:
+            process.wait(20)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        one = psutil.Process(pid)
+        return [one, *one.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _free() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as one:
+        one.settimeout(1)
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+import kqlib as kq
+import kqlib.spark
+from kqlib import broker
+from kqlib.spark.snapshot import Snapshot
+from kqlib.spark.standings import latest
+from kqlib.spark.table import games
+
+sys.modules["kqlib.spark.session"].PATIENCE = 180.0  # a busy machine: nothing is measured here
+cluster = broker.connect()
+name, home = sys.argv[1:3]
+spark = kq.spark.session(cluster)
+context = spark.sparkContext
+ran_on = len(set(context.parallelize(range(64), 8).map(lambda _: os.getppid()).collect()))
+executors = lambda: context._jsc.sc().getExecutorMemoryStatus().size() - 1
+said = {"master": context.master, "executors": executors(), "ran_on": ran_on}
+watch = kq.spark.watch(spark, cluster, name, "eu", results=name + ".results", state=home + "/audit")
+said["watch"] = watch.round().totals
+with kq.spark.audit(spark, cluster, name, "eu", results=name + ".results") as seen:
+    said["audit"] = {verdict: n for verdict, n in seen.counts.items() if n}
+    said["missing"], said["doubled"] = seen.ids("missing"), seen.ids("doubled")
+registry = kq.schemas.Registry(cluster=cluster)
+
+def decoded(topic, subject):
+    return kq.spark.decode(kq.spark.items(spark, cluster, topic), registry, subject)
+
+avro = decoded(name + ".avro", name)
+said["good"] = sorted(row["game"] for row in avro.good.select("value.game").collect())
+said["causes"] = sorted(row["cause"] for row in avro.bad.select("cause").collect())
+said["replayed"] = sum(kq.spark.replay(spark, cluster, name + ".avro", name + ".again", dry=False).written.values())
+
+source, out, told = name + ".games", name + ".table", lambda: len(list(Path(home, "checkpoint/commits").glob("[0-9]*")))
+running = kq.spark.standings(spark, cluster, source, out, registry=registry, home=home, once=True, maxOffsetsPerTrigger=300)
+while not running.wait(0.1):
+    if told() >= 1 and "before" not in said:
+        said["before"] = told()
+        print("kill", flush=True)
+        sys.stdin.readline()
+said |= {"batches": told(), "left": executors()}
+rows = lambda frame: sorted(map(list, frame.collect()), key=lambda row: (row[0], row[2]))
+said["batch"] = rows(kq.spark.table(games(decoded(source, source + "-value").good)))
+said["parquet"] = rows(Snapshot(spark, home).read("teams"))
+said["kafka"] = rows(latest(decoded(out, out + "-value").good))
+print(json.dumps(said))
+spark.stop()
+"""
+Said = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A master and two workers."""
+    made = Standalone(tmp_path_factory.mktemp("spark"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Said:
+    """What one driver on that cluster says of every pipeline; while it makes standings a worker is killed."""
+    name, home = f"football-{secrets.token_hex(3)}", tmp_path_factory.mktemp("pipeline")
+    topics = {f"{name}.{what}": kq.Topic(2) for what in ("results", "avro", "again")}
+    topics |= {f"{name}.games": kq.QueueTopic(partitions=2), f"{name}.table": kq.Topic(2, compact=True)}
+    kq.Plan({name: kq.QueueTopic(partitions=2)} | topics).apply(kq_cluster, quiet=True)
+    expected = _queue(kq_cluster, name)
+    _avro(kq_cluster, name)
+    told = list(kq.games.season(1500, late=0.03, doubled=0.05, corrections=0.1, broken=0.01))
+    registry = kq.schemas.Registry(cluster=kq_cluster)
+    produce(kq_cluster, f"{name}.games", seasons.messages(told, registry, f"{name}.games-value"))
+    script = home / "pipeline.py"
+    script.write_text(SCRIPT)
+    env = {**os.environ, "KQ_BOOTSTRAP": kq_cluster.bootstrap, "KQ_SPARK_MASTER": standalone.address}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    driver = subprocess.Popen([sys.executable, str(script), name, str(home)], env=env, text=True, **pipes)
+    try:
+        assert driver.stdout and driver.stdout.readline() == "kill\n", driver.communicate()[1][-3000:]
+        standalone.kill_worker()
+        out, error = driver.communicate("\n", timeout=400)
+    finally:
+        driver.kill()
+    assert driver.returncode == 0 and error == "", error[-3000:]
+    hand = by_hand(row for row in told if not row.damage)
+    return json.loads(out) | {"expected": expected, "address": standalone.address, "hand": [list(row) for row in hand]}
+
+
+def test_audit_decode_and_replay_say_the_same_on_a_cluster(ran: Said) -> None:
+    assert (ran["master"], ran["executors"]) == (ran["address"], WORKERS) and ran["ran_on"] >= 1
+    assert ran["watch"] == ran["audit"] == ran["expected"] and len(ran["missing"]) == len(ran["doubled"]) == 1
+    assert ran["good"] == [f"game-{at:02}" for at in range(20)] and ran["causes"] == ["null", "short"]
+    assert ran["replayed"] == 22
+
+
+def test_standings_are_exact_on_a_cluster_of_which_a_worker_is_killed(ran: Said) -> None:
+    assert ran["left"] == WORKERS - 1 and ran["before"] < ran["batches"], (
+        "nobody died in the middle: this proves nothing"
+    )
+    assert ran["batch"] == ran["hand"]
+    assert ran["parquet"] == ran["hand"]
+    assert ran["kafka"] == ran["hand"]
+
+
+def _queue(cluster: Kafka, name: str) -> dict[str, int]:
+    """Twenty items, most of them done; one lost, one done twice."""
+    with kq.Site(cluster, "eu", session=2) as site:
+        queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
+        queue.put_many([kq.Put(b"%d" % at) for at in range(20)])
+        taken = [item for _ in range(12) if (item := queue.claim(wait=10))]
+        for item in taken[:10]:
+            with queue.step(item) as step:
+                step.put(results, item.data)
+        queue.ack(taken[10])
+        producer = Producer(cluster.client())
+        producer.produce(f"{name}.results", b"again", headers={"kq-item": taken[0].id.encode(), "kq-by": b"eu"})
+        assert producer.flush(20) == 0
+        queue.bury(taken[11], "broken")
+    return {"once": 9, "doubled": 1, "missing": 1, "dead": 1, "waiting": 8}
+
+
+def _avro(cluster: Kafka, name: str) -> None:
+    """Values of a schema, and two rows that are none."""
+    fields = [{"name": "game", "type": "string"}]
+    codec = kq.schemas.Registry(cluster=cluster).codec(name, {"type": "record", "name": "Goal", "fields": fields})
+    producer = Producer(cluster.client())
+    for value in [*(codec.encode({"game": f"game-{at:02}"}) for at in range(20)), None, b"abc"]:
+        producer.produce(f"{name}.avro", value, b"k")
+    assert producer.flush(20) == 0

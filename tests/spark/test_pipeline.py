@@ -1,0 +1,174 @@
+"""`kq pipeline …`: what it prints, with which status it ends, and that a stream that was stopped goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import kqlib as kq
+from kqlib import seasons
+from kqlib.__main__ import main
+from kqlib.broker import Kafka
+from kqlib.commands.games import produce
+
+
+@pytest.fixture
+def name(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A queue with two done items, one lost and one dead; commands find this cluster."""
+    name = f"football-{secrets.token_hex(3)}"
+    topics = {f"{name}.{what}": kq.Topic(1) for what in ("results", "again", "bad", "avro")}
+    kq.Plan({name: kq.QueueTopic(partitions=1)} | topics).apply(kq_cluster, quiet=True)
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    monkeypatch.setenv("KQ_STATE", str(tmp_path / "kq"))
+    with kq.Site(kq_cluster, "eu", session=2) as site:
+        queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
+        queue.put_many([kq.Put(b"%d" % at) for at in range(5)])
+        for item in [queue.claim(wait=10) for _ in range(2)]:
+            with queue.step(item) as step:
+                step.put(results, b"done")
+        queue.ack(queue.claim())
+        queue.bury(queue.claim(), "broken")
+    return name
+
+
+def test_an_audit_says_what_is_wrong_and_ends_with_one(
+    spark: Any, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results", "--bucket", "52 weeks"]
+    assert main([*words, "--once"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[:5]] == [
+        [f"{name},", "site", "eu"],
+        ["once", "2"],
+        ["dead", "1"],
+        ["waiting", "1"],
+        ["missing", "1", f"{name}/0/2"],
+    ]
+    assert "· 5 put · 3 ended · 1 open · oldest" in lines[-1] and "p50" in lines[-1]
+    assert main([*words, "--once", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["counts"]["once"] == 2 and said["ids"] == {"missing": [f"{name}/0/2"], "doubled": []}
+    assert main([*words, "--since", "2026-01-01"]) == 2 and "--since goes with --once" in capsys.readouterr().err
+    assert main(["pipeline", "audit", name, "--site", "eu", "--results", "nobodys", "--once"]) == 2
+    assert "'nobodys' does not exist" in capsys.readouterr().err
+
+
+def test_a_replay_is_dry_until_it_is_told_yes(
+    spark: Any, kq_cluster: Kafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mend.py").write_text("def fix(item):\n    return b'mended'\n")
+    dead = ["pipeline", "replay", name, "--dead", "--site", "eu", "--with", f"{tmp_path}/mend.py:fix"]
+    assert main(dead) == 0
+    out, err = capsys.readouterr()
+    assert (
+        out.splitlines()[-1].split() == ["all", "1", "1"] and "would be written" in out and "nothing was written" in err
+    )
+    assert main([*dead, "--yes"]) == 0 and "would" not in capsys.readouterr().out
+    with kq.Site(kq_cluster, "eu", session=2) as site:
+        assert [item.data for item in site.queue(name).peek(10)] == [b"4", b"mended"]
+    again = ["pipeline", "replay", name, f"{name}.again", "--start", "0:3", "--run", "r1"]
+    assert main(again) == 0 and main([*again, "--yes", "--once"]) == 0
+    (records,) = kq.snapshot.records(kq_cluster, f"{name}.again").values()
+    assert [record.value() for record in records] == [b"3", b"4", b"mended"]
+    assert dict(records[0].headers() or [])["kq-replay"] == b"r1"
+    assert main(["pipeline", "replay", name]) == 2 and "where to?" in capsys.readouterr().err
+    assert main(["pipeline", "replay", name, "--dead"]) == 2 and "whose dead letters?" in capsys.readouterr().err
+
+
+def test_bad_rows_go_into_a_topic_with_their_cause(
+    spark: Any, kq_cluster: Kafka, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = [{"name": "game", "type": "string"}]
+    codec = kq.schemas.Registry(cluster=kq_cluster).codec(
+        f"{name}.avro-value", {"type": "record", "name": "Goal", "fields": fields}
+    )
+    producer = Producer(kq_cluster.client())
+    for value in (codec.encode({"game": "ARS-CHE"}), None, codec.encode({"game": "LIV-EVE"}) + b"x", b"abc"):
+        producer.produce(f"{name}.avro", value, b"k")
+    assert producer.flush(20) == 0
+    words = ["pipeline", "quarantine", f"{name}.avro", f"{name}.bad", "--once"]
+    assert main(words) == 0
+    assert "lag 0 records" in capsys.readouterr().out
+    (records,) = kq.snapshot.records(kq_cluster, f"{name}.bad").values()
+    told = [{key: (value or b"").decode() for key, value in record.headers() or []} for record in records]
+    assert [(record.key().decode(), each["kq-cause"]) for record, each in zip(records, told, strict=True)] == [
+        (f"{name}.avro/0/1", "null"),
+        (f"{name}.avro/0/2", "trailing bytes"),
+        (f"{name}.avro/0/3", "short"),
+    ]
+    assert [record.value() for record in records][::2] == [None, b"abc"]
+    assert (
+        main(words) == 0 and len(kq.snapshot.records(kq_cluster, f"{name}.bad")[0]) == 3
+    )  # it went on, and there was nothing
+    said = kq_cluster.kafka("consumer-groups", "--describe", "--group", f"kq-quarantine-{name}.avro")
+    assert any(line.split()[2:6] == ["0", "4", "4", "0"] for line in said.splitlines() if f"{name}.avro" in line), said
+
+
+def test_games_become_standings_and_a_second_call_goes_on(
+    spark: Any, kq_cluster: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    games = f"games-{secrets.token_hex(3)}"
+    topics = {
+        games: kq.QueueTopic(partitions=2),
+        f"{games}.bad": kq.Topic(1),
+        f"{games}.table": kq.Topic(1, compact=True),
+    }
+    kq.Plan(topics).apply(kq_cluster, quiet=True)
+    registry = kq.schemas.Registry(cluster=kq_cluster)
+    told = list(kq.games.season(400, seed=3, sport="football", broken=0.05))
+    produce(kq_cluster, games, seasons.messages(told, registry, f"{games}-value"))
+    words = [
+        "pipeline",
+        "standings",
+        games,
+        f"{games}.table",
+        "--home",
+        str(tmp_path / "home"),
+        "--quarantine",
+        f"{games}.bad",
+    ]
+    assert main([*words, "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "400 rows" in out and "lag 0 records" in out
+    (table,) = kq.snapshot.records(kq_cluster, f"{games}.table").values()
+    (bad,) = kq.snapshot.records(kq_cluster, f"{games}.bad").values()
+    teams = {team for each in told for team in each.game.split("-")}
+    assert {record.key().decode() for record in table} == teams and len(bad) == sum(bool(each.damage) for each in told)
+    assert main([*words, "--once"]) == 0
+    assert len(kq.snapshot.records(kq_cluster, f"{games}.table")[0]) == len(table)
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 1), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+def test_a_stream_that_is_stopped_goes_on_where_it_was(
+    kq_cluster: Kafka, name: str, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    words = [sys.executable, "-m", "kqlib", "pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results"]
+    words += ["--every", "0.2", "--state", str(tmp_path / "state")]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ.copy())
+    try:
+        assert running.stdout and running.stderr
+        line = running.stdout.readline()
+        assert "round 1:" in line and line.endswith("2 once, 1 dead, 1 waiting, 1 missing\n"), (
+            line + running.stderr.read()
+        )
+        running.send_signal(number)
+        began = time.monotonic()
+        _, err = running.communicate(timeout=120)
+        assert running.returncode == code and time.monotonic() - began < 60
+        assert err == "stopped; the same command goes on from here\n"
+    finally:
+        running.kill()
+    state = json.loads((tmp_path / "state" / "state.json").read_text())
+    assert state["round"] >= 1 and state["totals"]["once"] == 2
+    assert (tmp_path / "state" / f"round-{state['round']}").is_dir()

@@ -1,0 +1,150 @@
+"""The session in a process of its own: quiet, in one place, and gone with its Python however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kqlib.broker import Cluster, Kafka
+from kqlib.commands.games import produce
+
+SOON = 10  # seconds; on a quiet machine it takes one
+PATIENCE = 180
+
+Begin = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def begin(tmp_path: Path, marked: Any) -> Iterator[Begin]:
+    """Start a Python that runs these lines; its temporary files and its directory are this test's."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*lines: str) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", "\n".join(["import sys", "from kqlib.spark import close, session", *lines])],
+                env={**os.environ, "TMPDIR": str(tmp_path)},
+                cwd=tmp_path,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_session_is_quiet_one_a_process_and_leaves_nothing_when_it_is_closed(
+    begin: Begin, tmp_path: Path, marked: Any
+) -> None:
+    process = begin(
+        "spark = session()",
+        "assert session() is spark",
+        "print(spark.range(10).count(), spark.range(4).rdd.map(lambda row: row[0] * 2).sum(), flush=True)",
+        "try:",
+        "    spark.sql('select nonsense')",
+        "except Exception as error:",
+        "    print(type(error).__name__)",
+        "spark.stop()",
+        "print('stopped', flush=True)",
+        "sys.stdin.readline()",
+        "again = session(config={'spark.sql.shuffle.partitions': 3})",
+        "assert again is not spark",
+        "print(again.conf.get('spark.sql.shuffle.partitions'), again.range(3).count(), flush=True)",
+        "try:",
+        "    session(config={'spark.sql.shuffle.partitions': 5})",
+        "except Exception as error:",
+        "    print(error)",
+        "close()",
+    )
+    assert process.stdin and process.stdout and process.stderr
+    assert [process.stdout.readline() for _ in range(3)] == ["10 12\n", "AnalysisException\n", "stopped\n"]
+    assert not marked.alive("SparkSubmit")
+    assert not list(tmp_path.iterdir())  # no directory, and none beside it: spark-warehouse, metastore_db, derby.log
+    out, error = process.communicate("\n", PATIENCE)
+    assert out == ("3 3\na session runs already, with another spark.sql.shuffle.partitions; spark.stop() it first\n")
+    assert error == ""
+    assert not list(tmp_path.iterdir())
+
+
+WAYS: dict[str, tuple[str, signal.Signals | None]] = {
+    "SIGKILL": ("", signal.SIGKILL),
+    "its last line, without a close": ("", None),
+    "SIGTERM in the middle of a query": ("spark.range(10**11).selectExpr('sum(id * id)').collect()", signal.SIGTERM),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_jvm_and_no_file_outlives_its_python(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any, way: str
+) -> None:
+    last, number = WAYS[way]
+    process = begin("spark = session()", "print(spark.range(10).count(), flush=True)", last or "sys.stdin.readline()")
+    assert process.stdin and process.stdout
+    assert process.stdout.readline() == "10\n"
+    assert len(marked.alive("SparkSubmit")) == 1
+    assert len(list(tmp_path.glob("kqlib-spark-*"))) == 1
+    if number is None:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    else:
+        process.send_signal(number)
+    process.wait(PATIENCE)
+    within(SOON, lambda: not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.iterdir())), way)
+
+
+def test_a_python_killed_while_its_session_starts_leaves_nothing(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any
+) -> None:
+    process = begin("session()")
+    within(PATIENCE, lambda: marked.alive("SparkSubmit"))
+    process.kill()
+    process.wait(PATIENCE)
+    within(SOON, lambda: not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.iterdir())))
+
+
+def test_a_start_that_fails_says_what_the_jvm_said(begin: Begin, tmp_path: Path) -> None:
+    process = begin(
+        "try:",
+        "    session(config={'spark.driver.memory': '12parsecs'})",
+        "except Exception as error:",
+        "    print(error)",
+    )
+    out, error = process.communicate("", PATIENCE)
+    assert "Spark ended at its start (exit 1)" in out
+    assert "Invalid maximum heap size" in out
+    assert error == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_session_reads_from_several_clusters_also_from_a_locked_one(
+    spark: Any, kq_cluster: Kafka, kq_topic: str
+) -> None:
+    from kqlib.spark import source
+    from kqlib.topics import Plan, Topic
+
+    def count(cluster: Kafka, topic: str) -> int:
+        frame = spark.read.format("kafka").options(**source(cluster, topic)).load()
+        assert "password" not in frame._jdf.queryExecution().toString()
+        return int(frame.count())
+
+    now = 0  # librdkafka's word for it
+    produce(kq_cluster, kq_topic, [(b"key", b"value", now), (b"key", b"value", now)])
+    with Cluster(secure=True) as locked:
+        Plan({"games": Topic(1)}).apply(locked, quiet=True)
+        produce(locked, "games", [(b"key", b"value", now)])
+        assert count(locked, "games") == 1
+        assert count(kq_cluster, kq_topic) == 2

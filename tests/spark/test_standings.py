@@ -1,0 +1,304 @@
+"""Standings: the transformation against plain Python, the stream against the batch, also when its driver is killed again and again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from kqlib import games, seasons
+from kqlib.broker import Kafka
+from kqlib.commands.games import produce
+from kqlib.errors import NotAllowed
+from kqlib.schemas import Registry
+from kqlib.seasons import Told
+from kqlib.spark import decode, form, sinks, source, standings, table
+from kqlib.spark.snapshot import Snapshot
+from kqlib.spark.standings import forms, latest
+from kqlib.spark.table import fold
+from kqlib.spark.table import games as played
+from kqlib.topics import Plan, Topic
+from tests.spark.hand import by_hand
+from tests.spark.same import same
+
+PATIENCE = 300
+KILLS = 5
+WRONG = {"late": 0.03, "doubled": 0.05, "corrections": 0.1}
+SCHEMA = (
+    "timestamp timestamp, value struct<number: long, league: string, game: string, round: int, team: string, "
+    "kind: string, points: int, at: timestamp>"
+)
+
+
+def rows(spark: Any, told: Iterable[Told]) -> Any:
+    """Decoded rows, as decode gives them, without Kafka."""
+    return spark.createDataFrame([(_time(row.sent), _value(row)) for row in told], SCHEMA)
+
+
+def _value(row: Told) -> tuple[Any, ...]:
+    return row.number, row.league, row.game, row.round, row.team, row.kind, row.points, _time(row.at)
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def plain(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=lambda row: (row[0], row[2]))
+
+
+# --- the transformation, on static frames ---------------------------------------------------------------------------------
+
+
+def test_the_table_is_what_plain_python_makes_of_the_same_rows(spark: Any) -> None:
+    told = list(games.season(6000, **WRONG))
+    found = plain(table(played(rows(spark, told))))
+    assert found == by_hand(told)
+    assert sum(row[11] for row in found) > 50  # late ones are counted, apart
+    assert {row[0] for row in found} == {"football", "basketball"}
+
+
+def test_folding_any_parts_in_any_order_and_twice_is_the_whole(spark: Any) -> None:
+    told = list(games.season(1200, **WRONG))
+    whole = played(rows(spark, told)).persist()
+    mixed = random.Random(3).sample(told, len(told))
+    parts = [mixed[:300], mixed[200:900], mixed[850:], mixed[:100]]
+    folded = played(rows(spark, parts[0]))
+    for part in parts[1:]:
+        folded = fold(folded, played(rows(spark, part)))
+    same(folded, whole)
+    same(table(folded), table(whole))
+    whole.unpersist()
+
+
+def test_a_correction_counts_also_when_it_comes_before_its_goal_and_a_late_one_does_not(spark: Any) -> None:
+    def row(number: int, kind: str, team: str, points: int = 0, after: int = 1000) -> Told:
+        return Told(number, "football", "A-B", 1, team, kind, 1, points, 0, -1, after, 4, "")
+
+    goal, back = row(1, "goal", "A", 1), row(2, "correction", "A", -1)
+    end, late = row(3, "final", "A"), row(2, "correction", "A", -1, after=3_600_001)
+    just = row(2, "correction", "A", -1, after=3_600_000)
+
+    def home_score(*told: Told) -> tuple[Any, ...]:
+        found = {each.team: each for each in table(played(rows(spark, told))).collect()}
+        return found["A"].scored, found["A"].results, found["A"].late
+
+    assert home_score(goal, end) == (1, "W", 0)
+    assert home_score(back, end, goal, goal) == (0, "D", 0)
+    assert home_score(goal, end, late) == (1, "W", 1)
+    assert home_score(goal, end, just, late) == (0, "D", 0)  # in time once is in time
+    assert home_score(goal) == (0, "", 0)  # no final yet
+
+
+def test_form_and_records_are_read_from_the_results(spark: Any) -> None:
+    told = [("football", "A", "WWWDLWW"), ("football", "B", ""), ("football", "C", "DDD"), ("football", "D", "LWDWWWL")]
+    found = forms(spark.createDataFrame(told, "league string, team string, results string"))
+    assert plain_forms(found) == [
+        ("football", "A", "WDLWW"[-5:], 2, 3, 4),
+        ("football", "B", "", 0, 0, 0),
+        ("football", "C", "DDD", 0, 0, 3),
+        ("football", "D", "DWWWL", 0, 3, 5),
+    ]
+
+
+def plain_forms(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+# --- the stream ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a stream plays: topics of games, standings (compacted) and forms, schemas, a directory."""
+
+    spark: Any
+    cluster: Kafka
+    games: str
+    out: str
+    last: str
+    registry: Registry
+    home: str
+
+    def tell(self, told: Iterable[Told]) -> None:
+        """These rows are in the topic."""
+        produce(self.cluster, self.games, seasons.messages(told, self.registry, f"{self.games}-value"))
+
+    def run(self, **more: Any) -> None:
+        """The standings of all that is there."""
+        common = {"registry": self.registry, "home": self.home, "once": True}
+        assert standings(self.spark, self.cluster, self.games, self.out, **common, **more).wait(PATIENCE)
+
+    def decoded(self, topic: str) -> Any:
+        read = self.spark.read.format("kafka").options(**source(self.cluster, topic)).load()
+        return decode(read, self.registry, f"{topic}-value").good
+
+    @property
+    def whole(self) -> Any:
+        """What a batch over all of the topic gives."""
+        return table(played(self.decoded(self.games)))
+
+    @property
+    def parquet(self) -> Any:
+        return Snapshot(self.spark, self.home).read("teams")
+
+    @property
+    def kafka(self) -> Any:
+        """The last value of each key."""
+        return latest(self.decoded(self.out))
+
+
+@pytest.fixture
+def stage(spark: Any, kq_cluster: Kafka, kq_topic: str, tmp_path: Path) -> Iterator[Stage]:
+    """Topics of one's own."""
+    tight = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "1000"}
+    out, last = f"{kq_topic[:150]}.table", f"{kq_topic[:150]}.form"
+    compact = Topic(2, compact=True, config=tight | {"delete.retention.ms": "100"})
+    Plan({out: compact, last: Topic(1, compact=True)}).apply(kq_cluster, quiet=True)
+    yield Stage(spark, kq_cluster, kq_topic, out, last, Registry(cluster=kq_cluster), str(tmp_path / "home"))
+    for done in kq_cluster.admin.delete_topics([out, last]).values():
+        done.result(15)
+
+
+def count(cluster: Kafka, topic: str) -> int:
+    """How many records there are now."""
+    reader = Consumer(cluster.client(group_id="count", group_protocol="classic", enable_partition_eof=True))
+    reader.subscribe([topic])
+    found, ends, deadline = 0, set(), time.monotonic() + 60
+    try:
+        while len(ends) < len(cluster.partitions(topic)) and time.monotonic() < deadline:
+            message = reader.poll(1)
+            if message is not None and message.error() is None:
+                found += 1
+            elif message is not None:
+                ends.add(message.partition())
+    finally:
+        reader.close()
+    return found
+
+
+@pytest.mark.kq_partitions(2)
+def test_the_stream_comes_to_what_the_batch_comes_to_and_form_follows_from_it(
+    stage: Stage, within: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list(games.season(3000, broken=0.01, **WRONG))
+    half = len(told) // 2
+    stage.tell(told[:half])
+    stage.run(maxOffsetsPerTrigger=600)
+    same(stage.parquet, stage.whole)
+    stage.tell(told[half:])  # the topic grows; the checkpoint is taken up
+    monkeypatch.setattr(sys.modules["kqlib.spark.standings"], "SMALL", 0)  # from here on as large batches are worked
+    stage.run(maxOffsetsPerTrigger=600)
+    whole = stage.whole.persist()
+    assert plain(whole) == by_hand(row for row in told if not row.damage)
+    same(stage.parquet, whole)
+    same(stage.kafka, whole)
+    assert len(list(Path(stage.home, "teams").iterdir())) == 2  # the two newest
+    common = {"registry": stage.registry, "home": f"{stage.home}/form", "once": True}
+    assert form(stage.spark, stage.cluster, stage.out, stage.last, **common).wait(PATIENCE)
+    assert plain_forms(latest(stage.decoded(stage.last))) == plain_forms(forms(whole))
+    within(
+        PATIENCE, lambda: count(stage.cluster, stage.out) < 2 * whole.count(), "compaction"
+    )  # it was some times more
+    same(stage.kafka, whole)
+    whole.unpersist()
+    shutil.rmtree(f"{stage.home}/checkpoint")
+    with pytest.raises(NotAllowed, match="its checkpoint is another one"):
+        stage.run()
+
+
+def test_an_empty_topic_has_empty_standings_and_goes_on_from_them(stage: Stage) -> None:
+    stage.registry.register(f"{stage.games}-value", seasons.schema(1))
+    stage.run()
+    assert stage.parquet.count() == stage.whole.count() == 0
+    told = list(games.season(150))
+    stage.tell(told)
+    stage.run()
+    assert plain(stage.parquet) == by_hand(told)
+
+
+@pytest.fixture
+def driver(stage: Stage, marked: Any) -> Iterator[Callable[[], Any]]:
+    """Start a driver of the same stream in a process of its own; it runs when this returns."""
+    started: list[Any] = []
+
+    def start() -> Any:
+        words = [stage.cluster.bootstrap, stage.games, stage.out, stage.home]
+        command = [sys.executable, "-m", "tests.spark.driver", *words]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True))
+        assert started[-1].stdout.readline() == "ready\n"
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+POINTS = {  # what fails, and whether it has done its work before
+    "before anything": (Snapshot, "before", False),
+    "games written": (Snapshot, "write", True),
+    "Kafka told": (sinks, "put", True),
+    "all but the pointer": (Snapshot, "commit", False),
+    "the pointer set": (Snapshot, "commit", True),
+}
+
+
+@pytest.mark.kq_partitions(2)
+def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, part = list(games.season(200 * len(POINTS), **WRONG)), 0
+    for part, (where, name, after) in enumerate(POINTS.values()):
+        stage.tell(told[200 * part : 200 * part + 200])
+        work = getattr(where, name)
+
+        def fails(*args: Any, work: Any = work, after: bool = after) -> None:
+            if after:
+                work(*args)
+            raise KeyError("power cut")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(where, name, fails)
+            with pytest.raises(KeyError, match="power cut"):
+                stage.run()
+        stage.run()
+    assert part == len(POINTS) - 1
+    assert plain(stage.parquet) == by_hand(told)
+    same(stage.kafka, stage.parquet)
+
+
+@pytest.mark.kq_partitions(2)
+def test_a_driver_that_is_killed_again_and_again_leaves_standings_that_are_exact(
+    stage: Stage, driver: Callable[[], Any]
+) -> None:
+    told = list(games.season(4000, broken=0.01, **WRONG))
+    stage.tell(told)
+    killed, chance = [], random.Random()
+    for most in range(3, 3 * KILLS + 1, 3):  # the first in its first batch, the last in a later one
+        process, moment = driver(), chance.uniform(0, most)
+        time.sleep(moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed.append((round(moment, 3), _batches(stage.home)))
+    stage.run()
+    assert plain(stage.parquet) == by_hand(row for row in told if not row.damage), killed
+    same(stage.kafka, stage.parquet)
+
+
+def _batches(home: str) -> int:
+    """How many batches the checkpoint has seen the end of."""
+    commits = Path(home, "checkpoint", "commits")
+    return sum(each.name.isdigit() for each in commits.iterdir()) if commits.is_dir() else 0

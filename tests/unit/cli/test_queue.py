@@ -1,0 +1,480 @@
+"""`kq queue` without a broker: what is mistyped is named, wrong values get the queue's own sentences, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kqlib import __main__ as cli
+from kqlib import commands
+from kqlib.commands import queue, said
+from kqlib.commands.queue import claim, story, work
+from kqlib.commands.queue.ask import heard, queues
+from kqlib.commands.queue.gc import _sentence
+from kqlib.commands.queue.story import standing
+from kqlib.queue import Item
+from kqlib.queue.gc import Garbage
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.state import Seen
+from tests.unit.cli.conftest import run
+
+NOWHERE = "kq: no cluster: start one with `kq up`, or set KQ_BOOTSTRAP\n"
+
+
+# --- what is typed ----------------------------------------------------------------------------------------------------
+
+
+def test_every_word_is_listed_with_its_help_and_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("queue", "--help") == 0
+    said_ = capsys.readouterr().out
+    for word, (_, says) in queue.VERBS.items():
+        assert f"    {word:<9} {says}" in said_
+        assert run("queue", word, "--help") == 0
+        assert capsys.readouterr().out.startswith(f"usage: kq queue {word}")
+    assert max(map(len, said_.splitlines())) <= 80
+
+
+def test_every_word_has_its_function() -> None:
+    for word, (room, _) in queue.VERBS.items():
+        module = commands.import_module(f"kqlib.commands.queue.{room}")
+        assert callable(getattr(module, f"queue_{word}"))
+
+
+@pytest.mark.parametrize("word", list(queue.VERBS))
+def test_every_word_takes_a_site_and_json(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KQ_SITE", "drupal-eu")
+    parser = argparse.ArgumentParser()
+    queue.arguments(parser)
+    name = [] if word == "list" else ["football/0/1" if word == "story" else "football"]
+    assert parser.parse_args([word, *name]).site == "drupal-eu"
+    args = parser.parse_args([word, *name, "--site", "us", "--json"])
+    assert (args.site, args.json) == ("us", True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said_"),
+    [
+        ("", "kq queue: error: the following arguments are required: WORD"),
+        ("lst", "kq queue: error: there is no 'lst' here; did you mean list?"),
+        ("footbal", "kq queue: error: there is no 'footbal' here"),
+        ("--json list", "kq queue: error: there is no '--json' here"),
+        ("list football", "kq queue list: error: there is no 'football' here"),
+        ("list --jsn", "kq queue list: error: there is no '--jsn' here; did you mean --json?"),
+        ("list --site", "kq queue list: error: argument --site: expected one argument"),
+        ("create", "kq queue create: error: the following arguments are required: QUEUE"),
+        ("create x --order lifo", "kq queue create: error: argument --order: invalid choice: 'lifo'"),
+        ("show", "kq queue show: error: the following arguments are required: QUEUE"),
+        ("depth a b", "kq queue depth: error: there is no 'b' here"),
+        ("put x y --kye z", "kq queue put: error: there is no '--kye' here; did you mean --key?"),
+        ("purge x --force", "kq queue purge: error: there is no '--force' here"),
+        ("story", "kq queue story: error: the following arguments are required: ID"),
+        ("work", "kq queue work: error: the following arguments are required: QUEUE"),
+        (
+            "work x --until-emty -- true",
+            "kq queue work: error: there is no '--until-emty' here; did you mean --until-empty?",
+        ),
+    ],
+)
+def test_what_is_mistyped_is_named_with_the_words_usage(
+    typed: str, said_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("queue", *typed.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("usage: kq queue")
+    assert err.splitlines()[-1].startswith(said_)
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (["list", "--site", "ä"], "a site's name is text of 1 to 200 printable ASCII characters, not 'ä'"),
+        (["create", "x", "--max-attempts", "15"], "max_attempts is a whole number from 1 to 14, or None for no limit, not 15"),
+        (["create", "x", "--max-attempts", "few"], "max_attempts is a whole number from 1 to 14, or None for no limit, not 'few'"),
+        (["put", "x"], "what shall be put? DATA, --file FILE, or - for a line of stdin each"),
+        (["put", "x", "y", "--file", "z"], "either DATA or --file is the item, not both"),
+        (["put", "x", "y", "--header", "k"], "a header is NAME=VALUE, not 'k'"),
+        (["put", "x", "y", "--header", "=v"], "a header is NAME=VALUE, not '=v'"),
+        (["put", "x", "y", "--delay", "901"], "delay is a number of seconds from 0 to 900, not 901.0. Longer ones keep"),
+        (["put", "x", "y", "--delay", "soon"], "delay is a number of seconds from 0 to 900, not 'soon'"),
+        (["put", "x", "y", "--delay", "nan"], "delay is a number of seconds from 0 to 900, not nan"),
+        (["put", "x", "y", "--count", "0"], "count is a whole number, at least 1, not 0"),
+        (["put", "x", "y", "--count", "-1"], "count is a whole number, at least 1, not '-1'"),
+        (["peek", "x", "-n", "0"], "n is a whole number, at least 1, not 0"),
+        (["redrive", "x", "-n", "all"], "n is a whole number, at least 1, not 'all'"),
+        (["claim", "x", "--lease", "0"], "lease is a number of seconds from 0.001 to 86400, not 0.0"),
+        (["claim", "x", "--wait", "-1"], "wait is a number of seconds from 0 to"),
+        (["work", "x"], "which command? As in: kq queue work football -- ./score.sh"),
+        (["work", "x", "--"], "which command? As in: kq queue work football -- ./score.sh"),
+        (["work", "x", "--", "no-such-command-7"], "there is no command 'no-such-command-7' that could be run. Nothing was"),
+        (["work", "x", "--threads", "0", "--", "true"], "threads is a whole number, at least 1, not 0"),
+        (["work", "x", "--retry", "1000", "--", "true"], "delay is a number of seconds from 0 to 900, not 1000.0"),
+        (["story", "football"], "an item's id is topic/partition/offset, like 'football/3/41', not 'football'"),
+        (["story", "football/0"], "an item's id is topic/partition/offset, like 'football/3/41', not 'football/0'"),
+        (["story", "football/0/x"], "an item's id is topic/partition/offset, like 'football/3/41', not 'football/0/x'"),
+    ],
+)  # fmt: skip
+def test_wrong_values_get_one_sentence_before_a_cluster_is_asked(
+    typed: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("queue", *typed) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"kq: {sentence}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["list", "show x", "depth x", "peek x", "story x/0/1", "create x", "delete x", "put x y", "claim x", "work x -- true",
+     "redrive x", "purge x", "gc x"],
+)  # fmt: skip
+def test_without_a_cluster_it_says_how_to_get_one(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("queue", *typed.split()) == 2
+    assert capsys.readouterr() == ("", NOWHERE)
+
+
+def test_a_queue_is_a_topic_beside_which_its_dead_letters_stand() -> None:
+    topics = ["scores", "hockey.dead", "hockey", "football", "football.dead", "orphan.dead", "kq.queues"]
+    assert queues(topics) == ["football", "hockey"]
+
+
+# --- bench and faults are the checkout's ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "became"),
+    [
+        (["bench"], ["-m", "bench"]),
+        (["bench", "3", "queue", "--x"], ["-m", "bench", "3", "queue", "--x"]),
+        (["faults"], ["-m", "tests", "faults"]),
+    ],
+)
+def test_bench_and_faults_become_the_checkouts_own_programs(
+    typed: list[str], became: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda *args: asked.extend(args) or sys.exit(0))
+    monkeypatch.chdir("/")
+    assert run(*typed) == 0
+    assert asked == [sys.executable, [sys.executable, *became]]
+    assert (os.path.exists("bench/__main__.py"), os.path.exists("tests/__main__.py")) == (True, True)
+
+
+@pytest.mark.parametrize(("word", "room"), [("bench", "bench"), ("faults", "tests")])
+def test_without_a_checkout_they_say_so(
+    word: str, room: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kqlib.places.repo", lambda: None)
+    assert run(word) == 2
+    assert capsys.readouterr().err.startswith(f"kq: `{room}` is in the checkout of kqlib, not in the installed package")
+
+
+def test_a_command_of_a_room_is_taken_with_its_docstring_as_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Room:
+        """Play."""
+
+        @staticmethod
+        def arguments(parser: argparse.ArgumentParser) -> None:
+            parser.add_argument("how")
+
+        @staticmethod
+        def run(args: argparse.Namespace) -> int:
+            return 1 if args.how == "badly" else 0
+
+    monkeypatch.setattr(cli, "rooms", lambda: {"play": Room})
+    assert [run("play", "well"), run("play", "badly")] == [0, 1]
+    run()
+    assert "  play      Play.\n" in capsys.readouterr().out
+    assert run("plya") == 2
+    assert "did you mean play?" in capsys.readouterr().err
+
+
+def test_what_the_queue_warns_of_is_a_notice_of_the_command_and_only_then(capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("kqlib.queue")
+    with heard():
+        log.info("stopping")
+        log.warning("%s", "No Kafka answered")
+    log.warning("nobody listens")
+    assert capsys.readouterr() == ("", "kq: No Kafka answered\n")
+
+
+# --- what is printed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        (None, "–"),
+        (b"", ""),
+        (b"goal", "goal"),
+        ("Tor für ÄÖÜ".encode(), "Tor für ÄÖÜ"),
+        (b"a\nb\x1b[2J", "a\\nb\\x1b[2J"),
+        (b"\xff\x00x", "\\xff\\x00x"),
+        (b"x" * 48, "x" * 48),
+        (b"x" * 49, "x" * 47 + "…"),
+        (b"x" * 10_000, "x" * 47 + "…"),
+    ],
+)
+def test_a_payload_is_one_line_that_moves_no_cursor(data: bytes | None, shown: str) -> None:
+    assert said.short(data) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-5, "0 s"), (0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (172800, "2 days")],
+)
+def test_a_time_is_in_a_unit_that_says_something(seconds: float, shown: str) -> None:
+    assert said.how_long(seconds) == shown
+
+
+ROWS = [["football/0/1", "12 s", "ARS-CHE-" * 3, 7, "goal-" * 8], ["football/0/12", "2 min", None, 10, "–"]]
+
+
+@pytest.mark.parametrize(("room", "widest"), [(200, 92), (92, 92), (60, 60), (40, 44)])
+def test_a_row_fits_on_a_line_of_the_terminal_and_its_id_stays_whole(
+    room: int, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(said, "room", lambda: room)
+    lines = said.table(ROWS, ("item", "age", "key", "n", "data")).splitlines()
+    assert max(map(len, lines)) == widest
+    assert [line.split()[0] for line in lines] == ["item", "football/0/1", "football/0/12"]
+
+
+@pytest.mark.parametrize("room", [50, 80, 1_000])
+def test_a_story_is_not_cut_but_goes_on_in_the_next_line(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(said, "room", lambda: room)
+    how = "40 bytes: a goal in the last minute; key ARS-CHE; headers trace=1"
+    rows = [*story._rows([story.Event(None, "put", "", how), story.Event(None, "open", "drupal-eu", "attempt 1")])]
+    assert [row[:3] for row in rows if row[0]] == [("now", "put", "–"), ("now", "open", "drupal-eu")]
+    assert " ".join(row[3] for row in rows) == f"{how} attempt 1"
+    assert (len(rows) == 2) == (room == 1_000)
+    assert max(len(row[3]) for row in rows) <= max(room - 21, 24)
+
+
+class Record:
+    """A record of the log."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.facts = facts
+
+    def offset(self) -> int:
+        return 41
+
+    def key(self) -> bytes | None:
+        return self.facts.get("key")
+
+    def value(self) -> bytes | None:
+        return self.facts.get("value", b"goal")
+
+    def headers(self) -> Any:
+        return self.facts.get("headers")
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_700_000_000_123
+
+
+def item(lease: int = 1, **facts: Any) -> Item:
+    return Item("football", 3, Record(**facts), 2, 0.0, 7, lease)
+
+
+def test_an_item_as_json_keeps_text_readable_and_bytes_exact() -> None:
+    found = item(
+        key=b"ARS", value=b"\xff", headers=[("trace", b"1"), ("odd", b"\xfe"), ("none", None), ("kq-due", b"5")]
+    )
+    shown = json.loads(said.as_json(said.item(found)))
+    assert shown == {
+        "id": "football/3/41",
+        "attempt": 2,
+        "key": "ARS",
+        "created": "2023-11-14T22:13:20.123+00:00",
+        "headers": {"trace": "1", "odd": {"base64": "/g=="}, "none": None},
+        "data": {"base64": "/w=="},
+    }
+    assert "attempt" not in said.item(item(lease=0))  # only looked at
+
+
+def test_a_command_learns_its_item_from_its_environment() -> None:
+    headers = [("trace-id", b"1"), ("zero", b"a\0b"), ("none", None), ("kq-site", b"eu")]
+    assert work.environment(item(key=b"ARS", headers=headers), "eu") == {
+        "KQ_ITEM_ID": "football/3/41",
+        "KQ_ITEM_ATTEMPT": "2",
+        "KQ_ITEM_CREATED": "2023-11-14T22:13:20.123+00:00",
+        "KQ_QUEUE": "football",
+        "KQ_SITE": "eu",
+        "KQ_ITEM_KEY": "ARS",
+        "KQ_HEADER_TRACE_ID": "1",
+    }
+
+
+class Site:
+    name = "eu"
+
+
+def commands_of(*words: str) -> work.Commands:
+    return work.Commands(SimpleNamespace(site=Site), list(words))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 0", ""),
+        ("cat >/dev/null", ""),
+        ('test "$(cat)" = goal && test "$KQ_ITEM_ID" = football/3/41', ""),
+        ("exit 3", "exit 3"),
+        ("echo first >&2; echo second >&2; echo >&2; exit 4", "exit 4: second"),
+        ("kill -9 $$", "signal 9"),
+        ("(sleep 2 >/dev/null)& echo left >&2; exit 5", "exit 5: left"),
+    ],
+)
+def test_exit_code_0_is_done_and_another_one_fails_with_the_last_line_of_stderr(script: str, reason: str) -> None:
+    commands_ = commands_of("sh", "-c", script)
+    if not reason:
+        commands_.run(item())
+        return
+    with pytest.raises(work.CommandError) as failed:
+        commands_.run(item())
+    assert str(failed.value) == reason
+
+
+def test_a_command_that_does_not_read_its_stdin_is_not_waited_for() -> None:
+    commands_of("true").run(item(value=b"x" * 1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("offset", "mark", "low", "word", "how"),
+    [
+        (4, 0, 0, "done", "floor 5, top 12"),
+        (5, 0, 0, "open", "attempt 2: somebody has it, or it is to be tried again (floor 5, top 12)"),
+        (6, 0, 0, "done", "floor 5, top 12"),
+        (8, 0, 0, "waiting", "passed over (not due, its key busy), or given back unhandled (floor 5, top 12)"),
+        (12, 0, 0, "waiting", "not looked at yet: the next in its partition (floor 5, top 12)"),
+        (14, 0, 0, "waiting", "not looked at yet: 2 offsets before it in its partition (floor 5, top 12)"),
+        (20, 0, 0, "not there", "its partition ends before 20"),
+        (14, 15, 0, "done", "purged"),
+        (5, 0, 6, "lost", "it left the log before it was done (floor 5, top 12)"),
+        (4, 0, 6, "done", "floor 5, top 12"),
+    ],
+)
+def test_where_an_item_stands_is_read_from_the_ledger_the_log_and_the_purge_mark(
+    offset: int, mark: int, low: int, word: str, how: str
+) -> None:
+    ledger = Ledger(5, 5, 1, "id")
+    assert ledger.claim([5, 6, 7]) == [1, 1, 1]
+    assert ledger.claim([5]) == [2]
+    ledger.ack([6, 7])
+    assert ledger.pass_over([8, 9]) == 2
+    ledger.skip(12)
+    assert standing(ledger, Seen("id", low, 20, 5, ""), mark, offset) == (word, how)
+
+
+@pytest.mark.parametrize(
+    ("records", "deleted", "forget", "sentence"),
+    [
+        (0, False, [], "There is nothing that every site is done with."),
+        (2, False, [], "2 records would be deleted, for every reader. Nothing was done: add --yes."),
+        (0, False, ["eu"], "0 records would be deleted, site 'eu' would be forgotten, for every reader. Nothing was done: add --yes."),
+        (1, True, [], "1 record deleted."),
+        (1, True, ["eu", "us"], "1 record deleted, site 'eu' is forgotten, site 'us' is forgotten."),
+    ],
+)  # fmt: skip
+def test_garbage_is_said_in_one_sentence(records: int, deleted: bool, forget: list[str], sentence: str) -> None:
+    garbage = Garbage("football", {0: (5, 5 + records)}, deleted=deleted)
+    assert _sentence(argparse.Namespace(forget=forget), garbage) == sentence
+
+
+# --- claim: lines of stdin --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A stdin into which a test types; None ends it."""
+    read, write = os.pipe()
+    with os.fdopen(read) as stdin, os.fdopen(write, "w") as keys:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield lambda text: keys.close() if text is None else print(text, end="", file=keys, flush=True)
+
+
+def test_lines_come_one_by_one_however_they_arrive(typing: Any) -> None:
+    lines = claim.Lines(lambda: None, 10)
+    typing("show\nre")
+    assert lines.next("> ") == "show"
+    typing("lease 5\nack")
+    assert lines.next("> ") == "release 5"
+    typing(None)
+    assert [lines.next("> "), lines.next("> ")] == ["ack", None]
+
+
+def test_while_nothing_is_typed_the_lease_is_prolonged_and_a_lost_one_ends_the_waiting(typing: Any) -> None:
+    often: list[int] = []
+
+    def extend() -> None:
+        often.append(1)
+        if len(often) == 3:
+            raise claim.LeaseLost("it was purged")
+
+    with pytest.raises(claim.LeaseLost, match="it was purged"):
+        claim.Lines(extend, 0.01).next("> ")
+
+
+class Queue:
+    """What a claim is decided on."""
+
+    name, lease = "football", 30.0
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, verb: str) -> Any:
+        return lambda item, *more: self.calls.append((verb, *more))
+
+
+@pytest.mark.parametrize(
+    ("typed", "done", "calls"),
+    [
+        ("ack\n", "acked", [("ack",)]),
+        ("\n  ack  \n", "acked", [("ack",)]),
+        ("ack", "acked", [("ack",)]),
+        ("release\n", "released", [("release", 0.0)]),
+        ("release 2.5\n", "released, due in 2.5 s while this site is at work", [("release", 2.5)]),
+        ("release later\nack\n", "acked", [("ack",)]),
+        ("release 1000\nack\n", "acked", [("ack",)]),
+        ("bury no such match\n", "buried, see football.dead", [("bury", "no such match")]),
+        ("bury\n", "buried, see football.dead", [("bury", "buried by hand")]),
+        ("akc\nack\n", "acked", [("ack",)]),
+        ("show\nack\n", "acked", [("ack",)]),
+        ("", "released, since nothing was decided", [("release",)]),
+        ("what\n", "released, since nothing was decided", [("release",)]),
+    ],
+)
+def test_the_first_line_that_can_be_done_decides_and_the_end_releases(
+    typed: str, done: str, calls: list[tuple[Any, ...]], typing: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typing(typed)
+    typing(None)
+    made = Queue()
+    assert claim._decide(made, item()) == done  # type: ignore[arg-type]
+    assert made.calls == calls
+    err = capsys.readouterr().err
+    assert ("did you mean ack?" in err) == ("akc" in typed)
+    assert ("delay is a number of seconds from 0 to 900" in err) == ("later" in typed or "1000" in typed)
+
+
+def test_an_interrupt_releases(typing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("select.select", interrupt)
+    made = Queue()
+    assert claim._decide(made, item()) == "released, since nothing was decided"  # type: ignore[arg-type]
+    assert made.calls == [("release",)]

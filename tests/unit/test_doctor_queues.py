@@ -1,0 +1,121 @@
+"""What the doctor says of a cluster's queues, from what the cluster said: retention, states, commits."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from kqlib.doctor import Finding, queues
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.state import Seen
+
+DAY = 86400.0
+WELL = Ledger(7, 7, 3, "id").text()
+
+
+def seen(committed: int | None, metadata: str = "") -> Seen:
+    return Seen("id", 0, 20, committed, metadata)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ok", "said"),
+    [
+        (2147483647 * 60.0, True, "where a site is in a queue is kept for ever"),
+        (40 * DAY, True, "a site that does not work for 40 days is forgotten by the cluster"),
+        (7 * DAY, False, "a site that does not work for 7 days is forgotten by the cluster: it would not know"),
+        (3600.0, False, "a site that does not work for 60 min is forgotten"),
+    ],
+)
+def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool, said: str) -> None:
+    found = queues._offsets(seconds)
+    assert (found.ok, found.what.startswith(said)) == (ok, True)
+    assert bool(found.remedy) == (not ok)
+
+
+@pytest.mark.parametrize(
+    ("state", "must", "what"),
+    [
+        (seen(None), False, ""),
+        (seen(None), True, "its state is gone"),
+        (seen(7, WELL), True, ""),
+        (seen(7, WELL), False, ""),
+        (seen(5), True, "somebody set its offset to 5 without our state"),
+        (seen(5), False, "somebody set its offset to 5 without our state"),
+        (seen(6, WELL), True, "The committed state cannot be read: its checksum does not fit to the floor 6"),
+        (seen(7, "hello"), True, "The committed state cannot be read: it is not of the form"),
+    ],
+)
+def test_a_state_is_there_readable_and_ours(state: Seen, must: bool, what: str) -> None:
+    said, remedy = queues.wrong(state, must)
+    assert said.startswith(what)
+    assert bool(said) == bool(what) == bool(remedy)
+
+
+def test_each_wrong_state_is_a_line() -> None:
+    well = {("eu", "football", 0): (seen(7, WELL), True), ("us", "football", 0): (seen(None), False)}
+    assert queues._ledgers(well) == Finding(
+        "ledgers", True, "2 partitions of 2 sites, nothing lost and nothing strange"
+    )
+    ill = queues._ledgers(well | {("us", "hockey", 1): (seen(None), True), ("us", "hockey", 2): (seen(3), True)})
+    assert ill.ok is False
+    assert ill.what.splitlines() == [
+        "site 'us' in 'hockey', partition 1: its state is gone",
+        "site 'us' in 'hockey', partition 2: somebody set its offset to 3 without our state",
+    ]
+    assert "on_lost" in ill.remedy
+
+
+def test_a_state_that_nobody_commits_any_more_is_about_to_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    fresh = {("eu", "football", 0)}
+    monkeypatch.setattr(queues, "committed_since", lambda *args: asked.append(args) or fresh)
+    there = fresh | {("us", "football", 0), ("us", "football", 1)}
+    well = queues._expiry(None, fresh, 7 * DAY)  # type: ignore[arg-type]
+    assert (well.ok, well.what) == (True, "1 state, each committed lately")
+    ill = queues._expiry(None, there, 7 * DAY)  # type: ignore[arg-type]
+    assert (ill.ok, ill.what) == (False, "not committed for 5 days, forgotten after 7 days: site 'us' in 'football'")
+    assert asked[1][1] == {"eu", "us"}
+    asked.clear()
+    assert queues._expiry(None, there, 2147483647 * 60.0).ok  # type: ignore[arg-type]
+    assert asked == []  # kept for ever: nothing is read
+
+
+@pytest.mark.parametrize(
+    ("group", "partition"),  # where a broker with 50 partitions kept them
+    [("", 0), ("a", 47), ("football", 9), ("drupal-eu", 3), ("polygenelubricants", 0), ("Tor für 𝄞", 45)],
+)
+def test_a_group_is_in_the_partition_that_javas_hash_names(group: str, partition: int) -> None:
+    assert queues.place(group, 50) == partition
+    assert queues.place(group, 1) == 0
+
+
+def key(version: int, group: str, topic: str, partition: int) -> bytes:
+    names = b"".join(struct.pack(">h", len(name.encode())) + name.encode() for name in (group, topic))
+    return struct.pack(">h", version) + names + struct.pack(">i", partition)
+
+
+@pytest.mark.parametrize(
+    ("raw", "state"),
+    [
+        (key(1, "drupal-eu", "football", 3), ("drupal-eu", "football", 3)),
+        (key(0, "ü", "x", 0), ("ü", "x", 0)),
+        (struct.pack(">hh", 2, 1) + b"g", None),  # a group's own metadata
+        (key(3, "g", "x", 0), None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_a_record_of_kafkas_log_of_commits_says_whose_commit_it_is(raw: bytes | None, state: Any) -> None:
+    assert queues.committed(raw) == state
+
+
+def test_without_a_cluster_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    for name in ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KQ_STATE", str(tmp_path))
+    assert list(queues.findings()) == []
+    monkeypatch.setattr("kqlib.broker.kafka.PATIENCE", 0.3)
+    monkeypatch.setenv("KQ_BOOTSTRAP", "127.0.0.1:1")  # the round trip says that
+    assert list(queues.findings()) == []

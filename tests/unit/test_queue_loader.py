@@ -1,0 +1,110 @@
+"""When it is noted that a site has state in a partition, and how long a topic that was made anew is left alone."""
+
+from __future__ import annotations
+
+import queue
+import time
+from typing import Any
+
+import pytest
+
+from kqlib.errors import LedgerLost
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.loader import Loader, Loading
+from kqlib.queue.state import Seen
+
+AT = ("football", 0)
+KEY = ("here", "football", "state", 0)
+
+
+class Notes:
+    """What kq.queues says, without Kafka."""
+
+    def __init__(self, known: dict[tuple[Any, ...], str]) -> None:
+        self.known, self.written = known, list[Any]()
+
+    def catch_up(self) -> None:
+        """It is always up to date."""
+
+    def get(self, *key: Any) -> Any:
+        return self.known.get(key)
+
+    def write(self, notes: list[Any], _sender: object) -> None:
+        self.written += notes
+
+
+class Looker:
+    """One partition as it is."""
+
+    def __init__(self, committed: int | None, alone: bool = False) -> None:
+        self.alone = lambda: alone
+        text = Ledger(3, 3, 1, "id").text() if committed is not None else ""
+        self.seen = Seen("id", 0, 9, committed, text)
+
+    def look(self, _partitions: list[Any]) -> dict[Any, Seen]:
+        return {AT: self.seen}
+
+
+@pytest.mark.parametrize(
+    ("committed", "known", "written", "error"),
+    [
+        (None, {}, [], None),  # the first owner may lose it before its first commit: that must not look like a loss
+        (3, {}, [(KEY, "id")], None),  # one that died between its commit and the note
+        (3, {KEY: "id"}, [], None),
+        (None, {KEY: "id"}, [], LedgerLost),
+        (None, {KEY: "older"}, [], None),  # of a topic that was deleted
+    ],
+    ids=["new", "committed and not noted", "known", "gone", "another topic's"],
+)
+def test_a_state_is_noted_when_it_is_there(
+    committed: int | None, known: dict[tuple[Any, ...], str], written: list[Any], error: type[Exception] | None
+) -> None:
+    notes: Any = Notes(known)
+    looker: Any = Looker(committed)
+    sender: Any = None
+    loader, loading = Loader("here", looker, notes, sender, lambda: None), Loading(AT, "raise")
+    loader.load([loading])
+    assert loader.done.get(timeout=5) is loading
+    loader.close()
+    assert notes.written == written and type(loading.error) is (error or type(None))
+
+
+@pytest.mark.parametrize(
+    ("how", "alone", "after"),
+    [
+        ({"was": "id"}, False, 0.0),
+        ({"was": "older"}, True, None),  # the group has given out the old topic: of the new one it may be another's
+        ({"patience": 0.6}, False, 0.6),  # whoever had the old topic may still commit under this name
+        ({"patience": 60}, True, 0.0),  # there is nobody
+        ({"patience": 60, "ended": "older"}, False, 0.0),  # that was this process
+    ],
+    ids=["the same topic", "held under the old one", "new to this process", "nobody else", "had to the end"],
+)
+def test_a_topic_made_anew_is_left_alone_until_nobody_works_on_the_old_one(
+    how: dict[str, Any], alone: bool, after: float | None
+) -> None:
+    notes: Any = Notes({} if "was" in how else {KEY: "older"})
+    looker: Any = Looker(None, alone)
+    sender: Any = None
+    loader, loading = Loader("here", looker, notes, sender, lambda: None), Loading(AT, "raise", **how)
+    loader.load([loading])
+    if after is None:
+        with pytest.raises(queue.Empty):
+            loader.done.get(timeout=0.5)
+        assert "made anew" in loading.trouble
+    else:
+        assert loader.done.get(timeout=5) is loading and loading.ledger is not None
+        assert time.monotonic() - loading.since >= after
+    loader.close()
+
+
+def test_one_that_has_to_wait_holds_up_no_other() -> None:
+    notes: Any = Notes({})
+    looker: Any = Looker(None)
+    sender: Any = None
+    loader = Loader("here", looker, notes, sender, lambda: None)
+    loader.load([Loading(AT, "raise", was="older"), other := Loading(AT, "raise")])
+    assert loader.done.get(timeout=5) is other
+    loader.load([late := Loading(AT, "raise")])
+    assert loader.done.get(timeout=5) is late
+    loader.close()

@@ -1,0 +1,148 @@
+"""What `work` goes by, without Kafka: whether a handler ended its item or lost it, and how much is claimed at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kqlib.queue import work
+from kqlib.queue.owner import Owner
+from kqlib.queue.retry import Retry
+from tests.unit.test_queue_owner import Rec, arrive, opened, owner, take
+
+
+def handled(some: Owner) -> Any:
+    arrive(some, Rec(0))
+    lease, _ = some.claim(1)
+    some.start(lease, [0], 30.0)
+    return some.handle(0)
+
+
+def buried(some: Owner) -> None:
+    some.begin_ending(0)
+    some.end([0], done=True)
+
+
+HANDLERS: dict[str, tuple[Callable[[Owner], Any], str, bool]] = {
+    "runs": (lambda o: None, "", True),
+    "acked it": (lambda o: o.ack([0]), "done", False),
+    "released it": (lambda o: o.release(0, 5), "released", False),
+    "extended it": (lambda o: o.extend(0, 60), "", True),
+    "ended it with a transaction": (buried, "done", False),
+    "tried a transaction in vain": (lambda o: (o.begin_ending(0), o.end([0], done=False)), "", True),
+    "slept past its lease": (lambda o: o.terms.clock.__dict__.update(now=200.0), "", False),
+    "saw its lease end and another begin": (lambda o: (setattr(o.terms.clock, "now", 200.0), take(o, 1)), "", False),
+    "was purged": (lambda o: o.purge(1), "", False),
+    "lost its partition": (lambda o: setattr(o, "dropped", "gone"), "", False),
+}
+
+
+@pytest.mark.parametrize(("what", "ended", "holds"), HANDLERS.values(), ids=HANDLERS)
+def test_it_is_known_whether_a_handler_ended_its_item_or_lost_it(what: Any, ended: str, holds: bool) -> None:
+    some = owner()
+    mine = handled(some)
+    what(some)
+    assert (mine.ended, mine.holds(some.terms.clock())) == (ended, holds)
+
+
+def test_what_no_handler_began_with_is_given_back_and_does_not_count() -> None:
+    some = owner()
+    mine = handled(some)
+    some.unclaim(0)
+    assert (mine.ended, opened(some.ledger), take(some)) == ("", {0: 0}, [(0, 1)])
+
+
+class Memory:
+    """A queue that hands out numbers and remembers how many were out at a time."""
+
+    lease, name = 30.0, "football"
+
+    def __init__(self, many: int, slow: float) -> None:
+        self.left, self.slow, self.out, self.most, self.claims = list(range(many)), slow, set[int](), 0, list[int]()
+        self.one = threading.RLock()
+        self._member = self
+        self.changed = threading.Condition(self.one)
+        self.terms = owner().terms
+        self.dead_facts = None
+
+    def owners_of(self, name: str) -> list[Any]:
+        return []
+
+    def _at_hand(self, n: int, handled: list[Any]) -> list[Any]:
+        with self.one:
+            got, self.left = self.left[:n], self.left[n:]
+            self.out |= set(got)
+            self.most = max(self.most, len(self.out))
+            self.claims.append(len(got))
+        time.sleep(self.slow)
+        handled += [Told(number) for number in got]
+        return got
+
+    def _claim(self, n: int, seconds: float, wait: float, handled: list[Any], stop: Any) -> list[Any]:
+        return self._at_hand(n, handled)
+
+    def _settle(self, batch: list[Any]) -> None:
+        with self.one:
+            for each in batch:
+                each.ended = each.ended or "done"
+                self.out.discard(each.number)
+
+    def _give_back(self, each: Any) -> None:
+        with self.one:
+            self.left.append(each.number)
+            self.out.discard(each.number)
+
+    def _flush(self) -> None:
+        pass
+
+
+class Told:
+    """What is known of one item's end."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.ended = number, ""
+
+
+SLOW = {"handlers that take their time": (0.02, 0.02, 4), "handlers of a moment": (0.0, 0.002, 4 + 4 * work.AHEAD)}
+
+
+@pytest.mark.parametrize(("takes", "claim", "most"), SLOW.values(), ids=SLOW)
+def test_no_more_is_claimed_than_threads_can_take_when_the_claim_is_committed(
+    takes: float, claim: float, most: int
+) -> None:
+    queue, seen = Memory(60, claim), list[int]()
+
+    def handler(number: Any) -> None:
+        time.sleep(takes)
+        seen.append(number)
+
+    how: dict[str, Any] = {"until": "empty", "extend": False, "progress": False}
+    done = work.Work(queue, handler, threads=4, retry=Retry(), **how).run()  # type: ignore[arg-type]
+    assert (done.done, sorted(seen), queue.out) == (60, list(range(60)), set())
+    assert queue.most <= most
+
+
+def test_what_was_claimed_and_not_begun_when_it_stops_is_given_back() -> None:
+    queue, seen = Memory(100, 0.004), list[int]()
+
+    def handler(number: Any) -> None:
+        time.sleep(0.004)
+        seen.append(number)
+        if len(seen) == 20:
+            made.stop.set()
+
+    made = work.Work(queue, handler, threads=4, retry=Retry(), until=None, extend=False, progress=False)  # type: ignore[arg-type]
+    done = made.run()
+    assert done.done == len(seen) and queue.out == set()
+    assert sorted([*seen, *queue.left]) == list(range(100))
+
+
+def test_what_is_claimed_while_the_others_are_told_to_stop_is_given_back() -> None:
+    queue = Memory(8, 0.3)
+    made = work.Work(queue, print, threads=4, retry=Retry(), until=0.1, extend=False, progress=False)  # type: ignore[arg-type]
+    made.run()
+    assert queue.out == set() and queue.left

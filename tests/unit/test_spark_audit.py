@@ -1,0 +1,127 @@
+"""The rule of the audit, tried in SQLite: one row a case. And what can be asked wrong."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kqlib.errors import NotAllowed
+from kqlib.spark import over_time, verdict
+from kqlib.spark.audit import Asked, audit
+from kqlib.spark.watch import Round, Watch, watch
+
+COLUMNS = ("results", "dead", "again", "theirs", "marked", "state", "attempts")
+CASES: dict[str, tuple[Any, ...]] = {
+    # what happened: results, dead, again, theirs, marked, state, attempts, verdict
+    "done as it should be": (1, 0, 0, 0, 0, "done", None, "once"),
+    "done since the ledger was read": (1, 0, 0, 0, 0, "open", 1, "once"),
+    "put, done, all since the ledger was read": (1, 0, 0, 0, 0, "waiting", None, "once"),
+    "done, then purged with the rest": (1, 0, 0, 0, 1, "done", None, "once"),
+    "two results": (2, 0, 0, 0, 0, "done", None, "doubled"),
+    "a result and a dead letter": (1, 1, 0, 0, 0, "done", None, "doubled"),
+    "buried twice": (0, 2, 0, 0, 0, "done", None, "doubled"),
+    "put back twice": (0, 1, 2, 0, 0, "done", None, "doubled"),
+    "two results, and open again": (2, 0, 0, 0, 0, "open", 3, "doubled"),
+    "buried": (0, 1, 0, 0, 0, "done", None, "dead"),
+    "buried since the ledger was read": (0, 1, 0, 0, 0, "open", 5, "dead"),
+    "buried and put back": (0, 1, 1, 0, 0, "done", None, "redriven"),
+    "buried, then purged with the rest": (0, 1, 0, 0, 1, "done", None, "dead"),
+    "purged": (0, 0, 0, 0, 1, "done", None, "purged"),
+    "purged, and its owner has not heard of it yet": (0, 0, 0, 0, 1, "open", 1, "purged"),
+    "handed out": (0, 0, 0, 0, 0, "open", 1, "in flight"),
+    "handed out often": (0, 0, 0, 0, 0, "open", 15, "in flight"),
+    "passed over": (0, 0, 0, 0, 0, "open", 0, "waiting"),
+    "nobody has looked": (0, 0, 0, 0, 0, "waiting", None, "waiting"),
+    "acked, and nothing to show for it": (0, 0, 0, 0, 0, "done", None, "missing"),
+    "put back by another site": (0, 0, 0, 1, 0, "done", None, "another site's"),
+    "put back by another site, not passed yet": (0, 0, 0, 1, 0, "waiting", None, "another site's"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_the_rule_says_what_became_of_an_item(case: tuple[Any, ...]) -> None:
+    *values, expected = case
+    with sqlite3.connect(":memory:") as database:
+        row = ", ".join(f"? AS {name}" for name in COLUMNS)
+        found = database.execute(f"SELECT {verdict.case()} FROM (SELECT {row})", values).fetchone()[0]
+    database.close()
+    assert found == expected
+
+
+def test_every_verdict_has_a_case_and_a_column() -> None:
+    assert {case[-1] for case in CASES.values()} == set(verdict.VERDICTS)
+    assert verdict.column("another site's") == "another_sites" and len({map(verdict.column, verdict.VERDICTS)}) == 1
+    assert set(verdict.FAULTS) | set(verdict.OPEN) < set(verdict.VERDICTS)
+
+
+WRONG = {
+    "a queue that is no text": ({"queue": 3}, "queue is a name, not 3"),
+    "a site without a name": ({"site": ""}, "a site's name is text of 1 to 200"),
+    "results without a name": ({"results": None}, "results is a name, not None"),
+    "results in the queue": ({"results": "football"}, "results are in a topic of their own, not in 'football'"),
+    "results among the dead": ({"results": "football.dead"}, "results are in a topic of their own"),
+    "no header": ({"of": ""}, "of is a name, not ''"),
+    "a bucket in numbers": ({"bucket": 60}, "bucket is a time in words, like '10 minutes' or '1 hour', not 60"),
+    "a bucket of nothing": ({"bucket": "0 hours"}, "bucket is a time in words"),
+    "a bucket of months": ({"bucket": "1 month"}, "bucket is a time in words"),
+    "a time without a zone": ({"since": "yesterday"}, "since is 'earliest', 'latest', a datetime"),
+    "a time that is a place": ({"since": "latest"}, "since is a datetime with its zone, not 'latest'"),
+}
+RIGHT: dict[str, Any] = {"queue": "football", "site": "eu", "results": "football.results"}
+
+
+@pytest.mark.parametrize("wrong, says", WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments_are_said_before_anything_is_asked(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(NotAllowed) as error:
+        audit(None, None, **(RIGHT | wrong))  # type: ignore[arg-type]
+    assert says in str(error.value)
+
+
+def test_a_watch_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
+    with pytest.raises(NotAllowed, match="on_loss is 'raise' or 'go on', not 'ignore'"):
+        watch(None, None, **RIGHT, state=tmp_path, on_loss="ignore")  # type: ignore[arg-type]
+    (tmp_path / "state.json").write_text('{"form": 0}')
+    with pytest.raises(NotAllowed, match="holds the state of another audit"):
+        Watch(None, None, Asked(**RIGHT), tmp_path)  # type: ignore[arg-type]
+
+
+def test_a_round_says_how_all_items_stand() -> None:
+    looked = Round(3, 1_200, {"once": 4}, {"missing": 1, "once": 1_000}, None)
+    assert repr(looked) == "round 3: 1,200 offsets · 1,000 once, 1 missing" and not looked.right
+    assert (
+        repr(Round(1, 0, {}, {}, None)) == "round 1: 0 offsets · no items" and Round(1, 0, {}, {"once": 1}, None).right
+    )
+
+
+P, B = over_time.Pair, over_time.Bucket
+TIMELINES: dict[str, tuple[list[over_time.Pair], list[over_time.Bucket]]] = {
+    "nothing": ([], []),
+    "put and done in one bucket": ([P(0, 0, 5, 1.0)], [B(0, 5, 5, 0, None)]),
+    "put and never done": ([P(0, None, 2, 3.0)], [B(0, 2, 0, 2, 7.0)]),
+    "done two buckets later": (
+        [P(0, 20, 3, 4.0), P(10, 10, 1, 12.0), P(20, 20, 1, 20.0)],
+        [B(0, 3, 0, 3, 6.0), B(10, 1, 1, 3, 16.0), B(20, 1, 4, 0, None)],
+    ),
+    "an old one stays while newer ones come and go": (
+        [P(0, None, 1, 1.0), P(10, 20, 4, 11.0), P(20, 20, 2, 22.0)],
+        [B(0, 1, 0, 1, 9.0), B(10, 4, 0, 5, 19.0), B(20, 2, 6, 1, 24.0)],
+    ),
+    "what was purged or lost is put and never open": ([P(0, None, 7, 1.0, counts=False)], [B(0, 7, 0, 0, None)]),
+    "a clock that is behind": ([P(10, 0, 1, 11.0)], [B(0, 0, 1, 0, None), B(10, 1, 0, 0, None)]),
+}
+
+
+@pytest.mark.parametrize("pairs, buckets", TIMELINES.values(), ids=TIMELINES.keys())
+def test_depth_and_age_are_those_at_a_buckets_end(pairs: list[Any], buckets: list[Any]) -> None:
+    assert over_time.timeline(pairs, 10, now=25.0) == buckets
+    assert over_time.timeline(reversed(pairs), 10, now=25.0) == buckets
+
+
+def test_a_bucket_is_a_number_of_seconds() -> None:
+    cases = {"1 second": 1, "10 minutes": 600, "1 hour": 3600, "2 days": 172_800, "1 week": 604_800}
+    assert {bucket: over_time.length(bucket) for bucket in cases} == cases
+    for bucket in cases:
+        Asked(**RIGHT, bucket=bucket)

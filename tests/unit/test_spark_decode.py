@@ -1,0 +1,176 @@
+"""Decoding without Spark: what a broken row is called, and what is refused before a row is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kqlib import games
+from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
+from kqlib.schemas import Registry
+from kqlib.schemas.form import canonical
+from kqlib.spark import decode, stream
+from kqlib.spark.decode import END, _end, _with_end
+from kqlib.spark.quarantine import CAUSES, named
+
+
+class Frame:
+    """As much of a DataFrame as is looked at before a plan is made."""
+
+    def __init__(self, *columns: str, streaming: bool = False) -> None:
+        self.columns, self.isStreaming = list(columns), streaming
+
+
+def record(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "Event", "fields": list(fields)}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    found = Registry("NONE")
+    for version in games.VERSIONS:
+        found.register("g-value", games.schema(version))
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(registry: Registry) -> bytes:
+    data = registry.codec("g-value", games.schema(1)).encode(games.values(games.events(1), 1)[0])
+    assert data is not None
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "cause", "said"),
+    [
+        (lambda data: None, "null", "null: no bytes at all"),
+        (lambda data: b"", "short", "0 bytes: fewer than the five bytes of the head"),
+        (lambda data: data[:1], "short", "1 byte: fewer than the five bytes of the head"),
+        (lambda data: b'{"game": 1}', "magic", "the first byte is 123, not 0"),
+        (lambda data: b"\0\0\0\0\x63" + data[5:], "unknown id", "schema 99 is none of those that are expected here"),
+        (
+            lambda data: b"\0\0\0\0\x07" + data[5:],
+            "wrong schema",
+            "schema 7 (Bill) is of another subject than 'g-value'",
+        ),
+        (lambda data: b"\0\0\0\0\x08" + data[5:], "new schema", "decode it again"),
+        (lambda data: data[:-1], "truncated", "they end in the middle of a value"),
+        (lambda data: data[:5], "truncated", ""),
+        (lambda data: data + b"\0", "trailing bytes", "1 byte left over after a value of schema 1"),
+        (lambda data: data[:5] + b"\x02\x7e" + data[7:], "broken", "they are no value"),
+        (lambda data: data, "not read", "fastavro reads this value and Spark does not"),
+    ],
+)
+def test_whatever_is_wrong_with_a_row_has_a_name(
+    registry: Registry, whole: bytes, change: Callable[[bytes], bytes | None], cause: str, said: str
+) -> None:
+    writers = {number: canonical(registry.schema(number)) for number in registry.ids("g-value")}
+    others = {
+        7: "wrong schema: schema 7 (Bill) is of another subject than 'g-value'",
+        8: "new schema: schema 8 was registered after this frame was made: decode it again",
+    }
+    found, why = named(change(whole), writers, others, writers[max(writers)])
+    assert (found, said in why) == (cause, True), why
+    assert found in CAUSES
+
+
+def test_a_value_that_the_readers_schema_has_no_place_for_is_not_called_broken() -> None:
+    registry = Registry("NONE")
+    colour = {"name": "c", "type": {"type": "enum", "name": "C", "symbols": ["red", "blue"]}}
+    red = {"name": "c", "type": {"type": "enum", "name": "C", "symbols": ["red"]}}
+    writer, reader = record(colour), canonical(record(red))
+    data = registry.codec("c", writer).encode({"c": "blue"})
+    cause, why = named(data, {1: canonical(writer)}, {}, reader)
+    assert cause == "not read"
+    assert "blue" in why
+
+
+def test_the_bytes_behind_a_value_fit_in_one_place_only() -> None:
+    ends = {_end() for _ in range(200)}
+    assert len(ends) == 200
+    for end in ends:
+        assert len(end) == END
+        assert all(end[:size] != end[-size:] for size in range(1, END))
+
+
+def test_a_schema_with_an_end_keeps_the_names_of_the_value() -> None:
+    plain = json.loads(_with_end(canonical(games.schema(1))))
+    assert "namespace" not in plain
+    assert plain["fields"][0]["type"]["namespace"] == "kq.games"
+    nameless = json.loads(_with_end(canonical(record({"name": "a", "type": "int"}))))
+    assert "namespace" not in nameless["fields"][0]["type"]
+
+
+NUMBER = {"name": "number", "type": "int"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        (NUMBER, {"name": "number", "type": "string"}, "other type"),
+        (NUMBER, {"name": "count", "type": "int"}, "no default"),
+        ({"name": "number", "type": "bytes"}, {"name": "number", "type": "string"}, "not text"),
+    ],
+)
+def test_a_version_of_which_every_row_would_be_bad_is_found_before_any_is_read(
+    old: dict[str, Any], new: dict[str, Any], rule: str
+) -> None:
+    registry = Registry("NONE")
+    registry.register("g", record(old))
+    registry.register("g", record(new))
+    with pytest.raises(
+        IncompatibleSchema, match="Every row of that version would be bad; nothing was decoded"
+    ) as caught:
+        decode(Frame("value"), registry, "g")
+    assert (caught.value.facts["rule"], caught.value.facts["version"]) == (rule, 1)
+
+
+def test_a_forgotten_alias_is_found_before_any_row_is_read(registry: Registry) -> None:
+    forgot = json.loads(games.schema(3))
+    for field in forgot["fields"]:
+        field.pop("aliases", None)
+    with pytest.raises(IncompatibleSchema, match=r"cannot read version 1 of 'g-value' \(schema 1\) at 'minute'"):
+        decode(Frame("value"), registry, "g-value", schema=forgot)
+
+
+READER = "reader is a subject of the registry, as in 'football-value', not "
+FRAME = "decode(df, …) needs a frame with a column `value` of bytes, as kq.spark.items gives it"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda r: decode("items", r, "g-value"), FRAME),
+        (lambda r: decode(Frame("key"), r, "g-value"), FRAME),
+        (
+            lambda r: decode(Frame("value", "cause"), r, "g-value"),
+            "the frame has a column 'cause' already, which decoding adds: rename it",
+        ),
+        (lambda r: decode(Frame("value"), r, None), f"{READER}None"),
+        (lambda r: decode(Frame("value"), r, ""), f"{READER}''"),
+        (
+            lambda r: stream(Frame("value"), r, "g-value", print, "/c"),
+            "stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other",
+        ),
+        (
+            lambda r: stream(Frame("value", streaming=True), r, "g-value", 7, "/c"),
+            "each is a function of (good, bad, batch), not int",
+        ),
+        (
+            lambda r: stream(Frame("value", streaming=True), r, "g-value", print, "/c", once=True, every="1 second"),
+            "a stream runs once, or every so often: say one of them",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(registry: Registry, call: Callable[[Registry], object], sentence: str) -> None:
+    with pytest.raises(NotAllowed) as caught:
+        call(registry)
+    assert str(caught.value) == sentence
+
+
+def test_a_subject_that_is_not_there_is_named(registry: Registry) -> None:
+    with pytest.raises(UnknownSchema, match="subject 'nobody' is not in this registry"):
+        decode(Frame("value"), registry, "nobody")

@@ -1,0 +1,217 @@
+"""What can be said of frames, progress and ledgers without Spark and without a broker."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from kqlib.errors import KqError, NotAllowed
+from kqlib.queue import state
+from kqlib.queue.ledger import Ledger
+from kqlib.spark import cut, frames, progress
+
+MONDAY = datetime(2026, 5, 4, tzinfo=UTC)
+
+WRONG = {
+    "a place that is a number": (lambda: frames.place("start", 3), "start is 'earliest', 'latest', a datetime or"),
+    "a place that is another word": (lambda: frames.place("end", "now"), "not 'now'"),
+    "a place that is a bool": (lambda: frames.place("start", {0: True}), "not {0: True}"),
+    "an offset below zero": (lambda: frames.place("start", {0: -1}), "not {0: -1}"),
+    "no offsets": (lambda: frames.place("start", {}), "not {}"),
+    "a time without a zone": (lambda: frames.place("start", datetime(2026, 5, 4)), "a time with its zone, as in"),
+    "a topic that is no text": (
+        lambda: frames.items(None, None, 3),
+        "a topic is named by text, as in 'football', not 3",
+    ),
+    "a topic without a name": (lambda: frames.items(None, None, ""), "a topic is named by text"),
+    "a stream with an end": (
+        lambda: frames.items(None, None, "football", stream=True, end=MONDAY),
+        "a stream has no end",
+    ),
+    "a partition too many": (
+        lambda: frames.offsets(None, "football", {0: 5, 1: 5}, {0: 0}, {0: 9}),
+        "'football' has the partitions 0: say an offset for each of them",
+    ),
+    "a partition too few": (
+        lambda: frames.offsets(None, "football", {0: 5}, {0: 0, 1: 0}, {0: 9, 1: 9}),
+        "'football' has the partitions 0, 1",
+    ),
+    "an offset that retention has deleted": (
+        lambda: frames.offsets(None, "football", {0: 5}, {0: 7}, {0: 9}),
+        "begins at offset 7 and you ask for 5: retention has deleted 2 records. Ask from 7 or 'earliest'",
+    ),
+    "an offset behind the end": (
+        lambda: frames.offsets(None, "football", {0: 10}, {0: 7}, {0: 9}),
+        "ends at offset 9 and you ask for 10",
+    ),
+    "following nothing": (lambda: progress.follow(3, None, "lag"), "follow wants a streaming query that runs, not int"),
+}
+
+
+@pytest.mark.parametrize("call, says", WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments_are_said_before_anything_is_asked(call: Any, says: str) -> None:
+    with pytest.raises(NotAllowed) as error:
+        call()
+    assert says in str(error.value)
+
+
+def test_places_become_offsets() -> None:
+    lows, ends = {0: 3, 1: 0}, {0: 9, 1: 0}
+    assert frames.offsets(None, "t", "earliest", lows, ends) == lows  # type: ignore[arg-type]
+    assert frames.offsets(None, "t", "latest", lows, ends) == ends  # type: ignore[arg-type]
+    assert frames.offsets(None, "t", {0: 3, 1: 0}, lows, ends) == {0: 3, 1: 0}  # type: ignore[arg-type]
+
+
+# --- the ledger -----------------------------------------------------------------------------------------------------------
+
+
+def part(low: int, end: int, claimed: int, acked: list[int], mark: int = 0) -> cut.Part:
+    """A partition of which `claimed` were handed out and these acked."""
+    ledger = Ledger(0, 0, 1, "id")
+    ledger.claim(range(claimed))
+    ledger.ack(acked)
+    return cut.Part(state.Seen("id", low, end, ledger.floor, ledger.text()), ledger, mark)
+
+
+def test_a_partition_says_what_is_open_and_how_deep_it_is() -> None:
+    assert part(0, 10, 4, [0, 2]).row == (
+        "id",
+        1,
+        0,
+        1,
+        4,
+        10,
+        0,
+        8,
+        [{"offset": 1, "attempts": 1}, {"offset": 3, "attempts": 1}],
+    )
+    cases = {(0, 10, 4, 0): 10, (3, 10, 4, 0): 7, (0, 10, 4, 6): 4, (12, 12, 4, 0): 0, (0, 3, 4, 0): 4}
+    for (low, end, claimed, mark), depth in cases.items():
+        assert part(low, end, claimed, [], mark).depth == depth, (low, end, claimed, mark)
+
+
+def test_what_left_the_log_too_soon_is_counted() -> None:
+    cases = {
+        (0, 4, 0): 0,
+        (3, 4, 0): 2,
+        (12, 4, 0): 11,
+        (12, 4, 10): 2,
+        (3, 4, 3): 0,
+    }  # low, claimed, mark; offset 1 is done
+    assert {case: part(case[0], 12, case[1], [1], case[2]).gone for case in cases} == cases
+
+    def plain(committed: int | None) -> int:
+        return cut.Part(state.Seen("id", 7, 9, committed, ""), Ledger(7, 7)).gone
+
+    assert (plain(None), plain(3), plain(9)) == (0, 4, 0)
+
+
+def test_of_two_purge_marks_the_farther_counts_and_only_for_the_same_topic() -> None:
+    old, new = {"topic": "a", "offset": 9}, {"topic": "a", "offset": 5}
+    assert cut._later(old, new) == old and cut._later(new, old) == old and cut._later(None, new) == new
+    assert cut._later(old, {"topic": "b", "offset": 2}) == {"topic": "b", "offset": 2} and cut._later(old, None) == {}
+
+
+# --- progress -------------------------------------------------------------------------------------------------------------
+
+
+def batch(number: int, rows: int, read: dict[str, int], latest: dict[str, int] | None) -> dict[str, Any]:
+    """What Spark says of a batch."""
+    source = {"endOffset": {"games": read}, "latestOffset": {"games": latest} if latest else None}
+    return {"batchId": number, "numInputRows": rows, "processedRowsPerSecond": 1234.5, "sources": [source]}
+
+
+def test_progress_is_batch_rows_rate_and_lag() -> None:
+    said = [
+        batch(6, 100, {"0": 50, "1": 50}, {"0": 50, "1": 50}),
+        batch(7, 3_000, {"0": 90, "1": 60}, {"0": 100, "1": 1_170}),
+    ]
+    now = progress.Progress.read(said)
+    assert now == progress.Progress(7, 3_000, 1234.5, 1_120, 3_100)
+    assert repr(now) == "batch 7 · 3,000 rows · 1,234 rows/s · lag 1,120 records"
+    assert repr(progress.Progress.read([])) == "no batch yet"
+    idle = batch(8, 0, {"0": 90, "1": 60}, {"0": 100, "1": 61})  # nothing to do, or not yet
+    assert progress.Progress.read([*said, idle]) == progress.Progress(7, 3_000, 1234.5, 11, 3_100)
+    assert progress.ends(said[-1]) == {"games": {0: 90, 1: 60}}
+
+
+def test_offsets_are_read_however_spark_writes_them() -> None:
+    as_text = {"sources": [{"endOffset": str({"games": {"0": 5}}), "latestOffset": "None"}]}
+    as_json = {"sources": [{"endOffset": json.dumps({"games": {"0": 5}}), "latestOffset": None}]}
+    a_rate = {"sources": [{"endOffset": 17, "latestOffset": 20}]}
+    assert (
+        progress.ends(as_text) == progress.ends(as_json) == {"games": {0: 5}}
+        and progress.ends(a_rate) == {}
+        and progress.lag(a_rate) == 0
+    )
+
+
+def test_a_terminal_has_one_line_and_a_file_a_line_a_change() -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for out, expected in (
+        (Terminal(), "\rgames: batch 10\rgames: batch 9 \n"),
+        (StringIO(), "games: batch 10\ngames: batch 9\n"),
+    ):
+        shown = progress.Shown("games", out)
+        for text in ("batch 10", "batch 10", "batch 9"):
+            shown.say(text, rows=1)
+        shown.end(rows=1)
+        assert out.getvalue() == expected
+
+
+def test_a_table_of_progress_has_a_text_twin() -> None:
+    made = progress.Table("games", {"rows": 12_000, "lag": 0})._repr_mimebundle_()
+    assert made["text/plain"] == "games · rows 12,000 · lag 0" and "12,000" in made["text/html"]
+
+
+def test_in_a_notebook_there_is_one_table_and_its_last_state_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+    import IPython
+    import IPython.display
+
+    class ZMQInteractiveShell:
+        """What a notebook runs in."""
+
+    seen: list[Any] = []
+
+    class Handle:
+        def update(self, table: Any) -> None:
+            seen.append(repr(table))
+
+    monkeypatch.setattr(IPython, "get_ipython", ZMQInteractiveShell)
+    monkeypatch.setattr(IPython.display, "display", lambda table, display_id: (seen.append(repr(table)), Handle())[1])
+    shown = progress.Shown("games")
+    shown.say("batch 3 · 1,234 rows/s", rows=30, lag=7)
+    shown.say("batch 4 · 2,345 rows/s", rows=40, lag=0)
+    shown.end(rows=40, lag=0)
+    assert seen == ["games", "games · rows 30 · lag 7", "games · rows 40 · lag 0", "games · rows 40 · lag 0"]
+
+
+EXPLAINED = {
+    "retention": (
+        "[KAFKA_DATA_LOSS.START_OFFSET_DOES_NOT_MATCH] Some data may have been lost",
+        "retention deleted them",
+    ),
+    "reset": (
+        "Query [id = 1] terminated\nSome data may have been lost because x",
+        "Spark says: Some data may have been lost",
+    ),
+    "anything else": ("\nat a\nthe sink is full\nat b", "Spark ended the query: the sink is full"),
+    "nothing": ("", "Spark ended the query: no reason"),
+}
+
+
+@pytest.mark.parametrize("said, says", EXPLAINED.values(), ids=EXPLAINED.keys())
+def test_what_spark_failed_of_is_said_in_a_sentence(said: str, says: str) -> None:
+    assert says in str(progress.explained(RuntimeError(said)))
+
+
+def test_an_error_of_ours_stays_what_it_is() -> None:
+    ours = KqError("no")
+    assert progress.explained(ours) is ours

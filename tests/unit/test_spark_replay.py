@@ -1,0 +1,82 @@
+"""What can be asked wrong of a replay, and how its counts look."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kqlib.commands import pipeline
+from kqlib.errors import NotAllowed
+from kqlib.spark.replay import Replayed, _run, _shape, repair, replay
+
+
+class Frame:
+    """As much of a frame as is looked at."""
+
+    def __init__(self, *columns: str) -> None:
+        self.columns = list(columns)
+
+
+WRONG = {
+    "into itself": (
+        lambda: replay(None, None, "games", "games"),
+        "a replay of 'games' into itself would put everything twice",
+    ),
+    "a run without a name": (lambda: _run(""), "a run's name is text of 1 to 100 printable ASCII characters, not ''"),
+    "a run that is a number": (lambda: _run(3), "a run's name is text"),
+    "a transform that gives nothing": (lambda: _shape(None), "a transform takes a frame and returns one, not NoneType"),
+    "a frame without a value": (
+        lambda: _shape(Frame("key", "game")),
+        "a frame with key and value; this one has key, game",
+    ),
+    "a frame without columns": (lambda: _shape(Frame()), "this one has nothing"),
+    "no queue": (
+        lambda: repair("football", bytes),
+        "repair wants a queue of a site, as in site.queue('football'), not str",
+    ),
+    "a time that is none": (
+        lambda: pipeline._time("yesterday"),
+        "a time looks like 2026-05-01T00:00Z, not 'yesterday'",
+    ),
+    "a place that is none": (lambda: pipeline._place("0:1,"), "a time looks like"),
+    "a function without a file": (lambda: pipeline._function("fix"), "--with names a file and a function in it"),
+    "a file that is not there": (lambda: pipeline._function("no.py:fix"), "not 'no.py:fix'"),
+}
+
+
+@pytest.mark.parametrize("call, says", WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments_are_said_before_anything_is_asked(call: Any, says: str) -> None:
+    with pytest.raises(NotAllowed) as error:
+        call()
+    assert says in str(error.value)
+
+
+def test_a_place_is_typed_as_a_word_a_time_or_offsets() -> None:
+    cases = {
+        "earliest": "earliest",
+        "0:120,1:98": {0: 120, 1: 98},
+        "2026-05-01": datetime(2026, 5, 1, tzinfo=UTC),
+        "2026-05-01T10:00+00:00": datetime(2026, 5, 1, 10, tzinfo=UTC),
+    }
+    assert {text: pipeline._place(text) for text in cases} == cases
+
+
+def test_a_function_comes_out_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mend.py").write_text("def fix(item):\n    return b'mended'\nnot_one = 3\n")
+    assert pipeline._function(f"{tmp_path}/mend.py:fix")(None) == b"mended"
+    with pytest.raises(NotAllowed, match=r"mend.py has no function 'not_one'"):
+        pipeline._function(f"{tmp_path}/mend.py:not_one")
+
+
+def test_a_replay_shows_its_counts_by_partition() -> None:
+    assert repr(Replayed("r", True, {0: 1_200, 1: 3}, {0: 1_199, 1: 3})).splitlines() == [
+        "partition   read  would be written",
+        "        0  1,200             1,199",
+        "        1      3                 3",
+        "      all  1,203             1,202",
+    ]
+    assert "left" in repr(Replayed("r", False, {0: 2}, {0: 1}, {0: 1})).splitlines()[0]
+    assert repr(Replayed("r", False, {}, {})).splitlines()[-1] == "      all     0        0"

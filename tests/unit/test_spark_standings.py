@@ -1,0 +1,105 @@
+"""Standings without Spark: what is refused, and what is written where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.schemas import Registry
+from kqlib.spark import form, standings
+from kqlib.spark.snapshot import Snapshot
+from kqlib.spark.standings import FORM, STANDING
+from kqlib.spark.table import COLUMNS, games
+
+
+class Cluster:
+    """A cluster with these topics."""
+
+    bootstrap, _closed, _own = "127.0.0.1:9", False, {}
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+
+    def partitions(self, topic: str) -> dict[int, Any]:
+        if topic not in self.topics:
+            raise TopicMissing(topic=topic)
+        return {0: None}
+
+
+class Kept(Snapshot):
+    """A snapshot of which only the pointer is looked at."""
+
+    def current(self) -> tuple[int, int | None] | None:
+        return self.spark
+
+
+@pytest.mark.parametrize(
+    ("current", "batch", "before"),
+    [
+        (None, 0, None),  # the first
+        ((0, None), 1, 0),  # the next
+        ((0, None), 0, None),  # the first again: whole, but its end did not reach the checkpoint
+        ((7, 6), 7, 6),  # the same later
+        ((7, 6), 8, 7),
+        ((7, 6), 12, 7),  # batches without rows are no batches
+    ],
+)
+def test_a_batch_goes_on_from_the_one_before_also_when_it_comes_again(
+    current: tuple[int, int | None] | None, batch: int, before: int | None
+) -> None:
+    assert Kept(current, "/home").before(batch) == before
+
+
+def test_a_snapshot_ahead_of_its_checkpoint_is_refused() -> None:
+    with pytest.raises(NotAllowed, match="the snapshot in /home is of batch 7, and the stream begins with batch 0"):
+        Kept((7, 6), "/home").before(0)
+
+
+def test_a_snapshot_that_is_not_there_yet_says_so() -> None:
+    with pytest.raises(NotAllowed, match="there is no snapshot in /home yet"):
+        Kept(None, "/home").read("teams")
+
+
+def test_what_is_written_has_a_schema_of_its_own() -> None:
+    assert tuple(field["name"] for field in STANDING["fields"]) == COLUMNS
+    registry = Registry()
+    assert registry.register("standings-value", STANDING) != registry.register("form-value", FORM)
+
+
+def test_a_topic_that_is_missing_is_named_before_anything_starts() -> None:
+    common: dict[str, Any] = {"registry": Registry(), "home": "/home"}
+    with pytest.raises(TopicMissing, match="'out'"):
+        standings(None, Cluster("games"), "games", "out", **common)
+    with pytest.raises(TopicMissing, match="'bad'"):
+        standings(None, Cluster("games", "out"), "games", "out", quarantine="bad", **common)
+    with pytest.raises(TopicMissing, match="'form'"):
+        form(None, Cluster("out"), "out", "form", **common)
+
+
+class Frame:
+    def __init__(self, *columns: str) -> None:
+        self.columns = list(columns)
+
+
+NEEDS = "games(good) needs decoded rows with `value` and `timestamp`, as decode(…).good has them"
+HOME = "home is a directory for the checkpoint and the snapshot, not "
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: games(Frame("value"), 1), NEEDS),
+        (lambda: games("rows"), NEEDS),
+        (lambda: games(Frame("value", "timestamp"), -1), "late is a number of seconds from 0, not -1"),
+        (lambda: games(Frame("value", "timestamp"), "1 hour"), "late is a number of seconds from 0, not '1 hour'"),
+        (lambda: standings(None, Cluster("g"), "g", "g", registry=Registry(), home=""), f"{HOME}''"),
+        (lambda: form(None, Cluster("g"), "g", "g", registry=Registry(), home=None), f"{HOME}None"),
+    ],
+)
+def test_what_is_wrong_is_said(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(NotAllowed) as caught:
+        call()
+    assert str(caught.value) == sentence

@@ -1,0 +1,117 @@
+"""Names of queues, their partitions, the three topics: tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from kqlib.errors import KqError
+from kqlib.topics import Plan
+from kqlib.virtual import names
+from kqlib.virtual.partmap import Owner, PartitionMap, record
+
+
+def test_three_topics_are_planned_from_one_name() -> None:
+    plan = Plan(names.topics("games", partitions=6))
+    assert {name: (topic.partitions, topic.compact) for name, topic in plan.all.items()} == {
+        "games": (6, False),
+        "games.offsets": (6, True),
+        "games.partitions": (1, True),
+    }
+    assert plan.all["games"].settings["retention.ms"] == "-1"
+
+
+WRONG = (
+    (("games", 0), "partitions is a whole number from 1 to 1,000, not 0"),
+    (("games", True), "partitions is a whole number from 1 to 1,000, not True"),
+    (("games", "6"), "partitions is a whole number from 1 to 1,000, not '6'"),
+    (("ga mes", 6), "'ga mes' cannot be a topic's name: Kafka takes a-z A-Z 0-9 . _ - and not ' '."),
+    (("g" * 240, 6), None),
+    (
+        ("games", 6, None, {"cleanup.policy": "compact"}),
+        "'games' cannot be compacted: of each queue only the last item would stay",
+    ),
+)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), WRONG)
+def test_wrong_topics_are_refused_with_a_sentence(arguments: tuple[Any, ...], sentence: str | None) -> None:
+    with pytest.raises(KqError) as error:
+        names.topics(*arguments)
+    assert sentence is None or str(error.value) == sentence
+
+
+GOOD = ("a", "ARS-CHE", "user:42", "a.b", "~x", "@x", "A" * 200, "_", "0")
+BAD: tuple[Any, ...] = ("", ".", "..", ".a", "a/b", "a b", "ä", "a\n", "A" * 201, "a?b", "a%b", None, 5, b"a")
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_names_that_go_through_an_address_untouched_are_taken(name: str) -> None:
+    assert names.checked("queue", name) == name == names.queue_of(name.encode())
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_other_names_are_refused_with_a_sentence(name: Any) -> None:
+    with pytest.raises(
+        KqError, match=r"a queue's name has 1 to 200 of a-z A-Z 0-9 _ : @ ~ \. - and does not begin with a dot: not "
+    ):
+        names.checked("queue", name)
+    if isinstance(name, str):
+        assert names.queue_of(name.encode()) is None
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\xff", b"a b"])
+def test_a_record_with_another_key_belongs_to_no_queue(key: bytes | None) -> None:
+    assert names.queue_of(key) is None
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 6, 7, 8, 12, 100])
+@pytest.mark.parametrize("name", ["a", "ARS-CHE", "user:42", "q123", "abcde"])
+def test_a_queue_lies_where_every_client_of_kafkas_puts_its_key_with_any_count(name: str, partitions: int) -> None:
+    assert names.partition_of(name, partitions) == java(name.encode()) % partitions
+
+
+def java(data: bytes) -> int:
+    """Kafka's own murmur2, as its Java has it, with the sign masked: written down a second time."""
+    length, m, seed = len(data), 0x5BD1E995, 0x9747B28C
+    h = (seed ^ length) & 0xFFFFFFFF
+    for at in range(0, length - length % 4, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & 0xFFFFFFFF
+        k = (k ^ k >> 24) * m & 0xFFFFFFFF
+        h = h * m & 0xFFFFFFFF ^ k
+    rest = data[length - length % 4 :]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & 0xFFFFFFFF
+    h = (h ^ h >> 13) * m & 0xFFFFFFFF
+    return (h ^ h >> 15) & 0x7FFFFFFF
+
+
+def test_the_map_follows_its_lines_and_the_greater_version_is_newer() -> None:
+    made = PartitionMap("games", 2)
+    assert made.answer() == {"topic": "games", "partitions": 2, "version": -1, "owners": {"0": None, "1": None}}
+    one = Owner("n1", "http://127.0.0.1:1", 3)
+    lines = (
+        record(0, one),
+        record(1, one),
+        record(0, None, 3),
+        (b"x", b"{}"),
+        (b"1", b"not json"),
+        (b"1", b'{"url":"http://127.0.0.1:2"}'),
+    )
+    for offset, (key, value) in enumerate(lines):
+        made.heard(offset, key, value)
+    owners = {"0": None, "1": {"node": "n1", "url": "http://127.0.0.1:1", "epoch": 3}}
+    assert made.answer() == {"topic": "games", "partitions": 2, "version": 5, "owners": owners}
+    made.heard(0, *record(0, one))  # another reader begins at the beginning: what is known already says nothing new
+    assert made.answer()["owners"] == owners
+
+
+def test_without_its_packages_a_node_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; from kqlib import virtual; virtual.topics('games', 2); virtual.Node"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert said.stderr.splitlines()[-1].endswith("virtual.Node needs uvicorn: pip install 'kqlib[virtual]'")
