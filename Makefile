@@ -15,6 +15,7 @@ $(READY): requirements.lock pyproject.toml kqlib/broker/jars.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m kqlib.broker
+	@$(BIN)/python -m kqlib.spark
 	@touch $@
 
 lab: venv    ## JupyterLab on notebooks/00-start-here.ipynb
@@ -23,7 +24,7 @@ lab: venv    ## JupyterLab on notebooks/00-start-here.ipynb
 test: venv   ## everything that CI runs: check, promises on a real Kafka, every notebook compared
 	@$(BIN)/python -m tests
 
-check: venv  ## under 30 s: style, types, unit tests
+check: venv  ## about a minute: style, types, unit tests
 	@$(BIN)/python -m tests check
 
 notebooks: venv ## run every notebook and store its outputs anew
