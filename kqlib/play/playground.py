@@ -5,7 +5,8 @@ In:  how to draw, the controls (ipywidgets) and actions (a button's label -> wha
 Out: `Playground`, one object. JupyterLab shows it live; every other renderer, a terminal and nbval get the picture as it is now.
 
 Drawing is immediate: every change of a control draws again. An action may take its time (real members, real crashes): it runs in
-a thread of its own with all controls locked, since widgets receive nothing while their own callback runs.
+a thread of its own with all controls locked, since widgets receive nothing while their own callback runs. Buttons are not locked:
+a browser drops a click on one that is locked between the mouse's down and up; what is pressed meanwhile comes next.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ class Playground:
         self._words.layout.display = "" if shown else "none"
 
     def _lock(self, locked: bool) -> None:
-        for hand in [*self.controls.values(), *self._buttons.values()]:
-            hand.disabled = locked
+        for control in self.controls.values():
+            control.disabled = locked
 
     def _say(self, error: Exception) -> None:
         words = str(error) if isinstance(error, KqError) else f"{type(error).__name__}: {error}"

@@ -325,6 +325,18 @@ class LosesTheTail(Queue):
         del self.world.items[-3:]
 
 
+class Unsure(Queue):
+    """Nothing is wrong with it: the first put after the leader's death is stored, and refused."""
+
+    def leader_died(self):
+        self.world.unsure = True
+
+    def put(self, data, key=None):
+        super().put(data, key)
+        if vars(self.world).pop("unsure", False):
+            raise QueueDeleted(queue="memory")
+
+
 class OneOwner(Queue):
     def free(self):
         owner = self.world.owner

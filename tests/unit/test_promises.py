@@ -17,7 +17,7 @@ from kqlib.queue.promises.nursery import refused
 from kqlib.queue.promises.run import judge
 from kqlib.queue.promises.stage import Stage
 from kqlib.queue.promises.values import NotOffered, Refused
-from tests.unit.promise_queues import WRONG, NoOrder, Queue, World, ZombieActs
+from tests.unit.promise_queues import WRONG, NoOrder, Queue, Unsure, World, ZombieActs
 
 
 class Near:
@@ -80,6 +80,10 @@ def test_a_queue_with_one_thing_wrong_breaks_that_promise_and_no_other(name):
     scores = scored(kind)
     assert seen in scores[name].seen
     assert scores.broken() == [name]
+
+
+def test_an_item_that_was_refused_and_stored_may_come_among_the_others():
+    assert scored(Unsure, ["leader dies"])["leader dies"].kept
 
 
 # --- around the checks ----------------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def leader_dies(stage: Stage) -> None:
         put += [name] if _stored(a, name) else []
     again = _tried(a, out[3:])
     end = stage.now() + ELECTION
-    while seen < set(put) and stage.now() < end:
+    while not seen >= set(put) and stage.now() < end:  # what a refused put had stored may come as well
         claim = _claimed(a)
         if claim is not None:
             seen.add(claim.data)
