@@ -37,17 +37,15 @@ class Playground:
     ) -> None:
         self.name, self.controls = name, dict(controls)
         self._draw, self._actions = draw, dict(actions or {})
-        self._busy = threading.Lock()  # one action at a time
-        self._pressed: set[str] = set()  # actions that run, or wait for the one that does
+        self._pressed: list[str] = []  # the action that runs, and those that wait for it, in turn
+        self._turn = threading.Condition()
         self.picture = draw(**self.values)
         self._image, self._words, self._note = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._buttons = {label: widgets.Button(description=label) for label in self._actions}
         for control in self.controls.values():
             control.observe(lambda _: self.refresh(), names="value")
         for label, button in self._buttons.items():
-            button.on_click(
-                lambda _, label=label: threading.Thread(target=self._act, args=(label,), daemon=True).start()
-            )
+            button.on_click(lambda _, label=label: self._act(label))
         row = widgets.Layout(flex_flow="row wrap")
         spell = widgets.ToggleButton(description="in words")  # an Accordion cannot be opened from the keyboard
         spell.observe(lambda change: self._spell(change["new"]), names="value")
@@ -76,7 +74,8 @@ class Playground:
         """Press a button and wait until it is done: `.press("crash")`."""
         if label not in self._actions:
             raise NotAllowed(f"'{self.name}' has no button {label!r}; it has {', '.join(self._actions) or 'none'}")
-        self._act(label)
+        if done := self._act(label):
+            done.join()
         return self
 
     def refresh(self) -> None:
@@ -94,22 +93,32 @@ class Playground:
         """What it says above the picture: an action under way, or what went wrong."""
         return str(self._note.value)
 
-    def _act(self, label: str) -> None:
-        if label in self._pressed:  # twice in a row is once
-            return
-        self._pressed.add(label)
-        with self._busy:
-            self._lock(True)
-            self._note.value = f"<i>{html.escape(label)} …</i>"
-            try:
-                self._actions[label](**self.values)
-                self.refresh()
-            except Exception as error:
-                self.refresh()  # what it did before it failed is to be seen as well
-                self._say(error)
-            finally:
-                self._pressed.discard(label)
-                self._lock(False)
+    def _act(self, label: str) -> threading.Thread | None:
+        """Have it done when its turn comes; None if it waits for its turn already: twice in a row is once."""
+        with self._turn:
+            if label in self._pressed:
+                return None
+            self._pressed.append(label)
+        done = threading.Thread(target=self._do, args=(label,), daemon=True)
+        done.start()
+        return done
+
+    def _do(self, label: str) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._pressed[0] == label)
+        self._lock(True)
+        self._note.value = f"<i>{html.escape(label)} …</i>"
+        try:
+            self._actions[label](**self.values)
+            self.refresh()
+        except Exception as error:
+            self.refresh()  # what it did before it failed is to be seen as well
+            self._say(error)
+        finally:
+            self._lock(False)
+            with self._turn:
+                self._pressed.remove(label)
+                self._turn.notify_all()
 
     def _spell(self, shown: bool) -> None:
         """Show the picture's words below it, or not."""
