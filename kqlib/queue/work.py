@@ -108,10 +108,8 @@ class Work:
 
     def run(self) -> Worked:
         """Until the end; then what came of it."""
-        crew = [threading.Thread(target=self._thread, name=f"kq-work-{n}", daemon=True) for n in range(self.threads)]
         with _terminated(self.stop):
-            for thread in crew:
-                thread.start()
+            crew = self._crew()
             self._hands.put(CLAIM)
             try:
                 self._watch(crew)
@@ -124,6 +122,20 @@ class Work:
             raise self.error
         self.queue._flush()
         return self.worked
+
+    def _crew(self) -> list[threading.Thread]:
+        """The threads, started; those that there are end again where the machine does not give as many as that."""
+        crew: list[threading.Thread] = []
+        try:
+            for n in range(self.threads):
+                thread = threading.Thread(target=self._thread, name=f"kq-work-{n}", daemon=True)
+                thread.start()
+                crew.append(thread)
+        except RuntimeError:
+            self._end(crew)
+            why = f"this machine gives this process {len(crew):,} threads, not {self.threads:,}. Nothing was claimed"
+            raise NotAllowed(why) from None
+        return crew
 
     def _watch(self, crew: list[threading.Thread]) -> None:
         extended = time.monotonic()

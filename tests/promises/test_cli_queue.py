@@ -278,6 +278,21 @@ def test_a_story_tells_of_one_item_from_the_put_to_the_copy_that_was_put_back(de
     assert f"it was {id_} before" in theirs[0]["how"]
 
 
+def test_a_story_of_an_item_that_is_out_says_who_can_have_it_and_who_knows_until_when(desk: Desk) -> None:
+    desk("put", "offside?")
+    terminal = Terminal(desk)
+    terminal.wait_for("> ")
+    who = desk("show", "--json").json["partitions"][0]["owner"]
+    (stands,) = [each for each in desk("story", f"{desk.name}/0/0", "--json").json["events"] if not each["when"]]
+    knows = "that process alone knows whether somebody has it there, and until when"
+    assert (stands["what"], " at " in who) == ("open", True)
+    assert stands["how"] == f"attempt 1 (floor 0, top 1); {who} has its partition: {knows}"
+    terminal.type("release\r")
+    terminal.wait_for("0/0: released.")
+    assert terminal.end() == 0
+    assert desk("story", f"{desk.name}/0/0").out.endswith("so nobody has it: the next claim gets it\n")
+
+
 def test_of_what_is_not_there_a_story_says_so(desk: Desk) -> None:
     assert desk("story", f"{desk.name}/0/7").code == 1
     assert "is not in the log" in desk("story", f"{desk.name}/0/7").out

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kqlib.errors import NotAllowed
 from kqlib.queue import work
 from kqlib.queue.owner import Owner
 from kqlib.queue.retry import Retry
@@ -146,3 +147,19 @@ def test_what_is_claimed_while_the_others_are_told_to_stop_is_given_back() -> No
     made = work.Work(queue, print, threads=4, retry=Retry(), until=0.1, extend=False, progress=False)  # type: ignore[arg-type]
     made.run()
     assert queue.out == set() and queue.left
+
+
+def test_more_threads_than_the_machine_gives_is_said_and_those_there_are_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, start, begun = Memory(5, 0.0), threading.Thread.start, list[threading.Thread]()
+
+    def refused(thread: threading.Thread) -> None:
+        if len(begun) == 3:
+            raise RuntimeError("can't start new thread")
+        begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    made = work.Work(queue, print, threads=4, retry=Retry(), until=None, extend=False, progress=False)  # type: ignore[arg-type]
+    with pytest.raises(NotAllowed, match="this machine gives this process 3 threads, not 4"):
+        made.run()
+    assert len(queue.left) == 5 and not any(thread.is_alive() for thread in begun)

@@ -15,6 +15,7 @@ from kqlib.broker import Kafka
 from kqlib.commands import near
 from kqlib.commands.said import tell
 from kqlib.errors import KqError, NotAllowed, TopicMissing
+from kqlib.groups.ask import described
 from kqlib.queue import Site
 from kqlib.queue.dead import DEAD
 from kqlib.topic_rules import RESERVED
@@ -64,6 +65,20 @@ def users(site: Site, queue: str) -> list[str]:
     """The sites that are known to use a queue."""
     site._notes.catch_up()
     return sorted({key[0] for key in site._notes.keys() if len(key) > 1 and key[1] == queue})  # noqa: SIM118 - no dict
+
+
+def owners(cluster: Kafka, site: str, queue: str) -> dict[int, str] | None:
+    """Which member of a site has which partition (one that died, until its session is over); None: this user may not ask."""
+    found: dict[int, str] = {}
+    try:
+        members = described(cluster, site)
+    except KqError:
+        return None
+    for member in members:
+        for part in member.assignment.topic_partitions if member.assignment else ():
+            if part.topic == queue:
+                found[part.partition] = f"{member.member_id[:8]} at {member.host.lstrip('/')}"
+    return found
 
 
 def check_known(site: Site, queue: str) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from kqlib.commands import near, said
 from kqlib.commands.queue.ask import opened, say_if_new
 from kqlib.commands.said import as_json, tell
-from kqlib.errors import KqError, LeaseLost
+from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.queue import Item, Queue
 from kqlib.queue import arguments as rules
 
@@ -28,6 +28,8 @@ HELP = "ack: done · release [SECONDS]: not done, back to the front or due later
 
 def queue_claim(args: argparse.Namespace) -> int:
     """Claim, ask, do."""
+    if sys.stdin is None:
+        raise NotAllowed("stdin is closed, and there you say what became of the item. Nothing was claimed")
     with opened(args) as site:
         say_if_new(site, args.queue)
         queue = site.queue(args.queue, **({"lease": args.lease} if args.lease else {}))

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
 from kqlib import up
 from kqlib.commands import said
-from kqlib.commands.queue.ask import opened, queues, say_if_new, users
+from kqlib.commands.queue.ask import opened, owners, queues, say_if_new, users
 from kqlib.commands.said import as_json, how_long, many, tell
-from kqlib.errors import KqError, LedgerCorrupt
-from kqlib.groups.ask import described
+from kqlib.errors import LedgerCorrupt
 from kqlib.queue import Site, look, state
 from kqlib.queue.dead import DEAD
 
@@ -131,7 +129,7 @@ def _terms(shown: dict[str, Any]) -> str:
 
 def _shown(site: Site, name: str) -> dict[str, Any]:
     """Everything that can be known from outside of the processes that work on it."""
-    seen, owners = look.seen(site, name), _owners(site, name)
+    seen, owned = look.seen(site, name), owners(site.cluster, site.name, name) or {}
     first = look.peek(site, name, 1)
     parts, claimed, lost, blocked = [], 0, 0, ""
     for number, (each, mark) in seen.items():
@@ -145,7 +143,7 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
         tries = max((attempts for _, _, attempts in ledger.runs()), default=0)
         if not ledger.room() and each.end > ledger.top:
             blocked = f"partition {number}: the ledger is full of items that are out or wait"
-        who = owners.get(number, "–")
+        who = owned.get(number, "–")
         parts.append([number, each.low, floor, ledger.top, each.end, ledger.open, tries, who])
     names = ("partition", "low", "floor", "top", "end", "open", "attempts", "owner")
     known, topics = users(site, name), site.cluster.describe().topics
@@ -176,14 +174,3 @@ def _depth_for(site: Site, other: str, name: str) -> int:
         return look.depth(cast(Site, asks), name)
     finally:
         looker.close()
-
-
-def _owners(site: Site, name: str) -> dict[int, str]:
-    """Which member of the group has which partition: as the cluster sees it, a process that has just died is still there."""
-    found: dict[int, str] = {}
-    with suppress(KqError):  # who may not ask for the group sees the rest
-        for member in described(site.cluster, site.name):
-            for part in member.assignment.topic_partitions if member.assignment else ():
-                if part.topic == name:
-                    found[part.partition] = f"{member.member_id[:8]} at {member.host.lstrip('/')}"
-    return found

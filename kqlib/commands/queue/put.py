@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -29,8 +29,8 @@ def queue_put(args: argparse.Namespace) -> int:
     if args.data is None and not args.file:
         raise NotAllowed("what shall be put? DATA, --file FILE, or - for a line of stdin each")
     key = None if args.key is None else os.fsencode(args.key)
-    headers = dict(_header(each) for each in args.header)
-    puts = (Put(data, key, headers, args.delay) for data in _data(args) for _ in range(args.count))
+    headers, source = _headers(args.header), _data(args)
+    puts = (Put(data, key, headers, args.delay) for data in source for _ in range(args.count))
     ids: list[str] = []
     with opened(args) as site:
         queue = Putting(site, args.queue, site._facts(args.queue)[0])
@@ -49,20 +49,44 @@ def queue_put(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data(args: argparse.Namespace) -> Iterator[bytes]:
+def _data(args: argparse.Namespace) -> Iterable[bytes]:
     if args.file:
-        yield Path(args.file).read_bytes()
-    elif args.data != "-":
-        yield os.fsencode(args.data)
-    else:
-        if sys.stdin.isatty():
-            tell("An item a line; Ctrl-D ends.")
+        return [_held(args.file)]
+    if args.data != "-":
+        return [os.fsencode(args.data)]
+    if sys.stdin is None:
+        raise NotAllowed("stdin is closed, and - reads its lines. Nothing was put")
+    return _lines()
+
+
+def _held(file: str) -> bytes:
+    """What the file holds; a wrong name is heard of before a cluster is asked."""
+    try:
+        return Path(file).read_bytes()
+    except FileNotFoundError:
+        why = f"there is no file {file!r}"
+    except OSError as error:
+        why = f"{file!r} cannot be read ({error.strerror})"
+    raise NotAllowed(f"{why}. Nothing was put")
+
+
+def _lines() -> Iterator[bytes]:
+    if sys.stdin.isatty():
+        tell("An item a line; Ctrl-D ends.")
+    try:
         for line in sys.stdin.buffer:
             yield line.removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as error:
+        raise NotAllowed(f"stdin cannot be read ({error.strerror})") from None
 
 
-def _header(text: str) -> tuple[str, bytes]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise NotAllowed(f"a header is NAME=VALUE, not {text!r}")
-    return name, os.fsencode(value)
+def _headers(given: list[str]) -> dict[str, bytes]:
+    headers: dict[str, bytes] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise NotAllowed(f"a header is NAME=VALUE, not {text!r}")
+        if name in headers:
+            raise NotAllowed(f"header {name!r} is given twice, and an item has one of each name")
+        headers[name] = os.fsencode(value)
+    return headers

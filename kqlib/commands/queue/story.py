@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kqlib import up
 from kqlib.commands import said
-from kqlib.commands.queue.ask import check
+from kqlib.commands.queue.ask import check, owners
 from kqlib.commands.said import as_json, many, tell
 from kqlib.errors import LedgerCorrupt, NotAllowed
 from kqlib.queue import Item, Site, gc, look, state
@@ -200,11 +200,21 @@ def _stands(site: Site, id_: str, item: Item | None) -> Iterator[Event]:
         if for_site and for_site != name.encode():
             yield Event(None, "not theirs", name, "it was put back for another site, and counts as done")
         else:
-            yield Event(None, *_reordered(name, _stand(site, name, id_)))
+            word, how = _stand(site, name, id_)
+            yield Event(None, word, name, f"{how}; {_whose(site, name, id_)}" if word == "open" else how)
 
 
-def _reordered(name: str, stand: tuple[str, str]) -> tuple[str, str, str]:
-    return stand[0], name, stand[1]
+def _whose(site: Site, name: str, id_: str) -> str:
+    """Who can have it, and until when: leases are in the memory of the process that has its partition, and nowhere else."""
+    topic, partition, _ = look.place(id_)
+    owned = owners(site.cluster, name, topic)
+    if owned is None:
+        return "who has it cannot be asked by this user"
+    if partition not in owned:
+        return "nobody has its partition, so nobody has it: the next claim gets it"
+    return (
+        f"{owned[partition]} has its partition: that process alone knows whether somebody has it there, and until when"
+    )
 
 
 def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
@@ -237,4 +247,4 @@ def standing(ledger: Ledger, seen: state.Seen, mark: int, offset: int) -> tuple[
     if attempts == 0:
         return "waiting", f"passed over (not due, its key busy), or given back unhandled ({where})"
     often = f"{attempts} or more attempts" if attempts == 15 else f"attempt {attempts}"
-    return "open", f"{often}: somebody has it, or it is to be tried again ({where})"
+    return "open", f"{often} ({where})"

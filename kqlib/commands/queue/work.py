@@ -77,13 +77,16 @@ class Commands:
 
     def run(self, item: Item) -> None:
         """Run it for one item; `CommandError` unless it ends with 0."""
-        child = subprocess.Popen(
-            self.words,
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | environment(item, self.queue.site.name),
-            start_new_session=True,  # Ctrl-C is for kq, which waits for it
-        )
+        try:
+            child = subprocess.Popen(
+                self.words,
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=os.environ | environment(item, self.queue.site.name),
+                start_new_session=True,  # Ctrl-C is for kq, which waits for it
+            )
+        except OSError as error:  # a script without its first line, headers that are too long for an environment
+            raise CommandError(f"{self.words[0]} cannot be run ({error.strerror})") from None
         self._running.add(child)
         assert child.stdin is not None and child.stderr is not None
         last = Last(child.stderr)

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -103,6 +104,9 @@ def test_what_is_mistyped_is_named_with_the_words_usage(
         (["put", "x", "y", "--file", "z"], "either DATA or --file is the item, not both"),
         (["put", "x", "y", "--header", "k"], "a header is NAME=VALUE, not 'k'"),
         (["put", "x", "y", "--header", "=v"], "a header is NAME=VALUE, not '=v'"),
+        (["put", "x", "y", "--header", "k=1", "--header", "k=2"], "header 'k' is given twice, and an item has one of each"),
+        (["put", "x", "--file", "/no/such/file"], "there is no file '/no/such/file'. Nothing was put"),
+        (["put", "x", "--file", "/"], "'/' cannot be read (Is a directory). Nothing was put"),
         (["put", "x", "y", "--delay", "901"], "delay is a number of seconds from 0 to 900, not 901.0. Longer ones keep"),
         (["put", "x", "y", "--delay", "soon"], "delay is a number of seconds from 0 to 900, not 'soon'"),
         (["put", "x", "y", "--delay", "nan"], "delay is a number of seconds from 0 to 900, not nan"),
@@ -130,6 +134,20 @@ def test_wrong_values_get_one_sentence_before_a_cluster_is_asked(
     assert out == ""
     assert err.startswith(f"kq: {sentence}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("typed", "what"), [(["put", "x", "-"], "put"), (["claim", "x"], "claimed")])
+def test_a_closed_stdin_is_said_before_anything_is_done(
+    typed: list[str], what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run("queue", *typed) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("kq: stdin is closed, and "), err.endswith(f". Nothing was {what}\n")) == (
+        "",
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -347,6 +365,15 @@ def test_exit_code_0_is_done_and_another_one_fails_with_the_last_line_of_stderr(
     assert str(failed.value) == reason
 
 
+def test_a_command_that_cannot_be_run_is_a_reason_in_words(tmp_path: Path) -> None:
+    script = tmp_path / "score.sh"
+    script.write_text("cat")  # no first line says by what
+    script.chmod(0o755)
+    with pytest.raises(work.CommandError) as failed:
+        commands_of(str(script)).run(item())
+    assert str(failed.value) == f"{script} cannot be run (Exec format error)"
+
+
 def test_a_command_that_does_not_read_its_stdin_is_not_waited_for() -> None:
     commands_of("true").run(item(value=b"x" * 1_000_000))
 
@@ -355,7 +382,7 @@ def test_a_command_that_does_not_read_its_stdin_is_not_waited_for() -> None:
     ("offset", "mark", "low", "word", "how"),
     [
         (4, 0, 0, "done", "floor 5, top 12"),
-        (5, 0, 0, "open", "attempt 2: somebody has it, or it is to be tried again (floor 5, top 12)"),
+        (5, 0, 0, "open", "attempt 2 (floor 5, top 12)"),
         (6, 0, 0, "done", "floor 5, top 12"),
         (8, 0, 0, "waiting", "passed over (not due, its key busy), or given back unhandled (floor 5, top 12)"),
         (12, 0, 0, "waiting", "not looked at yet: the next in its partition (floor 5, top 12)"),
