@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import LeaseLost, NotAllowed, NotClaimed, Unreachable
+from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import SEEN, Claiming
 from kqlib.queue.ending import Ending
@@ -242,12 +242,24 @@ class Queue(Claiming):
         arguments.count("n", n)
         letters, moved = self.dead, 0
         while moved < n and (items := letters.claim_many(min(500, n - moved))):
-            with self._member.changed:
-                held = [(letters._held(item), item.offset, item.lease) for item in items]
-                outs = [dead.back(item.record, self.name, self.site.name) for item in items]
-                self.site._end(Ending(outs, held))
+            try:
+                with self._member.changed:
+                    held = [(letters._held(item), item.offset, item.lease) for item in items]
+                    outs = [dead.back(item.record, self.name, self.site.name) for item in items]
+                    self.site._end(Ending(outs, held))
+            except BaseException:
+                letters._unclaim(items)
+                raise
             moved += len(items)
         return moved
+
+    def _unclaim(self, items: Sequence[Item]) -> None:
+        """Claimed for nothing: ready again, and the attempt does not count. What is not ours any more is left."""
+        with self._member.changed:
+            for item in items:
+                with suppress(KqError):
+                    self._held(item).unclaim(item.offset)
+            self._member.changed.notify_all()
 
     @property
     def lost(self) -> int:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from kqlib.broker import Cluster, Kafka
-from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted
+from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted, Unreachable
 from kqlib.queue import Queue, Site
 from kqlib.queue.drupal import DrupalQueue
 from kqlib.topics import Plan, QueueTopic
@@ -82,6 +82,40 @@ def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka,
         assert drained(queue, 4) == [] and queue.depth() == 0
 
 
+def test_a_lease_that_is_extended_while_its_partition_goes_holds_until_the_drain_is_over_and_no_longer(
+    kq_cluster: Kafka, start: Start, within: Callable[..., float]
+) -> None:
+    name = topic(kq_cluster, 2)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue, site._member.drain = site.queue(name, lease=60), 3.0
+        queue.put_many([(b"%d" % n, b"%d" % n) for n in range(40)])
+        items = queue.claim_many(40, wait=8)
+        while len(items) < 40:
+            items += queue.claim_many(40, wait=8)
+        worker, owners = start(name), site._member.owners
+
+        def leaving() -> set[int]:
+            return {owner.partition for owner in list(owners.values()) if owner.leaving}
+
+        worker.say("claim", 40)
+        within(20, leaving, "no partition is taken away")
+        begun, gone = time.monotonic(), leaving()
+        first, *going = [queue.extend(item, 60) for item in items if item.partition in gone]
+        queue.ack(first)
+        theirs = worker.hear()
+        assert time.monotonic() - begun < 3 + SESSION + 2
+        while len(theirs) < len(going):
+            theirs |= worker.do("claim", 40)
+        assert theirs == {item.id: 2 for item in going}
+        for verb in (queue.extend, queue.ack):
+            with pytest.raises(LeaseLost, match="does not have its partition"):
+                verb(going[0])
+        queue.ack_many([item for item in items if item.partition not in gone])
+        for id_ in theirs:
+            assert worker.do("ack", id_) == "ok"
+        assert queue.depth() == 0
+
+
 def test_a_purge_while_steps_end_leaves_nothing_behind_and_nothing_half_done(kq_cluster: Kafka) -> None:
     name, outputs = topic(kq_cluster), topic(kq_cluster)
     with Site(kq_cluster, name, session=SESSION) as site:
@@ -130,6 +164,29 @@ def test_letters_whose_redrive_dies_are_put_back_once(kq_cluster: Kafka, start: 
             moved += queue.redrive(5)
         assert (moved, queue.redrive(5)) == (5, 0)
         assert drained(queue) == [(b"%d" % n, 1) for n in range(5)] and queue.dead.depth() == 0
+
+
+def test_letters_that_a_redrive_did_not_move_are_there_for_the_next_one_at_once(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(kq_cluster)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name)
+        queue.put_many([(b"%d" % n, None) for n in range(3)])
+        for item in queue.claim_many(3, wait=8):
+            queue.bury(item, "bad")
+
+        def refused(_: Any) -> None:
+            raise Unreachable(address="nowhere", why="Nothing of it happened")
+
+        with monkeypatch.context() as patch, pytest.raises(Unreachable):
+            patch.setattr(site, "_end", refused)
+            queue.redrive(5)
+        again = queue.dead.claim_many(5)
+        assert [(item.data, item.attempt) for item in again] == [(b"%d" % n, 1) for n in range(3)]
+        for item in again:
+            queue.dead.release(item)
+        assert queue.redrive(5) == 3 and len(drained(queue)) == 3
 
 
 def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka) -> None:
