@@ -26,6 +26,7 @@ from kqlib.queue.sender import Sender
 
 At = tuple[str, int]
 log = logging.getLogger("kqlib.queue")
+DEAF = 15.0  # seconds without an answer until other clients ask
 ANEW = "its topic was deleted, and one of the same name is another queue"
 
 
@@ -61,6 +62,7 @@ class Loader:
         self.done: queues.SimpleQueue[Loading] = queues.SimpleQueue()
         self._asked: queues.SimpleQueue[list[Loading]] = queues.SimpleQueue()
         self._stop, self._idle = threading.Event(), threading.Event()
+        self._heard = 0.0  # when the cluster last answered, or other clients began to ask
         self._thread = threading.Thread(target=self._run, name="kq-loader", daemon=True)
         self._thread.start()
 
@@ -103,11 +105,16 @@ class Loader:
         try:
             if batch:
                 self._load(batch)
+                self._heard = time.monotonic()
             if self._asked.empty():
                 self._idle.set()
         except Unreachable as error:
             for each in batch:
                 each.trouble = str(error.facts["why"])
+            if time.monotonic() - max(self._heard, min(each.since for each in batch)) > DEAF:
+                self._heard = time.monotonic()
+                self.notes.renew()
+                self.looker.renew()
         except KqError as error:
             for each in batch:
                 each.error = error

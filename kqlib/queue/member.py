@@ -87,8 +87,9 @@ class Member(Partitions):
             answers = False
             self.changed.release()
             try:
-                with suppress(Unreachable):
-                    answers = bool(state.topic_ids(self.cluster, sorted(self.terms), 2.0))
+                answers = bool(state.topic_ids(self.cluster, sorted(self.terms), 2.0))
+            except Unreachable:
+                self.cluster.renew()  # asked again in a second, by a client that has not been told of no broker
             finally:
                 self.changed.acquire()
             if answers and commits.stuck() and commits is self.commits:

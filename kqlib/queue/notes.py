@@ -43,12 +43,21 @@ class Notes:
         self._position = 0
         self._changed = threading.Condition()
         self._stop = False
-        quick = {"fetch_wait_max_ms": 500, "group_protocol": "classic"}
-        self._reader = Consumer(cluster.client(group_id="kqlib-notes", enable_partition_eof=True, **quick))
-        self._reader.assign([TopicPartition(QUEUES, 0, 0)])
+        self._deaf = False  # another consumer is to read on
+        self._reader = self._made()
         self._thread = threading.Thread(target=self._read, name="kq-notes", daemon=True)
         self._thread.start()
         self.catch_up()
+
+    def _made(self) -> Consumer:
+        quick = {"fetch_wait_max_ms": 500, "group_protocol": "classic"}
+        reader = Consumer(self.cluster.client(group_id="kqlib-notes", enable_partition_eof=True, **quick))
+        reader.assign([TopicPartition(QUEUES, 0, self._position)])
+        return reader
+
+    def renew(self) -> None:
+        """Another consumer reads on: one that was once told of no broker never comes back (librdkafka 5301)."""
+        self._deaf = True
 
     def get(self, *key: Any) -> Any:
         """The last note of this key; None if there is none."""
@@ -101,6 +110,10 @@ class Notes:
     def _read(self) -> None:
         while not self._stop:
             with suppress(KafkaException):
+                if self._deaf:
+                    self._deaf = False
+                    self._reader.close()
+                    self._reader = self._made()
                 message = self._reader.poll(0.2)
                 if message is not None:
                     self._take([message, *self._reader.consume(500, 0)])

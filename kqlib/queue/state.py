@@ -44,9 +44,18 @@ class Looker:
 
     def __init__(self, cluster: Kafka, site: str, wait: bool) -> None:
         self.cluster, self.site, self._wait = cluster, site, wait
-        level = "read_committed" if wait else "read_uncommitted"
-        self._reader = Consumer(cluster.client(group_id=site, group_protocol="classic", isolation_level=level))
-        self._one = threading.Lock()
+        self._one, self._reader = threading.Lock(), self._made()
+
+    def _made(self) -> Consumer:
+        level = "read_committed" if self._wait else "read_uncommitted"
+        return Consumer(self.cluster.client(group_id=self.site, group_protocol="classic", isolation_level=level))
+
+    def renew(self) -> None:
+        """From now on other clients ask: one that was once told of no broker never comes back (librdkafka 5301)."""
+        self.cluster.renew()
+        with self._one:
+            self._reader, deaf = self._made(), self._reader
+        deaf.close()
 
     def look(self, partitions: list[tuple[str, int]], seconds: float = 5.0) -> dict[tuple[str, int], Seen]:
         """What there is of these partitions; ones that are not there are left out."""
