@@ -1,10 +1,14 @@
-"""What tests share: processes that carry this test's mark, and patience on a busy machine."""
+"""What tests share: processes that carry this test's mark, Pythons to be ended in every way, and patience on a busy machine."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -40,6 +44,26 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
     yield marks
     for process in marks.alive():
         process.kill()
+
+
+@pytest.fixture
+def python(tmp_path: Path, marked: Marked) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a Python that runs these lines, as a notebook's kernel would; its temporary files and its directory are this test's."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*lines: str) -> subprocess.Popen[str]:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        where = {"env": {**os.environ, "TMPDIR": str(tmp_path)}, "cwd": tmp_path, "start_new_session": True}
+        started.append(subprocess.Popen([sys.executable, "-c", "\n".join(lines)], text=True, **pipes, **where))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()  # not read to its end: a child that lives on may hold it
 
 
 @pytest.fixture(scope="session")

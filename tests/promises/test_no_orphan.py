@@ -6,9 +6,9 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +21,9 @@ Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def begin(tmp_path: Path, marked: Any) -> Iterator[Begin]:
-    """Start a Python that runs these lines, as a notebook's kernel would; its temporary files go to this test's directory."""
-    started = []
-
-    def run(*lines: str) -> subprocess.Popen[str]:
-        code = "\n".join(["import os, sys, time", "from kqlib.broker import Cluster", *lines])
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", code],
-                env={**os.environ, "TMPDIR": str(tmp_path)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,
-            )
-        )
-        return started[-1]
-
-    yield run
-    for process in started:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe:
-                pipe.close()
+def begin(python: Begin) -> Begin:
+    """A Python that can start clusters."""
+    return partial(python, "import os, sys, time", "from kqlib.broker import Cluster")
 
 
 UP = ("cluster = Cluster()", "print(cluster.brokers, flush=True)", "sys.stdin.readline()")

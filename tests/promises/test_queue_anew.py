@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections import Counter
 
 import pytest
@@ -16,14 +15,6 @@ from kqlib.queue import Queue, Site
 from kqlib.topics import Plan, QueueTopic
 
 SESSION = 9.0  # so a member hears of its group every three seconds: until then the old assignment is all that it knows
-
-
-@pytest.fixture
-def name(kq_cluster: Kafka) -> str:
-    """A new queue's topic; the site has the same name."""
-    name = f"anew-{uuid.uuid4().hex[:8]}"
-    Plan({name: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
-    return name
 
 
 def new(items: int) -> dict[bytes | None, int]:

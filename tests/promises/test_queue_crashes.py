@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,62 +12,8 @@ from confluent_kafka.admin import NewPartitions
 
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
-from kqlib.queue import Queue, Site
-from kqlib.topics import Plan, QueueTopic
-from tests.promises.queue_worker import Worker
-
-SESSION = 2
-Start = Callable[..., Worker]
-
-
-def topic(cluster: Kafka, partitions: int = 1) -> str:
-    name = f"crash-{uuid.uuid4().hex[:8]}"
-    Plan({name: QueueTopic(partitions=partitions)}).apply(cluster, quiet=True)
-    return name
-
-
-@pytest.fixture
-def name(kq_cluster: Kafka) -> str:
-    """A new queue's topic; the site has the same name."""
-    return topic(kq_cluster)
-
-
-@pytest.fixture
-def start(kq_cluster: Kafka) -> Iterator[Start]:
-    """Workers of the site that is named like its topic, ended after the test."""
-    workers: list[Worker] = []
-
-    def begin(name: str, **settings: Any) -> Worker:
-        workers.append(Worker(kq_cluster.bootstrap, name, name, SESSION, **settings))
-        return workers[-1]
-
-    yield begin
-    for worker in workers:
-        worker.end()
-
-
-@pytest.fixture
-def here(kq_cluster: Kafka, name: str) -> Iterator[Site]:
-    """The same site in this process."""
-    with Site(kq_cluster, name, session=SESSION) as site:
-        yield site
-
-
-def put(cluster: Kafka, name: str, *values: bytes) -> None:
-    producer = Producer(cluster.client(acks="all"))
-    for value in values:
-        producer.produce(name, value)
-    assert producer.flush(10) == 0
-
-
-def drained(queue: Queue, wait: float = 8) -> list[tuple[bytes | None, int]]:
-    """Everything that comes out, with its attempt; acked."""
-    found: list[tuple[bytes | None, int]] = []
-    while items := queue.claim_many(100, wait=wait):
-        found += [(item.data, item.attempt) for item in items]
-        queue.ack_many(items)
-        wait = 0.5
-    return sorted(found)
+from kqlib.queue import Site
+from tests.promises.queues import SESSION, Start, drained, put, topic
 
 
 def test_a_killed_workers_items_come_back_counted_within_a_session(

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,43 +15,9 @@ from confluent_kafka.admin import NewPartitions
 
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted, Unreachable
-from kqlib.queue import Queue, Site
+from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue
-from kqlib.topics import Plan, QueueTopic
-from tests.promises.queue_worker import Worker
-
-SESSION = 2
-Start = Callable[..., Worker]
-
-
-def topic(cluster: Kafka, partitions: int = 1) -> str:
-    name = f"cross-{uuid.uuid4().hex[:8]}"
-    Plan({name: QueueTopic(partitions=partitions)}).apply(cluster, quiet=True)
-    return name
-
-
-@pytest.fixture
-def start(kq_cluster: Kafka) -> Iterator[Start]:
-    """Workers of the site that is named like its topic, ended after the test."""
-    workers: list[Worker] = []
-
-    def begin(name: str) -> Worker:
-        workers.append(Worker(kq_cluster.bootstrap, name, name, SESSION))
-        return workers[-1]
-
-    yield begin
-    for worker in workers:
-        worker.end()
-
-
-def drained(queue: Queue, wait: float = 8) -> list[tuple[bytes | None, int]]:
-    """Everything that comes out, with its attempt; acked."""
-    found: list[tuple[bytes | None, int]] = []
-    while items := queue.claim_many(100, wait=wait):
-        found += [(item.data, item.attempt) for item in items]
-        queue.ack_many(items)
-        wait = 0.5
-    return sorted(found)
+from tests.promises.queues import SESSION, Start, drained, topic
 
 
 def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka, start: Start) -> None:
@@ -63,13 +28,14 @@ def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka,
         items = queue.claim_many(40, wait=8)
         while len(items) < 40:
             items += queue.claim_many(40, wait=8)
+        steps = [(item, queue.step(item)) for item in items]  # begun while all of them are ours
         worker = start(name)
         theirs = worker.do("claim", 40)  # one of the two partitions went to it
         assert set(theirs.values()) == {2}
         done = set()
-        for item in items:
+        for item, begun in steps:
             try:
-                with queue.step(item) as step:
+                with begun as step:
                     step.put(out, item.data)
             except LeaseLost:
                 continue

@@ -25,7 +25,7 @@ from kqlib.errors import (
     TopicMissing,
 )
 from kqlib.queue import Put, Queue, Site
-from kqlib.topics import Plan, QueueTopic
+from tests.promises.queues import data, topic
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +35,10 @@ def site(kq_cluster: Kafka) -> Iterator[Site]:
         yield site
 
 
-def topic(cluster: Kafka, partitions: int = 1, **config: Any) -> str:
-    name = f"queue-{uuid.uuid4().hex[:8]}"
-    Plan({name: QueueTopic(partitions=partitions, config=config)}).apply(cluster, quiet=True)
-    return name
-
-
 @pytest.fixture
 def queue(kq_cluster: Kafka, site: Site) -> Queue:
     """A new queue with one partition."""
     return site.queue(topic(kq_cluster))
-
-
-def data(items: Any) -> list[bytes]:
-    return [item.data for item in items]
 
 
 def test_what_is_put_comes_out_as_it_was_put(queue: Queue) -> None:

@@ -18,7 +18,7 @@ import pytest
 from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
 from kqlib.queue import Queue, Retry, Site
-from kqlib.topics import Plan, QueueTopic
+from tests.promises.queues import topic
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +28,9 @@ def site(kq_cluster: Kafka) -> Iterator[Site]:
         yield site
 
 
-def topic(cluster: Kafka) -> str:
-    name = f"work-{uuid.uuid4().hex[:8]}"
-    Plan({name: QueueTopic(partitions=2)}).apply(cluster, quiet=True)
-    return name
-
-
 @pytest.fixture
 def queue(kq_cluster: Kafka, site: Site) -> Queue:
-    return site.queue(topic(kq_cluster), max_attempts=4)
+    return site.queue(topic(kq_cluster, 2), max_attempts=4)
 
 
 def fill(queue: Queue, many: int) -> None:
@@ -68,7 +62,7 @@ def test_an_exception_that_is_not_to_be_tried_again_is_buried_at_once(queue: Que
 
 
 def test_a_lease_is_kept_alive_while_its_handler_runs_and_is_lost_without(kq_cluster: Kafka, site: Site) -> None:
-    queue = site.queue(topic(kq_cluster), lease=0.6)
+    queue = site.queue(topic(kq_cluster, 2), lease=0.6)
     fill(queue, 1)
     assert queue.work(lambda item: time.sleep(1.5), until="empty").done == 1
     fill(queue, 1)
@@ -130,7 +124,7 @@ with kq.Site(kq.broker.Kafka(sys.argv[1]), sys.argv[2], session=3) as site:
 def test_a_process_that_is_told_to_end_finishes_what_runs_and_gives_back_the_rest(
     kq_cluster: Kafka, number: int
 ) -> None:
-    name = topic(kq_cluster)
+    name = topic(kq_cluster, 2)
     with Site(kq_cluster, name, session=3) as site:
         fill(site.queue(name), 30)
     words = [sys.executable, "-c", WORKS, kq_cluster.bootstrap, name]
@@ -210,7 +204,7 @@ def test_progress_is_shown_on_request(queue: Queue, capsys: pytest.CaptureFixtur
 
 
 def test_nothing_is_said_unless_somebody_listens(kq_cluster: Kafka) -> None:
-    name = topic(kq_cluster)
+    name = topic(kq_cluster, 2)
     words = f"""
 import kqlib as kq
 cluster = kq.broker.Kafka("{kq_cluster.bootstrap}")
@@ -229,7 +223,7 @@ second.close()
 
 
 def test_nothing_is_left_of_sites_that_were_closed(kq_cluster: Kafka) -> None:
-    name = topic(kq_cluster)
+    name = topic(kq_cluster, 2)
     here, sizes = psutil.Process(), list[tuple[int, int]]()
     for turn in range(51):
         with Site(kq_cluster, name) as site:
@@ -245,7 +239,7 @@ def test_nothing_is_left_of_sites_that_were_closed(kq_cluster: Kafka) -> None:
 
 
 def test_a_handler_in_another_thread_may_ack_while_the_site_closes(kq_cluster: Kafka) -> None:
-    name = topic(kq_cluster)
+    name = topic(kq_cluster, 2)
     said: list[str] = []
     with Site(kq_cluster, name, session=3) as site:
         queue = site.queue(name)
@@ -270,7 +264,7 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(kq_cluster: K
 
 
 def test_a_crash_in_the_with_block_counts_and_a_graceful_end_does_not(kq_cluster: Kafka) -> None:
-    name = topic(kq_cluster)
+    name = topic(kq_cluster, 2)
     for attempt, error in ((1, None), (1, ZeroDivisionError), (2, None)):
         try:
             with Site(kq_cluster, name, session=3) as site:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +21,9 @@ Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def begin(tmp_path: Path, marked: Any) -> Iterator[Begin]:
-    """Start a Python that runs these lines; its temporary files and its directory are this test's."""
-    started: list[subprocess.Popen[str]] = []
-
-    def run(*lines: str) -> subprocess.Popen[str]:
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", "\n".join(["import sys", "from kqlib.spark import close, session", *lines])],
-                env={**os.environ, "TMPDIR": str(tmp_path)},
-                cwd=tmp_path,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        )
-        return started[-1]
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
+def begin(python: Begin) -> Begin:
+    """A Python that can have a session."""
+    return partial(python, "import sys", "from kqlib.spark import close, session")
 
 
 def test_a_session_is_quiet_one_a_process_and_leaves_nothing_when_it_is_closed(
