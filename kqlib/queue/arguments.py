@@ -22,10 +22,10 @@ NAMES = re.compile(
 
 
 def seconds(what: str, value: Any, least: float, most: float, why: str = "") -> float:
-    """A number of seconds from least to most."""
+    """A number of seconds from least to most. why: what is wrong with more."""
     whole = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not whole or not least <= value <= most:
-        raise NotAllowed(f"{what} is a number of seconds from {least:g} to {most:g}, not {value!r}{why}")
+        raise NotAllowed(f"{what} is a number of seconds from {least:g} to {most:g}, not {value!r}{why * (whole and value > most)}")
     return float(value)
 
 

@@ -6,10 +6,11 @@ In:  the arguments. Out: what was done. What cannot be taken back is only said (
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 from kqlib.commands.queue.ask import check_known, opened
 from kqlib.commands.said import as_json, many
-from kqlib.queue import look
+from kqlib.queue import Site, look
 from kqlib.queue.drupal import DrupalQueue
 
 
@@ -35,24 +36,25 @@ def queue_create(args: argparse.Namespace) -> int:
 
 def queue_delete(args: argparse.Namespace) -> int:
     """The site has it no more."""
-    with opened(args) as site:
-        check_known(site, args.queue)
-        depth = look.depth(site, args.queue)
-        if args.yes:
-            DrupalQueue(site, args.queue).delete_queue()
-    return _said(
-        args, depth, "deleted", f"'{args.queue}' is deleted for site '{args.site}'; its topic and records stay"
-    )
+    depth = _emptied(args, lambda site: DrupalQueue(site, args.queue).delete_queue())
+    done = f"'{args.queue}' is deleted for site '{args.site}'; its topic and records stay"
+    return _said(args, depth, "deleted", done)
 
 
 def queue_purge(args: argparse.Namespace) -> int:
     """Everything now in it counts as done."""
+    depth = _emptied(args, lambda site: look.purge(site, args.queue))
+    return _said(args, depth, "purged", f"'{args.queue}' is empty for site '{args.site}'")
+
+
+def _emptied(args: argparse.Namespace, empty: Callable[[Site], None]) -> int:
+    """How many items that concerns; done with --yes only."""
     with opened(args) as site:
         check_known(site, args.queue)
         depth = look.depth(site, args.queue)
         if args.yes:
-            look.purge(site, args.queue)
-    return _said(args, depth, "purged", f"'{args.queue}' is empty for site '{args.site}'")
+            empty(site)
+    return depth
 
 
 def _said(args: argparse.Namespace, depth: int, what: str, done: str) -> int:

@@ -96,22 +96,23 @@ def depth(stage: Stage) -> None:
     a = stage.worker()
     a.call("depth")
     a.put(*names(5))
-    _depth(a, 5, "5 were put")
+    said_depth(a, 5, "5 were put")
     one, two = a.want(), a.want()
-    _depth(a, 5, "2 of 5 were claimed")
+    said_depth(a, 5, "2 of 5 were claimed")
     a.ack(one)
-    _depth(a, 4, "1 of 5 was acked")
+    said_depth(a, 4, "1 of 5 was acked")
     a.release(two)
-    _depth(a, 4, "another was released")
+    said_depth(a, 4, "another was released")
     for _ in range(4):
         a.ack(a.want())
-    _depth(a, 0, "all 5 were acked")
+    said_depth(a, 0, "all 5 were acked")
 
 
-def _depth(worker: Worker, due: int, when: str) -> None:
+def said_depth(worker: Worker, due: int, when: str, whom: str = "") -> None:
+    """The depth that is said must be this. whom: "to …" with a space, if it is said to anybody else."""
     said = worker.call("depth")
     if said != due:
-        raise Broken(f"{when}, and depth said {said}, not {due}")
+        raise Broken(f"{when}, and {whom}depth said {said}, not {due}")
 
 
 def expires(stage: Stage) -> None:

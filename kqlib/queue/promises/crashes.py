@@ -5,7 +5,7 @@ In:  a `Stage`. Out: as in `checks.py`.
 
 from __future__ import annotations
 
-from kqlib.queue.promises.checks import names
+from kqlib.queue.promises.checks import names, said_depth
 from kqlib.queue.promises.stage import GRACE, Claim, Stage, Worker, listed
 from kqlib.queue.promises.values import Broken, NotOffered, Promise, Refused
 from kqlib.view.picture import count
@@ -13,6 +13,7 @@ from kqlib.view.picture import count
 AT_WORK = 1.0  # seconds that a worker has an item before it dies: long enough for a timer to commit it
 BEFORE, AFTER = 20, 10  # items put before and after the leader's death
 DEATH = 5.0  # a wish: the lease of a queue that notices a worker's death by that alone, shorter than GRACE
+OTHER = "to another process "
 ELECTION = 60.0  # seconds until every item must have come
 
 
@@ -153,17 +154,11 @@ def from_outside(stage: Stage) -> None:
     a, b = stage.worker(), stage.worker()
     b.call("depth")
     a.put(*names(5))
-    _seen(b, 5, "5 were put")
+    said_depth(b, 5, "5 were put", OTHER)
     one, _ = a.want(), a.want()
-    _seen(b, 5, "2 of 5 were claimed")
+    said_depth(b, 5, "2 of 5 were claimed", OTHER)
     a.ack(one)
-    _seen(b, 4, "1 of 5 was acked")
-
-
-def _seen(worker: Worker, due: int, when: str) -> None:
-    said = worker.call("depth")
-    if said != due:
-        raise Broken(f"{when}, and to another process depth said {said}, not {due}")
+    said_depth(b, 4, "1 of 5 was acked", OTHER)
 
 
 def shared(stage: Stage) -> None:

@@ -108,6 +108,7 @@ def test_what_is_mistyped_is_named_with_the_words_usage(
         (["put", "x", "--file", "/no/such/file"], "there is no file '/no/such/file'. Nothing was put"),
         (["put", "x", "--file", "/"], "'/' cannot be read (Is a directory). Nothing was put"),
         (["put", "x", "y", "--delay", "901"], "delay is a number of seconds from 0 to 900, not 901.0. Longer ones keep"),
+        (["put", "x", "y", "--delay", "-1"], "delay is a number of seconds from 0 to 900, not -1.0\n"),
         (["put", "x", "y", "--delay", "soon"], "delay is a number of seconds from 0 to 900, not 'soon'"),
         (["put", "x", "y", "--delay", "nan"], "delay is a number of seconds from 0 to 900, not nan"),
         (["put", "x", "y", "--count", "0"], "count is a whole number, at least 1, not 0"),
