@@ -25,7 +25,9 @@ def seconds(what: str, value: Any, least: float, most: float, why: str = "") -> 
     """A number of seconds from least to most. why: what is wrong with more."""
     whole = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not whole or not least <= value <= most:
-        raise NotAllowed(f"{what} is a number of seconds from {least:g} to {most:g}, not {value!r}{why * (whole and value > most)}")
+        raise NotAllowed(
+            f"{what} is a number of seconds from {least:g} to {most:g}, not {value!r}{why * (whole and value > most)}"
+        )
     return float(value)
 
 
