@@ -19,7 +19,6 @@ from kqlib.spark import close, items, session, standings
 from kqlib.spark.jvm import archived
 from kqlib.topics import Plan, Topic
 
-QUICK = "-XX:TieredStopAtLevel=1"  # to compile well is not what it runs for
 PATIENCE = 300.0  # seconds to write the archive at the JVM's end; it takes five
 
 
@@ -29,7 +28,7 @@ def record(options: list[str], place: Path) -> None:
         Plan({"games": Topic(2, config=FOR_EVER), "table": Topic(1, compact=True)}).apply(cluster, quiet=True)
         registry = Registry(cluster=cluster)
         produce(cluster, "games", seasons.messages(games.season(500, broken=0.01), registry, "games-value"))
-        spark = session(cluster, config={"spark.driver.extraJavaOptions": shlex.join([*options, QUICK])})
+        spark = session(cluster, config={"spark.driver.extraJavaOptions": shlex.join(options)})
         items(spark, cluster, "games").groupBy("partition").count().collect()
         standings(spark, cluster, "games", "table", registry=registry, home=str(place / "home"), once=True).wait()
         sys.modules["kqlib.spark.session"]._now.jvm.leave(PATIENCE)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from kqlib.broker import Kafka
 from kqlib.broker.reaper import Reaper
@@ -51,6 +52,28 @@ def life(cluster: Kafka, program: Callable[..., object], *args: Any) -> str:
     return "ended"
 
 
+def killed_in(batch: int, most: int) -> Callable[..., None]:
+    """A program for `life`: standings, killed in the worst place of this batch: all of it is written, and nothing is noted."""
+
+    def program(spark: Any, cluster: Kafka, games: str, out: str, home: str) -> None:
+        from kqlib.schemas import Registry
+        from kqlib.spark.snapshot import Snapshot
+        from kqlib.spark.standings import standings
+
+        commit = Snapshot.commit
+
+        def doomed(self: Snapshot, number: int, before: int | None) -> None:
+            if number == batch:
+                os.kill(os.getpid(), signal.SIGKILL)
+            commit(self, number, before)
+
+        registry = Registry(cluster=cluster)
+        with mock.patch.object(Snapshot, "commit", doomed):
+            standings(spark, cluster, games, out, registry=registry, home=home, maxOffsetsPerTrigger=most).wait()
+
+    return program
+
+
 def _packed(job: tuple[Any, ...]) -> bytes:
     from pyspark import cloudpickle
 
@@ -65,8 +88,8 @@ def _packed(job: tuple[Any, ...]) -> bytes:
 
 def run(file: str) -> None:
     """The process itself."""
-    from kqlib.spark.session import session
+    from kqlib.spark.session import QUICK, session
 
     program, bootstrap, own, args = pickle.loads(Path(file).read_bytes())
     cluster = Kafka(bootstrap, own)
-    program(session(cluster), cluster, *args)
+    program(session(cluster, config={"spark.driver.extraJavaOptions": QUICK}), cluster, *args)

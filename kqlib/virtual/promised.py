@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import NotInTime
 from kqlib.queue.rungs import lines_of
+from kqlib.queue.site import _alter
 from kqlib.topics import Plan
 from kqlib.virtual.client import Client
 from kqlib.virtual.names import PARTITIONS, topics
@@ -48,11 +49,12 @@ def nodes(
 ) -> Iterator[list[str]]:
     """Some nodes, each a process, while the block runs: their addresses, when each partition has one."""
     Plan(topics(topic, partitions)).apply(cluster, quiet=True)
+    _alter(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(session * 1000)})
     processes: list[subprocess.Popen[str]] = []
     try:
         for _ in range(many):
             processes.append(_process())
-            line = json.dumps([cluster.bootstrap, dict(cluster._own), topic, session])
+            line = json.dumps([cluster.bootstrap, dict(cluster._own), topic, None])  # the group's session is said
             _pipe(processes[-1].stdin).write(line + "\n")  # not as an argument: it may hold a secret
             _pipe(processes[-1].stdin).flush()
         urls = [_pipe(each.stdout).readline().strip() for each in processes]
@@ -81,7 +83,7 @@ class Virtual:
     @property
     def costs(self) -> dict[str, str]:
         """Its lines: all rooms of the nodes and their client, rounded, beside the queue's that they stand on."""
-        lines = lines_of(Path(__file__).parent, "promised", "outbox", "__init__")
+        lines = lines_of(Path(__file__).parent, "promised", "nearby", "shop", "outbox", "__init__")
         return {"lines · commits an item": f"≈ {lines:,} · 2", "gives up": "outputs with acks"}
 
 

@@ -107,6 +107,16 @@ def test_small_defaults_and_ones_own_on_top(no_jvm: list[Any], monkeypatch: pyte
     assert all(word.startswith("-Dorg.apache.avro.limits.") for word in opened)
 
 
+def test_the_quick_compiler_alone_serves_an_embedded_cluster_unless_one_says_otherwise(no_jvm: list[Any]) -> None:
+    lab, own = Kafka("127.0.0.1:9"), {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
+    lab.embedded = True  # type: ignore[misc]
+    for asked in ((lab, None), (lab, own), (PLAIN, None), (None, None)):
+        with pytest.raises(KqError, match="no JVM"):
+            session(asked[0], config=asked[1])
+    levels = [[word[-1] for word in started[2] if "TieredStopAtLevel" in word] for started in no_jvm]
+    assert levels == [["1"], ["1", "4"], [], []]  # Java takes the last one
+
+
 def test_on_a_cluster_what_executors_need_goes_along(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as master:
         monkeypatch.setenv("KQ_SPARK_MASTER", f"spark://127.0.0.1:{master.getsockname()[1]}")
