@@ -104,19 +104,17 @@ class Decoded:
         """The bad ones of these rows, with their causes; the registry is asked of ids that nobody expected."""
         from pyspark.sql import functions as f
 
-        rows = rows.where("_kq is null").drop("_kq")
+        rows = rows.where("_kq is null")
         if unexpected is None:  # a stream cannot be asked before it runs
             unexpected = () if rows.isStreaming else self.unexpected(rows)
         others = {number: self._said(number) for number in unexpected}
         writers, reader = dict(self.writers), self.reader  # not self: a registry does not travel
         cause = f.udf(lambda data: named(data, writers, others, reader), "struct<cause: string, why: string>")
-        return rows.withColumn("_why", cause("value")).select("*", "_why.cause", "_why.why").drop("_why")
+        return rows.withColumn("_why", cause("value")).select("*", "_why.cause", "_why.why").drop("_kq", "_why")
 
     def unexpected(self, rows: DataFrame) -> list[int]:
         """The ids in these rows that have no branch."""
-        from pyspark.sql import functions as f
-
-        strangers = rows.where(~f.col("schema_id").isin(list(self.writers))).select("schema_id")
+        strangers = rows.where(f"schema_id NOT IN ({', '.join(map(str, self.writers))})").select("schema_id")
         if strangers.isEmpty():  # nearly always, and to look takes no shuffle
             return []
         return sorted(row["schema_id"] for row in strangers.distinct().limit(MOST).collect())
@@ -145,12 +143,9 @@ class Decoded:
 
 def good(rows: DataFrame) -> DataFrame:
     """Of `Decoded.rows` those that were decoded, their bytes replaced by the value."""
-    from pyspark.sql import functions as f
-
-    names = [
-        f.col("_kq.value").alias("value") if name == "value" else f.col(name) for name in rows.columns if name != "_kq"
-    ]
-    return rows.where("_kq is not null").select(*names)
+    quoted = (f"`{name.replace('`', '``')}`" for name in rows.columns if name != "_kq")
+    names = ["_kq.value AS value" if name == "`value`" else name for name in quoted]
+    return rows.where("_kq is not null").selectExpr(*names)
 
 
 def _end() -> bytes:

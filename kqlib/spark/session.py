@@ -46,6 +46,8 @@ READING = {
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(8 * 2**20),
     "kafka.fetch.max.bytes": str(64 * 2**20),
+    # At a log's end Spark asks for its bounds, on the connection on which the next fetch waits for records: half a second by default.
+    "kafka.fetch.max.wait.ms": "10",
 }
 SMALL = {
     "spark.app.name": "kqlib",
@@ -58,6 +60,9 @@ SMALL = {
     "spark.executor.memory": "700m",
     "spark.sql.shuffle.partitions": "4",  # each costs a stream a state store a batch; a checkpoint keeps its number for ever
     "spark.sql.limit.initialNumPartitions": "1000",  # 'is there any?' is one job, and not one of 1, 4, 16 partitions after the other
+    # a checkpoint's files without a second one each for its checksum: Hadoop runs some programs for every file
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # three calls for each column, to say where in Python it was made
 }
 # A broken row may say that a gigabyte of text follows, and Avro makes room before it looks: one such row ends a JVM that has no limit.
 LIMITS = " ".join(

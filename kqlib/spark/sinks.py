@@ -27,15 +27,10 @@ def avro(columns: Any, schema: str, number: int) -> Column:
 
 def put(frame: DataFrame, cluster: Kafka, topic: str, batch: int | None = None) -> None:
     """Write `key`, `value` and, if there are any, `headers`; the batch's number goes into a header."""
-    from pyspark.sql import functions as f
-
-    headers = (
-        f.col("headers") if "headers" in frame.columns else f.array().cast("array<struct<key: string, value: binary>>")
-    )
+    headers = "headers" if "headers" in frame.columns else "cast(array() AS array<struct<key: string, value: binary>>)"
     if batch is not None:
-        mine = f.array(f.struct(f.lit("kq-batch").alias("key"), f.lit(str(batch)).cast("binary").alias("value")))
-        headers = f.concat(headers, mine)
-    out = frame.select("key", "value", headers.alias("headers"))
+        headers = f"concat({headers}, array(struct('kq-batch' AS key, binary('{batch}') AS value)))"
+    out = frame.selectExpr("key", "value", f"{headers} AS headers")
     out.write.format("kafka").options(**sink(cluster, topic)).save()
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 LATE = 3600.0  # seconds
 KEY = ("league", "round", "game")
@@ -45,100 +45,80 @@ def whole(parts: DataFrame) -> DataFrame:
     """A row a game, out of as many rows of it as there are."""
     from pyspark.sql import functions as f
 
-    told = f.array_sort(f.array_distinct(f.flatten(f.collect_list("told")))).alias("told")
+    told = f.expr("array_sort(array_distinct(flatten(collect_list(told)))) AS told")
     return _plain(parts.groupBy(*KEY).agg(told))
 
 
 def facts(good: DataFrame, late: float = LATE) -> DataFrame:
     """A row an event that counts: its game, and the one fact that it tells."""
-    from pyspark.sql import functions as f
-
     _check(good, late)
-    seconds = f.col("timestamp").cast("double") - f.col("value.at").cast("double")
-    rows = good.select(*(f.col(f"value.{name}").alias(name) for name in sorted(NEEDED)), (seconds > late).alias("late"))
-    counts = f.col("kind").isin("goal", "correction", "final") | f.col("late")
-    side = f.when(f.col("team") == f.split("game", "-")[0], "home").otherwise("away")
-    plain = {"number": f.col("number").cast("long"), "side": side, "points": f.col("points").cast("int")}
-    ended = f.col("kind") == "final"
-    fact = f.struct(*(each.alias(name) for name, each in plain.items()), ended.alias("final"), "late")
-    return rows.where(counts).select(*KEY, f.array(fact).alias("told"))
+    names = (f"value.{name}" for name in sorted(NEEDED))
+    rows = good.selectExpr(*names, f"double(timestamp) - double(value.at) > double('{late}') AS late")
+    return rows.where("kind IN ('goal', 'correction', 'final') OR late").selectExpr(*KEY, f"array({_FACT}) AS told")
 
 
 def table(played: DataFrame) -> DataFrame:
     """Who stands where, a row a team: of finished games; `results` has a letter for each, W, D or L, by round."""
-    from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    win = f.when(f.col("league") == "football", 3).otherwise(2)
-    teams = (
-        _sides(played)
-        .groupBy("league", "team")
-        .agg(
-            f.count("result").alias("played"),
-            *(f.count(f.when(f.col("result") == letter, 1)).alias(name) for letter, name in _LETTERS),
-            *(
-                f.coalesce(f.sum(f.when(f.col("result").isNotNull(), f.col(name))), f.lit(0)).alias(name)
-                for name in _SCORES
-            ),
-            f.sum("late").alias("late"),
-            f.array_sort(
-                f.collect_list(f.when(f.col("result").isNotNull(), f.struct("round", "game", "result")))
-            ).alias("_all"),
-        )
+    finished = "FILTER (WHERE result IS NOT NULL)"
+    teams = _sides(played).groupBy("league", "team")
+    counted = teams.agg(
+        f.expr("count(result) AS played"),
+        *(f.expr(f"count(*) FILTER (WHERE result = '{letter}') AS {name}") for letter, name in _LETTERS),
+        *(f.expr(f"coalesce(sum({name}) {finished}, 0) AS {name}") for name in ("scored", "against")),
+        f.expr("sum(late) AS late"),
+        f.expr(f"array_sort(collect_list(struct(round, game, result)) {finished}) AS every"),
+    ).selectExpr(
+        "*",
+        "scored - against AS difference",
+        "if(league = 'football', 3, 2) * won + drawn AS points",
+        "array_join(transform(every, each -> each.result), '') AS results",
     )
-    letters = f.array_join(f.transform("_all", lambda each: each.result), "")
-    order = Window.partitionBy("league").orderBy(f.desc("points"), f.desc("difference"), f.desc("scored"), "team")
-    counted = (
-        teams.withColumn("difference", f.col("scored") - f.col("against"))
-        .withColumn("points", win * f.col("won") + f.col("drawn"))
-        .withColumn("place", f.row_number().over(order))
-        .withColumn("results", letters)
-    )
-    ints = [f.col(name).cast("int").alias(name) for name in ("place", *COUNTS)]
-    return counted.select("league", "team", *ints, "results")
+    ints = (f"int({name}) AS {name}" for name in COUNTS)
+    return counted.selectExpr("league", "team", f"int({_PLACE}) AS place", *ints, "results")
 
 
+# Text, and not columns: these frames are made for each batch of a stream, and a column is some ten calls from Python to the JVM.
 _LETTERS = (("W", "won"), ("D", "drawn"), ("L", "lost"))
-_SCORES = ("scored", "against")
+_PLACE = "row_number() OVER (PARTITION BY league ORDER BY points DESC, difference DESC, scored DESC, team)"
+_FACT = (
+    "struct(bigint(number) AS number, if(team = split(game, '-')[0], 'home', 'away') AS side, int(points) AS points, "
+    "kind = 'final' AS final, late)"
+)
 
 
 def _sides(played: DataFrame) -> DataFrame:
     """Each game twice, as each of the two teams sees it; `result` is null while it is not finished."""
-    from pyspark.sql import functions as f
-
-    halves = []
-    for mine, theirs, place in (("home", "away", 0), ("away", "home", 1)):
-        scored, against = _score(mine), _score(theirs)
-        letter = f.when(scored > against, "W").when(scored == against, "D").otherwise("L")
-        ended = f.exists("told", lambda fact: fact.final & ~fact.late)
-        names = f.split("game", "-")[place].alias("team"), scored.alias("scored"), against.alias("against")
-        halves.append(f.struct(*names, f.when(ended, letter).alias("result"), _late(mine).alias("late")))
-    return played.select("league", "round", "game", f.explode(f.array(*halves)).alias("half")).select(*KEY, "half.*")
+    halves = f"explode(array({_half('home', 'away', 0)}, {_half('away', 'home', 1)})) AS half"
+    return played.selectExpr(*KEY, halves).select(*KEY, "half.*")
 
 
-def _score(side: str) -> Column:
-    from pyspark.sql import functions as f
-
-    counts = f.filter("told", lambda fact: (fact.side == side) & ~fact.late)
-    return f.aggregate(counts, f.lit(0), lambda total, fact: total + fact.points)
-
-
-def _late(side: str) -> Column:
-    """How many of this side's events came late and only late: one that was sent again hours later was in time."""
-    from pyspark.sql import functions as f
-
-    late = f.filter("told", lambda fact: fact.late & (fact.side == side))
-    in_time = f.filter("told", lambda fact: ~fact.late)
-    return f.size(
-        f.array_except(f.transform(late, lambda fact: fact.number), f.transform(in_time, lambda fact: fact.number))
+def _half(mine: str, theirs: str, place: int) -> str:
+    scored, against = _score(mine), _score(theirs)
+    letter = f"CASE WHEN {scored} > {against} THEN 'W' WHEN {scored} = {against} THEN 'D' ELSE 'L' END"
+    result = f"if(exists(told, fact -> fact.final AND NOT fact.late), {letter}, NULL)"
+    return (
+        f"struct(split(game, '-')[{place}] AS team, {scored} AS scored, {against} AS against, {result} AS result, "
+        f"{_late(mine)} AS late)"
     )
+
+
+def _score(side: str) -> str:
+    counts = f"filter(told, fact -> fact.side = '{side}' AND NOT fact.late)"
+    return f"aggregate({counts}, 0, (total, fact) -> total + fact.points)"
+
+
+def _late(side: str) -> str:
+    """How many of this side's events came late and only late: one that was sent again hours later was in time."""
+    late = f"filter(told, fact -> fact.late AND fact.side = '{side}')"
+    in_time = "filter(told, fact -> NOT fact.late)"
+    return f"size(array_except(transform({late}, fact -> fact.number), transform({in_time}, fact -> fact.number)))"
 
 
 def _plain(played: DataFrame) -> DataFrame:
     """Spark marks what cannot be null; frames of either origin shall be alike."""
-    from pyspark.sql import functions as f
-
-    return played.select("league", f.col("round").cast("int").alias("round"), "game", "told")
+    return played.selectExpr("league", "int(round) AS round", "game", "told")
 
 
 def _check(good: DataFrame, late: float) -> None:

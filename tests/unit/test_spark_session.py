@@ -45,6 +45,7 @@ def test_a_reader_gets_the_address_what_makes_it_fast_and_committed_records_only
         "kafka.max.poll.records": "5000",
         "kafka.max.partition.fetch.bytes": "8388608",
         "kafka.fetch.max.bytes": "67108864",
+        "kafka.fetch.max.wait.ms": "10",
         "subscribe": "football,scores",
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": "10",
