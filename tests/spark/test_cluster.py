@@ -1,6 +1,7 @@
 """The same pipelines on a real standalone Spark: a master and two workers, processes of their own, out of the PySpark wheel.
 
 Only KQ_SPARK_MASTER differs. What executors need (connectors, kqlib, Java, Python) travels along, or the run fails.
+All of them are a reaper's: a pytest that is killed leaves none behind (executors go when their worker is gone).
 """
 
 from __future__ import annotations
@@ -9,11 +10,9 @@ import json
 import os
 import secrets
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from confluent_kafka import Producer
 import kqlib as kq
 from kqlib import seasons
 from kqlib.broker import Kafka, java
+from kqlib.broker.reaper import Child, Reaper
 from kqlib.commands.games import produce
 from tests.spark.hand import by_hand
 
@@ -33,11 +33,11 @@ WORKERS = 2
 
 
 class Standalone:
-    """A Spark cluster on this machine: `address` for KQ_SPARK_MASTER."""
+    """A Spark cluster on this machine: `address` for KQ_SPARK_MASTER, `reaper` for drivers that shall end with it."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.processes = home, list[subprocess.Popen[bytes]]()
-        self.left: list[psutil.Process] = []  # what a killed worker has left behind, for a moment
+        self.home, self.reaper, self.daemons = home, Reaper(), list[Child]()
+        self.executors: list[psutil.Process] = []  # of workers that were killed
         self.port = _free()
         self.address = f"spark://127.0.0.1:{self.port}"
         self._start("Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(_free()))
@@ -58,8 +58,8 @@ class Standalone:
         }
         env |= {"SPARK_HOME": str(PARTS), "SPARK_LOG_DIR": str(self.home)}
         command = [str(PARTS / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *words]
-        with (self.home / f"{kind}.log").open("ab") as log:
-            self.processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True))
+        name = f"{kind} {len(self.daemons)}"
+        self.daemons.append(self.reaper.start(name, command, self.home / f"{kind}.log", env=env))
 
     def log(self, kind: str) -> str:
         return (self.home / f"{kind}.log").read_text(errors="replace")
@@ -72,25 +72,20 @@ class Standalone:
 
     def kill_worker(self) -> None:
         """One worker's machine is gone: its process dies, and with it, by itself, its executor."""
-        gone = _family(self.processes[-1].pid)
-        gone[0].kill()
-        self.left += gone
+        self.executors += _children(self.daemons[-1])
+        self.daemons[-1].signal(9)
 
     def close(self) -> None:
         """All of them, and the executors that they started."""
-        every = [each for process in self.processes for each in _family(process.pid)] + self.left
-        for each in every:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        psutil.wait_procs(every, 20)
-        for process in self.processes:
-            process.wait(20)
+        left = [*self.executors, *(each for daemon in self.daemons for each in _children(daemon))]
+        self.reaper.close(20)
+        for each in psutil.wait_procs(left, 20)[1]:
+            each.kill()
 
 
-def _family(pid: int) -> list[psutil.Process]:
+def _children(daemon: Child) -> list[psutil.Process]:
     try:
-        one = psutil.Process(pid)
-        return [one, *one.children(recursive=True)]
+        return psutil.Process(daemon.pid).children(recursive=True) if daemon.alive and daemon.pid else []
     except psutil.NoSuchProcess:
         return []
 
@@ -108,7 +103,7 @@ def _listens(port: int) -> bool:
 
 
 SCRIPT = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 import kqlib as kq
 import kqlib.spark
@@ -146,7 +141,8 @@ while not running.wait(0.1):
     if told() >= 1 and "before" not in said:
         said["before"] = told()
         print("kill", flush=True)
-        sys.stdin.readline()
+        while not Path(home, "killed").exists():
+            time.sleep(0.1)
 said |= {"batches": told(), "left": executors()}
 rows = lambda frame: sorted(map(list, frame.collect()), key=lambda row: (row[0], row[2]))
 said["batch"] = rows(kq.spark.table(games(decoded(source, source + "-value").good)))
@@ -181,17 +177,21 @@ def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.Temp
     script = home / "pipeline.py"
     script.write_text(SCRIPT)
     env = {**os.environ, "KQ_BOOTSTRAP": kq_cluster.bootstrap, "KQ_SPARK_MASTER": standalone.address}
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    driver = subprocess.Popen([sys.executable, str(script), name, str(home)], env=env, text=True, **pipes)
-    try:
-        assert driver.stdout and driver.stdout.readline() == "kill\n", driver.communicate()[1][-3000:]
-        standalone.kill_worker()
-        out, error = driver.communicate("\n", timeout=400)
-    finally:
-        driver.kill()
-    assert driver.returncode == 0 and error == "", error[-3000:]
+    out, error = home / "out", home / "error"
+    apart = ["/bin/sh", "-c", 'exec "$@" 2> "$0"', str(error)]
+    driver = standalone.reaper.start("driver", [*apart, sys.executable, str(script), name, str(home)], out, env=env)
+    while driver.alive and not (out.exists() and out.read_text() == "kill\n"):
+        time.sleep(0.1)
+    standalone.kill_worker()
+    (home / "killed").touch()
+    code = driver.wait(400)
+    assert code == 0 and error.read_text() == "", error.read_text()[-3000:]
     hand = by_hand(row for row in told if not row.damage)
-    return json.loads(out) | {"expected": expected, "address": standalone.address, "hand": [list(row) for row in hand]}
+    return json.loads(out.read_text().splitlines()[-1]) | {
+        "expected": expected,
+        "address": standalone.address,
+        "hand": [list(row) for row in hand],
+    }
 
 
 def test_audit_decode_and_replay_say_the_same_on_a_cluster(ran: Said) -> None:
