@@ -1,14 +1,16 @@
-"""What a stream has come to, as Parquet: a directory a batch, and a pointer to the one that counts.
+"""What a stream has come to, as Parquet: a directory a batch, and a file that says that it is whole.
 
 In:  a batch's number and its frames. Out: the frames of the batch before; a snapshot that is whole or not there.
 
-    home/current             {"batch": 12, "before": 11}: replaced in one step when batch 12 is whole
+    home/current/12          {"before": 11}: appears in one step when batch 12 is whole; the highest counts
     home/games/batch=12/     Parquet; written anew when the batch is worked again
     home/teams/batch=12/
     home/checkpoint/         Spark's own: which offsets a batch has
 
 A batch that comes again after a crash begins from the same batch before, has the same rows, and replaces its own directories: nothing
-is added twice. Only the two newest batches stay. Any file system of Hadoop's will do; on a cluster it must be one that all share.
+is added twice. Only the two newest batches stay. `current` is not one file that is replaced: Hadoop deletes the old one before the
+new one is there, and a stream that is killed in between would begin with nothing and not know it. Any file system of Hadoop's will do;
+on a cluster it must be one that all share.
 """
 
 from __future__ import annotations
@@ -35,15 +37,17 @@ class Snapshot:
 
     def current(self) -> tuple[int, int | None] | None:
         """The batch that counts and the one before it; None when there is none yet."""
-        files, path = self._files(), self._path("current")
-        if not files.exists(path):
+        files, home = self._files(), self._path("current")
+        names = [found.getPath().getName() for found in (files.list(home) if files.exists(home) else ())]
+        batch = max((int(name) for name in names if name.isdigit()), default=None)  # others were being written
+        if batch is None:
             return None
-        opened = files.open(path)
+        opened = files.open(self._path(f"current/{batch}"))
         try:
             said = json.loads(bytes(opened.readAllBytes()).decode())
         finally:
             opened.close()
-        return said["batch"], said["before"]
+        return batch, said["before"]
 
     def before(self, batch: int) -> int | None:
         """The batch that this one goes on from."""
@@ -74,13 +78,15 @@ class Snapshot:
     def commit(self, batch: int, before: int | None) -> None:
         """From here on this batch counts."""
         files = self._files()
-        files.mkdirs(self._path(""))
-        pointer = files.createAtomic(self._path("current"), True)
-        pointer.write(json.dumps({"batch": batch, "before": before}).encode())
-        pointer.close()  # renames it
-        for what in KINDS:
+        files.mkdirs(self._path("current"))
+        pointer = self._path(f"current/{batch}")
+        if not files.exists(pointer):  # a batch that comes again would say the same
+            told = files.createAtomic(pointer, False)
+            told.write(json.dumps({"before": before}).encode())
+            told.close()  # renames it
+        for what in ("current", *KINDS):
             for found in files.list(self._path(what)) if files.exists(self._path(what)) else ():
-                if found.getPath().getName() not in {f"batch={batch}", f"batch={before}"}:
+                if found.getPath().getName().removeprefix("batch=") not in {str(batch), str(before)}:
                     files.delete(found.getPath())
 
     def _of(self, what: str, batch: int) -> str:

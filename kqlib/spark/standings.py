@@ -4,7 +4,7 @@ In:  a topic of events (framed Avro, any version). Out: a compacted topic keyed 
      that topic a second stream makes each team's form and records (`form`).
 
     games ──► standings ──► out (compacted) ──► form ──► out.form (compacted)
-                 └──► home/current, home/teams/batch=…
+                 └──► home/teams/batch=…, home/current/…
 
 Why this shape. Standings are an aggregate (a team's points) over an aggregate (a game's score), and Spark refuses two in a row in
 update mode; Parquet takes no updates at all. So each micro-batch is folded into the games of the batch before (`table.py`, the same

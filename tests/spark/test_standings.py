@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -256,6 +258,27 @@ POINTS = {  # what fails, and whether it has done its work before
 }
 
 
+def test_a_batch_counts_at_every_moment_also_while_the_next_one_is_named(spark: Any, tmp_path: Path) -> None:
+    kept, named = Snapshot(spark, str(tmp_path)), threading.Event()
+    kept.commit(0, None)
+
+    def look() -> list[Any]:
+        seen = []
+        while not named.is_set():
+            seen.append(kept.current())
+        return seen
+
+    with ThreadPoolExecutor() as pool:
+        looking = pool.submit(look)
+        for batch in range(1, 40):
+            kept.commit(batch, batch - 1)
+            kept.commit(batch, batch - 1)  # it came again
+        named.set()
+        seen = looking.result()
+    assert None not in seen and len(seen) > 20
+    assert kept.current() == (39, 38)
+
+
 @pytest.mark.kq_partitions(2)
 def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
@@ -287,7 +310,7 @@ def test_a_driver_that_is_killed_again_and_again_leaves_standings_that_are_exact
     told = list(games.season(4000, broken=0.01, **WRONG))
     stage.tell(told)
     killed, chance = [], random.Random()
-    for most in range(3, 3 * KILLS + 1, 3):  # the first in its first batch, the last in a later one
+    for most in range(2, 2 * KILLS + 1, 2):  # the first in its first batch, the last in a later one
         process, moment = driver(), chance.uniform(0, most)
         time.sleep(moment)
         process.send_signal(signal.SIGKILL)
