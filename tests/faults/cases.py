@@ -248,7 +248,7 @@ def recreated(world: World) -> None:
 KNOWN = {  # by others' hand
     "copied": "once in 300,000 puts under leader kills the idempotent producer stored a record twice: two offsets, two items. When one"
     " partition fails, librdkafka takes a new epoch for all of them, and what was on its way to another may be stored again"
-    " (librdkafka 4953, open). 34 more kills under a million puts showed none, with five requests in flight nor with one: so nothing"
+    " (librdkafka 4953, open). 34 more kills under a million puts showed none, with the usual five requests in flight: so nothing"
     " would prove a mend. Several puts in a transaction are never stored twice",
 }
 BURY = {"bury": 100}
