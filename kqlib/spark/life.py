@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from kqlib.broker import Kafka
 from kqlib.broker.reaper import Reaper
@@ -67,9 +66,9 @@ def killed_in(batch: int, most: int) -> Callable[..., None]:
                 os.kill(os.getpid(), signal.SIGKILL)
             commit(self, number, before)
 
+        Snapshot.commit = doomed  # type: ignore[assignment, method-assign]
         registry = Registry(cluster=cluster)
-        with mock.patch.object(Snapshot, "commit", doomed):
-            standings(spark, cluster, games, out, registry=registry, home=home, maxOffsetsPerTrigger=most).wait()
+        standings(spark, cluster, games, out, registry=registry, home=home, maxOffsetsPerTrigger=most).wait()
 
     return program
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kqlib.queue.promises.stage import GRACE, SOON, Claim, Stage, Worker, listed
 from kqlib.queue.promises.values import Broken, Promise, Refused
 
-SHORT, OVER = 2.0, 2.2  # a lease: long enough for a busy machine to extend it; and when it has ended for sure
+SHORT, OVER = 3.0, 3.2  # a lease: long enough for a busy machine to extend it; and when it has ended for sure
 POISON = 3
 MOST_ATTEMPTS = 15  # more than any queue of the house allows
 THREADS, ITEMS = 8, 40
