@@ -293,9 +293,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (KqError, OSError) as error:
+    except KqError as error:
         _tell(f"kq: {error}")
-        return 2
+    except OSError as error:  # a file, a disk, an address: what the system says, without its number
+        _tell(f"kq: {': '.join(str(word) for word in (error.filename, error.strerror or error) if word)}")
+    return 2
 
 
 if __name__ == "__main__":

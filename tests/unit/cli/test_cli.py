@@ -87,7 +87,9 @@ def test_what_is_mistyped_is_named_with_the_right_usage(
     [
         (NotAllowed("no, because"), 2, "kq: no, because\n"),
         (Unreachable(address="a:1", why="no answer"), 2, "kq: No Kafka answered at a:1: no answer."),
-        (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "kq: [Errno 13] Permission denied: '/x'\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "kq: /x: Permission denied\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "kq: No space left on device\n"),
+        (OSError("timed out"), 2, "kq: timed out\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
