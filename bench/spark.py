@@ -6,7 +6,8 @@ In: nothing. Out: `measured()`: one round, {what: a time or a ratio}. `python -m
                     notices trailing bytes; "unchecked" is Spark's own decoder by hand, which neither does so nor keeps broken rows
     count           Kafka → count by key → Kafka, of bytes as they are and of decoded values; the same topic. Of 0.2 M rows, where
                     planning and the readers' start weigh as much as the rows, and of 2 M (below), which is what the target means
-    standings       Kafka → standings → Kafka and Parquet, as a stream of one batch
+    standings       Kafka → standings → Kafka and Parquet, a stream from its start to its end: the JVM's first one, of one batch, and
+                    then one of five such batches
     row             from produce to the row in `each`, and to the snapshot of standings, one row at a time
     cores           Kafka → decode → count → Kafka again, on one core and on two, of 0.2 M rows and of 2 M
 """
@@ -34,6 +35,7 @@ from kqlib.topics import Plan, Topic
 
 WELL = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}  # as at work: with the compiler for what runs long
 ROWS, TIMES = 200_000, 10  # the large topic has each row so many times
+LONG = 5  # the longer season's batches
 TAKES = 5  # the first of each kind are compilation
 SINGLES = 25
 
@@ -41,14 +43,15 @@ SINGLES = 25
 def measured() -> dict[str, float]:
     """One round."""
     with Cluster() as cluster:
-        plan = {name: Topic(2, config=FOR_EVER) for name in ("games", "many")}
+        plan = {name: Topic(2, config=FOR_EVER) for name in ("games", "long", "many")}
         plan |= {"single": Topic(1, config=FOR_EVER), "counts": Topic(2)}
-        plan |= {name: Topic(2, compact=True) for name in ("table", "latest")}
+        plan |= {name: Topic(2, compact=True) for name in ("table", "again", "latest")}
         Plan(plan).apply(cluster, quiet=True)
         registry = Registry(cluster=cluster)
         registry.register("single-value", seasons.schema(1))
-        told = games.season(ROWS, late=0.01, doubled=0.01)
-        produce(cluster, "games", seasons.messages(told, registry, "games-value"))
+        for topic, times in (("games", 1), ("long", LONG)):
+            told = games.season(ROWS * times, late=0.01, doubled=0.01)
+            produce(cluster, topic, seasons.messages(told, registry, f"{topic}-value"))
         home = tempfile.mkdtemp(prefix="kqlib-bench-")
         try:
             return _measured(cluster, registry, home) | _scaled(cluster, registry)
@@ -59,7 +62,7 @@ def measured() -> dict[str, float]:
 
 def _measured(cluster: Kafka, registry: Registry, home: str) -> dict[str, float]:
     start = time.monotonic()
-    spark = session(cluster, config={"spark.driver.memory": "1200m", **WELL})
+    spark = session(cluster, config={"spark.driver.memory": "900m", **WELL})
     ready = time.monotonic()
     read = spark.read.format("kafka").options(**source(cluster, "games")).load()
     read.count()
@@ -67,10 +70,11 @@ def _measured(cluster: Kafka, registry: Registry, home: str) -> dict[str, float]
     found = {"session, s": ready - start, "first query, s (≤ 6)": first - ready, "both, s of CPU": cpu()}
     found |= _decoding(spark, read, registry)
     found |= _counting(cluster, read, registry)
-    start = time.monotonic()
     common: dict[str, Any] = {"registry": registry, "once": True, "maxOffsetsPerTrigger": ROWS}
-    standings(spark, cluster, "games", "table", home=f"{home}/table", **common).wait()
-    found["standings, k rows/s a core"] = _rate(time.monotonic() - start)
+    for topic, table, times in (("games", "table", 1), ("long", "again", LONG)):
+        start = time.monotonic()
+        standings(spark, cluster, topic, table, home=f"{home}/{table}", **common).wait()
+        found[f"standings, {ROWS * times / 1e6:g} M rows, k rows/s a core"] = _rate(time.monotonic() - start) * times
     found["produce to row, stateless p50, s (≤ 0.3)"] = _stateless(spark, cluster, registry, f"{home}/single")
     found["produce to row, standings p50, s (≤ 0.8)"] = _stateful(spark, cluster, registry, f"{home}/state")
     found["driver, MB (≤ 1200)"] = _memory()
