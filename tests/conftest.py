@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -43,7 +44,8 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Marked]:
     monkeypatch.setenv(marks.name, marks.mark)
     yield marks
     for process in marks.alive():
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # it was about to end
+            process.kill()
 
 
 @pytest.fixture

@@ -13,10 +13,12 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -83,7 +85,8 @@ class Machine:
     def end(self) -> None:
         """After a test that failed."""
         for process in self.marked.alive():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture
