@@ -258,9 +258,7 @@ def test_records_deleted_ahead_of_a_running_reader_are_counted_and_it_goes_on(
     assert queue.depth() == 3
 
 
-def test_new_partitions_under_load_lose_and_double_nothing(
-    kq_cluster: Kafka, name: str, here: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_new_partitions_under_load_lose_and_double_nothing(kq_cluster: Kafka, name: str, here: Site) -> None:
     queue = here.queue(name)
     stop, done = threading.Event(), list[bytes]()
     thread = threading.Thread(
@@ -277,8 +275,7 @@ def test_new_partitions_under_load_lose_and_double_nothing(
         time.sleep(0.05)
     stop.set()
     thread.join()
-    assert len(set(done)) == 1_200
-    assert len(done) == 1_200 or "lost [(" in caplog.text  # the group put it out: seen at a load of fifty
+    assert len(done) == len(set(done)) == 1_200
 
 
 # --- memory ---------------------------------------------------------------------------------------------------------------
