@@ -14,8 +14,9 @@ from kqlib.errors import Closed, Unreachable
 from kqlib.queue import arguments, dead, state
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item
+from kqlib.queue.lease import Claimed, Handled
 from kqlib.queue.line import Terms
-from kqlib.queue.owner import Handled, Lease, Owner
+from kqlib.queue.owner import Owner
 from kqlib.queue.put import Putting, TopicFacts
 from kqlib.queue.sender import Out
 
@@ -27,7 +28,7 @@ SEEN = 10.0  # seconds until a claim gives up reading to the end it saw: millise
 MOST = 5_000  # records that are taken from the client at once, for whoever claims so many
 LOOK = 0.05  # seconds after which a waiting thread looks again, whatever happened: a clock of somebody's own may have moved
 
-Taken = tuple[Owner, Lease, list[tuple[int, int]]]  # of one partition: a lease, and offset and attempt of each
+Taken = tuple[Owner, Claimed]  # of one partition
 
 
 class Claiming(Putting):
@@ -148,38 +149,41 @@ class Claiming(Putting):
         self._turn += 1
         for place in range(len(owners)):
             owner = owners[(self._turn + place) % len(owners)]
-            lease, given = owner.claim(n - sum(len(some) for _, _, some in taken))
+            claimed = owner.claim(n)
+            n -= len(claimed.offsets)
             if owner.used_up:
                 self._bury_used_up(owner)
-            if given:
-                taken.append((owner, lease, given))
-            if sum(len(some) for _, _, some in taken) >= n:
+            if claimed.offsets:
+                taken.append((owner, claimed))
+            if not n:
                 break
         return taken
 
     def _hand_out(self, taken: list[Taken], seconds: float, handled: list[Handled] | None = None) -> list[Item]:
         """Attempts are committed before anybody sees an item; a claim that could not be is taken back."""
         try:
-            self._member.save([owner for owner, _, _ in taken])
+            self._member.save([owner for owner, _ in taken])
         except BaseException:  # Unreachable, or Ctrl-C in a cell
-            for owner, lease, given in taken:
-                owner.undo(lease, [offset for offset, _ in given])
+            for owner, claimed in taken:
+                owner.undo(claimed)
             raise
-        items = []
-        for owner, lease, given in taken:
-            offsets = [offset for offset, _ in given]
+        items: list[Item] = []
+        for owner, claimed in taken:
             if owner.dropped:
                 continue
             if owner.leaving:
-                owner.undo(lease, offsets)
+                owner.undo(claimed)
                 continue
-            deadline = owner.start(lease, offsets, seconds)
+            deadline, (lease, offsets, attempts) = owner.start(claimed, seconds), claimed
             name, partition, records, epoch = self.name, owner.partition, owner.records, owner.ledger.epoch
-            leases, number = owner.leases, lease.number
-            still = [each for each in given if leases.get(each[0]) is lease]  # a purge may have taken some meanwhile
-            items += [Item(name, partition, records[offset], n, deadline, epoch, number) for offset, n in still]
+            leases, number, first = owner.leases, lease.number, len(items)
+            items += [
+                Item(name, partition, records[offset], attempt, deadline, epoch, number)
+                for offset, attempt in zip(offsets, attempts, strict=True)
+                if leases.get(offset) is lease  # a purge may have taken it meanwhile
+            ]
             if handled is not None:
-                handled += [owner.handle(offset) for offset, _ in still]
+                handled += [owner.handle(item.offset) for item in items[first:]]
         return items
 
     def _wait(self, until: float) -> None:

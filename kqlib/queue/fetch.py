@@ -24,7 +24,8 @@ log = logging.getLogger("kqlib.queue")
 QUICK = 0.001  # seconds in poll() while leases are open and things move
 CALM = 0.02  # otherwise
 IDLE = 0.06  # after a second in which nothing moved
-MOST_CACHED, MOST_BYTES = 20_000, 64_000_000  # read and not yet done: then fetching stops, and resumes at half
+MOST_CACHED, MOST_BYTES = 20_000, 64_000_000  # read and not yet done: then no more is taken
+REST = 0.2  # seconds of that until fetching is paused, which throws away what the client has; it resumes at half
 FULL = "too much is in memory: items that are out, wait or are ready; more is read when some are done"
 FAR = 1_000  # offsets: a gap that is read over rather than sought over
 MANY = 500  # records at once, or as many as somebody claims at once
@@ -49,13 +50,15 @@ class Fetch:
         self.member = member
         self.paused: set[At] = set()
         self.many = MANY
+        self._full_since: float | None = None  # since when nobody needs a record; None: somebody does
         self._more = False  # the client has more than was taken from it
 
     def aim(self) -> None:
         """Lead the consumer to what each owner needs next."""
+        full_ones = self._full_ones()
         for at, owner in list(self.member.owners.items()):
             with self.member.changed:
-                target, full = owner.target(), self._full(owner, at in self.paused)
+                target, full = owner.target(), at in full_ones
                 owner.full = FULL if full else ""
                 lost = owner.position >= 0 and not owner.position <= target <= owner.position + FAR
             consumer, again = self.member.consumer, not full and at in self.paused
@@ -64,7 +67,7 @@ class Fetch:
                     consumer.seek(TopicPartition(*at, target))
                     owner.position = target
                     self._wake(at)
-                if full and at not in self.paused:
+                if full and at not in self.paused and not self._resting():
                     consumer.pause([TopicPartition(*at)])
                     self.paused.add(at)
                 elif again:
@@ -77,6 +80,19 @@ class Fetch:
     def _wake(self, at: At) -> None:
         """After a seek and a resume librdkafka's fetcher sleeps on for up to a second (seen: 1,005 ms); an answer wakes it (10 ms)."""
         self.member.consumer.get_watermark_offsets(TopicPartition(*at), timeout=0.5)
+
+    def _full_ones(self) -> set[At]:
+        """Those of which enough is here. If all are, nothing is taken: a moment later somebody may have claimed it."""
+        with self.member.changed:
+            owners = self.member.owners
+            full = {at for at, owner in owners.items() if self._full(owner, at in self.paused)}
+            since = self._full_since or time.monotonic()
+            self._full_since = since if full and len(full) == len(owners) else None
+        return full
+
+    def _resting(self) -> bool:
+        """Is nothing to be taken now? For a moment: whoever takes nothing hears nothing of the group either."""
+        return self._full_since is not None and time.monotonic() - self._full_since < REST
 
     def _full(self, owner: Owner, paused: bool) -> bool:
         share = 2 if paused else 1
@@ -100,12 +116,16 @@ class Fetch:
             leases = any(owner.leases for owner in self.member.owners.values())
         now = time.monotonic()
         calm = self._calm(leases or not self.member._subscribed <= self.member.joined, now - self.member._active)
-        if asked or self._more:
+        resting = self._resting()
+        if asked or (self._more and not resting):
             calm = 0 if now >= self.member.next_try else QUICK
         if self.member.consumer is None or not self.member._subscribed:
             self.member.wake.wait(0.05 if not asked else 0)
             if self.member.consumer is not None and (message := self.member.consumer.poll(0)) is not None:
                 self._arrive([message])
+            return
+        if resting:
+            self.member.wake.wait(calm)
             return
         messages = []
         if starving:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kqlib.queue.item import DUE, SITE
+from kqlib.queue.lease import Claimed
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rates import Rates
 from kqlib.queue.reading import Reading
@@ -47,13 +48,13 @@ class Line(Reading):
     def changed(self) -> None:
         """The ledger is no longer what is committed."""
 
-    def _hand_out(self, given: list[tuple[int, int]], pending: list[int]) -> None:
+    def _hand_out(self, claimed: Claimed, pending: list[int]) -> None:
         """Have the ledger count what was chosen so far: it takes offsets in rising order."""
 
     # --- records come in ---
 
-    def _new(self, offset: int) -> None:
-        self._fresh.append(offset)
+    def _new(self, offsets: Iterable[int]) -> None:
+        self._fresh.extend(offsets)
 
     def _found(self, offset: int) -> None:
         if not self._loading:
@@ -159,7 +160,7 @@ class Line(Reading):
             taken.append(fresh.popleft())
         return taken
 
-    def _next_fresh(self, given: list[tuple[int, int]], pending: list[int]) -> int | None:
+    def _next_fresh(self, claimed: Claimed, pending: list[int]) -> int | None:
         """The next new one that can go out; others are passed over, which the ledger must have room for."""
         while self._fresh and not self.blocked:
             offset = self._fresh[0]
@@ -169,7 +170,7 @@ class Line(Reading):
                 if key is not None:
                     self._busy[key] = offset
                 return self._fresh.popleft()
-            self._hand_out(given, pending)  # the ledger takes offsets in rising order
+            self._hand_out(claimed, pending)  # the ledger takes offsets in rising order
             if not self.blocked:
                 self._pass(offset)
         return None

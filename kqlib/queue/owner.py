@@ -16,37 +16,13 @@ An item is in one of these places:
 from __future__ import annotations
 
 import heapq
-import threading
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
+from kqlib.queue.item import Item
+from kqlib.queue.lease import Claimed, Handled, Lease
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.line import Line, Terms
-
-
-@dataclass(slots=True, eq=False)
-class Handled:
-    """A handler of `work` has this item; how a verb of this process ended it, the handler's own or `work`'s."""
-
-    owner: Owner
-    offset: int
-    ended: str = ""  # "done", "released", "buried"; "" while it runs, and for ever if its lease was lost
-
-    def holds(self, now: float) -> bool:
-        """Is the lease still the one that it was handled with?"""
-        lease = self.owner.leases.get(self.offset)
-        return lease is not None and lease.handled is self and lease.deadline > now and not self.owner.dropped
-
-
-@dataclass(slots=True)
-class Lease:
-    """Until when a batch belongs to whoever claimed it. Shared by the items of one claim."""
-
-    number: int
-    deadline: float  # inf until the claim is committed
-    thread: int = field(default_factory=threading.get_ident)
-    handled: Handled | None = None  # a handler of `work` runs it: then the lease is this item's alone
 
 
 class Owner(Line):
@@ -70,7 +46,8 @@ class Owner(Line):
         self.leases: dict[int, Lease] = {}
         self.ending: dict[int, Lease | None] = {}
         self.used_up: list[int] = []  # to be buried by the member
-        self._expiring: list[tuple[float, int]] = []
+        self._expiring: list[tuple[float, list[int]]] = []  # a claim's offsets together: one entry, however many
+        self._listed = 0  # offsets in there
         self._alone: int | None = None  # an item on its last attempts: nothing else goes out beside it
         self._number = 0
 
@@ -87,17 +64,18 @@ class Owner(Line):
 
     # --- handing out ---
 
-    def claim(self, most: int) -> tuple[Lease, list[tuple[int, int]]]:
-        """Up to `most` items, in order: their lease, and (offset, attempt) of each. Counted in the ledger, not yet committed."""
+    def claim(self, most: int) -> Claimed:
+        """Up to `most` items, in order. Counted in the ledger, not yet committed."""
         self.tidy()
         self._number += 1
-        lease, given = Lease(self._number, float("inf")), []  # type: tuple[Lease, list[tuple[int, int]]]
+        claimed = Claimed(Lease(self._number, float("inf")), [], [])
+        given = claimed.offsets
         if self._alone is not None or self._loading or self.leaving:
-            return lease, given
+            return claimed
         pending = self._plain(most) if not self._back and not self._on_last(self.ledger.top) else []
         self.blocked = ""
         while len(given) + len(pending) < most and not self.blocked:
-            if (offset := self._next_back()) is None and (offset := self._next_fresh(given, pending)) is None:
+            if (offset := self._next_back()) is None and (offset := self._next_fresh(claimed, pending)) is None:
                 break
             last = self._on_last(offset)
             if last and (self.leases or self.ending or given or pending):
@@ -107,19 +85,19 @@ class Owner(Line):
             if last:
                 self._alone = offset
                 break
-        self._hand_out(given, pending)
-        for offset, _ in given:
-            self.leases[offset] = lease
+        self._hand_out(claimed, pending)
         if given:
+            self.leases.update(dict.fromkeys(given, claimed.lease))
             self.changed()
         if self._alone is not None and self._alone not in self.leases:
             self._alone = None
         self._skip()
-        return lease, given
+        return claimed
 
-    def _hand_out(self, given: list[tuple[int, int]], pending: list[int]) -> None:
+    def _hand_out(self, claimed: Claimed, pending: list[int]) -> None:
         attempts = self.ledger.claim(pending)
-        given += zip(pending, attempts, strict=False)
+        claimed.offsets.extend(pending[: len(attempts)])
+        claimed.attempts.extend(attempts)
         if len(attempts) < len(pending):
             self.blocked = "the ledger is full: items that wait or are out leave no room for more"
             self._put_back(pending[len(attempts) :])
@@ -148,18 +126,22 @@ class Owner(Line):
         most = self.terms.max_attempts
         return most is not None and (self.ledger.attempts(offset) or 0) + 1 >= most - 1
 
-    def start(self, lease: Lease, offsets: Sequence[int], seconds: float) -> float:
+    def start(self, claimed: Claimed, seconds: float) -> float:
         """The claim is committed: the lease begins. Its deadline."""
+        lease, offsets, _ = claimed
         lease.deadline = self.terms.clock() + seconds
         self.terms.rates.note("claims", len(offsets), time.monotonic())
-        for offset in offsets:
-            heapq.heappush(self._expiring, (lease.deadline, offset))
+        self._expires(lease.deadline, offsets)
         return lease.deadline
 
-    def undo(self, lease: Lease, offsets: Iterable[int]) -> None:
+    def _expires(self, deadline: float, offsets: list[int]) -> None:
+        heapq.heappush(self._expiring, (deadline, offsets))
+        self._listed += len(offsets)
+
+    def undo(self, claimed: Claimed) -> None:
         """The claim was not handed out after all."""
-        for offset in offsets:
-            if self.leases.get(offset) is lease:
+        for offset in claimed.offsets:
+            if self.leases.get(offset) is claimed.lease:
                 self.unclaim(offset)
 
     def unclaim(self, offset: int) -> None:
@@ -174,16 +156,18 @@ class Owner(Line):
         while self._later and self._later[0][0] <= now:
             heapq.heappush(self._back, heapq.heappop(self._later)[1])
         while self._expiring and self._expiring[0][0] <= now:
-            _, offset = heapq.heappop(self._expiring)
-            lease = self.leases.get(offset)
-            if lease is None:
-                continue
-            if lease.deadline > now:  # extended, or another lease
-                heapq.heappush(self._expiring, (lease.deadline, offset))
-            else:
-                self._release(offset)
-        if len(self._expiring) > 2 * len(self.leases) + 1_000:  # what was acked leaves its entry behind
-            self._expiring = [(lease.deadline, offset) for offset, lease in self.leases.items()]
+            _, offsets = heapq.heappop(self._expiring)
+            self._listed -= len(offsets)
+            for offset in offsets:
+                if (lease := self.leases.get(offset)) is None:
+                    continue
+                if lease.deadline > now:  # extended, or another lease
+                    self._expires(lease.deadline, [offset])
+                else:
+                    self._release(offset)
+        if self._listed > 2 * len(self.leases) + 10_000:  # what was acked is still listed
+            self._expiring = [(lease.deadline, [offset]) for offset, lease in self.leases.items()]
+            self._listed = len(self._expiring)
             heapq.heapify(self._expiring)
 
     def next_change(self) -> float:
@@ -225,16 +209,19 @@ class Owner(Line):
             return "its lease has expired"
         return ""
 
-    def holds(self, offset: int, epoch: int, number: int, now: float) -> bool:
-        """Does this receipt hold? The quick way of `why_not`."""
-        lease = self.leases.get(offset)
+    def holds(self, item: Item, now: float) -> bool:
+        """Does its receipt hold? The quick way of `why_not`."""
+        _, _, record, _, _, epoch, number = item
+        lease = self.leases.get(record.offset())
         mine = lease is not None and lease.number == number and lease.deadline > now
         return mine and epoch == self.ledger.epoch and not self.dropped
 
     def ack(self, offsets: list[int]) -> None:
         """Done: their leases were checked."""
+        pop = self.leases.pop
         for offset in offsets:
-            _ended(self.leases.pop(offset), "done")
+            if (handled := pop(offset).handled) is not None:
+                handled.ended = "done"
         self.terms.rates.note("acks", len(offsets), time.monotonic())
         self._done(offsets)
 
@@ -251,7 +238,8 @@ class Owner(Line):
 
     def release(self, offset: int, delay: float) -> None:
         """Back to the front, or due later; the attempt counts."""
-        _ended(self.leases[offset], "released")
+        if (handled := self.leases[offset].handled) is not None:
+            handled.ended = "released"
         self._release(offset, delay)
 
     def _release(self, offset: int, delay: float = 0.0) -> None:
@@ -268,7 +256,7 @@ class Owner(Line):
         old = self.leases[offset]
         new = Lease(old.number, self.terms.clock() + seconds, old.thread, old.handled)
         self.leases[offset] = new
-        heapq.heappush(self._expiring, (new.deadline, offset))
+        self._expires(new.deadline, [offset])
         return new.deadline
 
     def handle(self, offset: int) -> Handled:
@@ -311,14 +299,14 @@ class Owner(Line):
         for offset in offsets:
             lease = self.ending.pop(offset, None)
             if done or self.ledger.attempts(offset) is None:  # done, or purged meanwhile
-                if done and lease is not None:
-                    _ended(lease, "done")
+                if done and lease is not None and lease.handled is not None:
+                    lease.handled.ended = "done"
                 continue
             if lease is None:  # to be buried by the owner: again at the next claim
                 heapq.heappush(self._back, offset)
             else:
                 self.leases[offset] = lease
-                heapq.heappush(self._expiring, (lease.deadline, offset))
+                self._expires(lease.deadline, [offset])
         if done:
             self.terms.rates.note("acks", len(offsets), time.monotonic())
             self._done(offsets)
@@ -330,11 +318,9 @@ class Owner(Line):
         if below <= self.ledger.floor:
             return
         for offset in [offset for offset in self.leases if offset < below]:
-            self._expiring.append((0.0, offset))
             del self.leases[offset]
             if self._alone == offset:
                 self._alone = None
-        heapq.heapify(self._expiring)
         while self._fresh and self._fresh[0] < below:
             self._forget([self._fresh.popleft()])
         gone = [offset for start, end, _ in self.ledger.runs() for offset in range(start, min(end, below))]
@@ -358,7 +344,7 @@ class Owner(Line):
         """Given up in good order: attempts that nobody made do not count."""
         for offset, lease in list(self.leases.items()):
             if lease.deadline == float("inf") or (lease.thread == closing and not lease.handled):
-                self.undo(lease, [offset])
+                self.unclaim(offset)
 
     def changed(self) -> None:
         """The ledger is no longer what is committed."""
@@ -371,9 +357,3 @@ class Owner(Line):
     def counts(self) -> dict[str, int]:
         """How many are where."""
         return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self._later), "lost": self.lost}
-
-
-def _ended(lease: Lease, how: str) -> None:
-    """Whoever handles it can tell "my handler ended it" from "the lease was lost"."""
-    if lease.handled is not None:
-        lease.handled.ended = how

@@ -16,7 +16,8 @@ from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import SEEN, Claiming
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item
-from kqlib.queue.owner import Handled, Owner
+from kqlib.queue.lease import Handled
+from kqlib.queue.owner import Owner
 from kqlib.queue.step import Step
 
 if TYPE_CHECKING:
@@ -48,18 +49,17 @@ class Queue(Claiming):
         refused, why = [], ""
         with self._member.changed:
             self.site._check_open()
-            now, owners = self.terms.clock(), self._member.owners
+            now, mine = self.terms.clock(), {owner.partition: owner for owner in self._member.owners_of(self.name)}
             for item in items:
                 try:
-                    known = isinstance(item, Item) and item.queue == self.name
-                    mine = owners.get((self.name, item.partition)) if known else None
-                    owner = mine if mine and mine.holds(item.offset, item.epoch, item.lease, now) else self._held(item)
+                    known = mine.get(item.partition) if isinstance(item, Item) and item.queue == self.name else None
+                    owner = known if known and known.holds(item, now) else self._held(item)
                 except LeaseLost as error:
                     refused.append(item)
                     why = why or str(error)
                     continue
                 offsets = by[owner]
-                if (offset := item.offset) in offsets:
+                if (offset := item.record.offset()) in offsets:
                     refused.append(item)
                     why = why or f"{item.id}: it is twice in this call"
                 offsets.add(offset)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kqlib.queue.item import Record
 
@@ -32,8 +32,8 @@ class Reading:
 
     # --- what an owner does with it ---
 
-    def _new(self, offset: int) -> None:
-        """A record at the log's head."""
+    def _new(self, offsets: Iterable[int]) -> None:
+        """Records at the log's head."""
 
     def _found(self, offset: int) -> None:
         """A record that was missing."""
@@ -44,25 +44,35 @@ class Reading:
     def _read(self) -> None:
         """Something was read."""
 
-    def arrive(self, records: Iterable[Record]) -> bool:
+    def arrive(self, records: Sequence[Record]) -> bool:
         """Records as the log has them, from `position` on. False: it is another log, which begins anew."""
-        for record in records:
-            offset = record.offset()
-            if offset != self.position:
-                if offset < self.position:
+        offsets = [record.offset() for record in records]
+        if self.position == self.head and offsets == list(range(self.head, self.head + len(offsets))):
+            self.position = self.head = self.head + len(offsets)  # the usual case: all of them new, one after another
+            self._keep(offsets, records)
+            self._new(offsets)
+        else:
+            for offset, record in zip(offsets, records, strict=True):
+                if not self._one(offset, record):
                     return False
-                self.nothing_between(self.position, offset)
-            self.position = offset + 1
-            if offset >= self.head:
-                self.head = offset + 1
-                self._keep(offset, record)
-                self._new(offset)
-            elif offset in self._sought:
-                self._sought.discard(offset)
-                self._not_there.discard(offset)
-                self._keep(offset, record)
-                self._found(offset)
         self._read()
+        return True
+
+    def _one(self, offset: int, record: Record) -> bool:
+        if offset != self.position:
+            if offset < self.position:
+                return False
+            self.nothing_between(self.position, offset)
+        self.position = offset + 1
+        if offset >= self.head:
+            self.head = offset + 1
+            self._keep([offset], [record])
+            self._new([offset])
+        elif offset in self._sought:
+            self._sought.discard(offset)
+            self._not_there.discard(offset)
+            self._keep([offset], [record])
+            self._found(offset)
         return True
 
     def end_seen(self, offset: int) -> None:
@@ -99,12 +109,15 @@ class Reading:
         self._sought.add(offset)
         heapq.heappush(self._missing, offset)
 
-    def _keep(self, offset: int, record: Record) -> None:
-        self.records[offset] = record
-        self.bytes += ROUGHLY + len(record.value() or b"")
+    def _keep(self, offsets: Sequence[int], records: Sequence[Record]) -> None:
+        self.records.update(zip(offsets, records, strict=True))
+        self.bytes += _bytes(records)
 
     def _forget(self, offsets: Iterable[int]) -> None:
         pop = self.records.pop
-        for offset in offsets:
-            if (record := pop(offset, None)) is not None:
-                self.bytes -= ROUGHLY + len(record.value() or b"")
+        self.bytes -= _bytes([record for offset in offsets if (record := pop(offset, None)) is not None])
+
+
+def _bytes(records: Sequence[Record]) -> int:
+    """What these take here, roughly."""
+    return ROUGHLY * len(records) + sum([len(record.value() or b"") for record in records])

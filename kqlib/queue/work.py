@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.queue import arguments
 from kqlib.queue.item import Item
-from kqlib.queue.owner import Handled
+from kqlib.queue.lease import Handled
 from kqlib.queue.retry import Retry
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 from kqlib.errors import LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import dead
 from kqlib.queue.item import Headers, Put, size
-from kqlib.queue.owner import Lease
+from kqlib.queue.lease import Claimed
 from kqlib.queue.sender import Out
 from kqlib.virtual import work as works
 from kqlib.virtual.cache import KEY, Kept
@@ -151,13 +151,14 @@ class Shelf(States):
             return NOTHING
         return lambda: self._given(work, taken, lease)
 
-    def _given(self, work: Work, taken: list[tuple[Lease, int, int]], lease: float) -> list[Given]:
-        for each in {id(each): each for each, _, _ in taken}.values():
-            work.start(each, [n for other, n, _ in taken if other is each], lease)
+    def _given(self, work: Work, taken: list[Claimed], seconds: float) -> list[Given]:
+        for claimed in taken:
+            work.start(claimed, seconds)
         self._settle((work.terms.queue, work.terms.site), work)
         return [
-            Given(works.receipt(n, work.ledger.epoch, each.number), attempt, each.deadline, work.kept(n))
-            for each, n, attempt in taken
+            Given(works.receipt(n, work.ledger.epoch, lease.number), attempt, lease.deadline, work.kept(n))
+            for lease, places, attempts in taken
+            for n, attempt in zip(places, attempts, strict=True)
             if n in work.leases  # the queue may have been deleted meanwhile
         ]
 
@@ -197,13 +198,14 @@ class Shelf(States):
         taken, missing = work.take(entry, most, self.cache.get)
         if missing and not taken:
             raise Missing(missing)
-        for _, n, _ in taken:
+        places = [n for claimed in taken for n in claimed.offsets]
+        for n in places:
             back = dead.back(work.records[n], origin, name[1])
             out.outs.append(self.record(origin, back.value, None, back.headers or []))
-        work.ack([n for _, n, _ in taken])
+        work.ack(places)
         self._save(name, work, entry, out)
         self._settle(name, work)
-        return len(taken)
+        return len(places)
 
     def _bury(self, work: Work, n: int, reason: str, out: Writes) -> None:
         queue, consumer = work.terms.queue, work.terms.site

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqlib.errors import NotAllowed
+from kqlib.queue.lease import Claimed
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.line import Terms
-from kqlib.queue.owner import Lease, Owner
+from kqlib.queue.owner import Owner
 from kqlib.virtual.cache import Kept, Nth
 from kqlib.virtual.index import Entry
 
@@ -77,13 +78,15 @@ class Work(Owner):
         fresh = range(self.head, min(end, self.head + min(FEED, max(0, most - self.cached - len(open_)))))
         return open_ + ([] if self._loading else list(fresh))
 
-    def take(self, entry: Entry, most: int, take: Take) -> tuple[list[tuple[Lease, int, int]], list[int]]:
-        """Up to `most` items: (lease, n, attempt) of each; and the offsets that must be fetched first."""
-        given: list[tuple[Lease, int, int]] = []
-        while len(given) < most:
-            came, missing = self.feed(entry, most - len(given), take)
-            lease, some = self.claim(most - len(given))
-            given += [(lease, n, attempt) for n, attempt in some]
+    def take(self, entry: Entry, most: int, take: Take) -> tuple[list[Claimed], list[int]]:
+        """Up to `most` items, as they were claimed; and the offsets that must be fetched first."""
+        given: list[Claimed] = []
+        while most > 0:
+            came, missing = self.feed(entry, most, take)
+            claimed = self.claim(most)
+            if some := len(claimed.offsets):
+                given.append(claimed)
+                most -= some
             if missing:
                 return given, missing
             if self.blocked or not (came or some):

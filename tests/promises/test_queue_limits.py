@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewPartitions
 
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, NotAllowed
-from kqlib.queue import Put, Site, commits, fetch, loader, member, notes, state, wanted
+from kqlib.queue import Item, Put, Queue, Site, commits, fetch, loader, member, notes, state, wanted
 from kqlib.queue.ledger import Ledger
 from kqlib.topics import Plan, QueueTopic
 from tests.promises.queue_worker import Worker
@@ -316,6 +316,30 @@ def test_items_out_that_fill_the_memory_stop_the_reading_and_it_is_said(
     assert rest and queue.blocked == ""
     queue.ack_many(rest)
     assert len(held) + len(rest) + len(drained(queue, 2)) == 12
+
+
+def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_somebody_does(
+    kq_cluster: Kafka, name: str, here: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "MOST_CACHED", 1_000)
+    put(kq_cluster, name, *(b"%d" % n for n in range(6_000)))
+    queue = here.queue(name)
+    seen = [item.data for item in done_with(queue, 10)]
+    (owner,) = here._member.owners_of(name)
+    until = time.monotonic() + 5
+    while not here._member.fetch.paused and time.monotonic() < until:
+        time.sleep(0.02)
+    assert here._member.fetch.paused and owner.cached <= 1_000 + fetch.MANY + 1
+    while items := done_with(queue, 500):
+        seen += [item.data for item in items]
+    assert seen == [b"%d" % n for n in range(6_000)] and queue.blocked == ""
+
+
+def done_with(queue: Queue, many: int) -> list[Item]:
+    """So many, claimed and acked at once."""
+    items = queue.claim_many(many, wait=3)
+    queue.ack_many(items)
+    return items
 
 
 # --- who may what ---------------------------------------------------------------------------------------------------------

@@ -62,9 +62,9 @@ def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **terms: An
 
 def take(some: Owner, most: int = 9, seconds: float = 30) -> list[tuple[int, int]]:
     """Claim, and begin the lease as if the claim had been committed."""
-    lease, got = some.claim(most)
-    some.start(lease, [offset for offset, _ in got], seconds)
-    return got
+    claimed = some.claim(most)
+    some.start(claimed, seconds)
+    return list(zip(claimed.offsets, claimed.attempts, strict=True))
 
 
 def number(some: Owner, offset: int) -> int:
@@ -194,13 +194,25 @@ def test_an_item_on_its_last_two_attempts_is_out_alone() -> None:
     assert take(some) == [(2, 1), (3, 1)] and some.used_up == [0]
 
 
+def test_what_was_acked_does_not_stay_listed_until_its_lease_would_have_ended() -> None:
+    some = owner()
+    for first in range(0, 30_000, 1_000):
+        arrive(some, *(Rec(n) for n in range(first, first + 1_000)))
+        some.ack([offset for offset, _ in take(some, 1_000, seconds=300)])
+    arrive(some, Rec(30_000), Rec(30_001))
+    assert take(some, 2, seconds=10) == [(30_000, 1), (30_001, 1)]
+    assert sum(len(offsets) for _, offsets in some._expiring) == some._listed < 12_000
+    some.terms.clock.now += 11
+    assert take(some, 2) == [(30_000, 2), (30_001, 2)]
+
+
 def test_a_claim_that_was_not_handed_out_is_taken_back_once() -> None:
     some = owner()
     arrive(some, Rec(0))
-    lease, got = some.claim(1)
-    assert got == [(0, 1)]
-    some.undo(lease, [0])
-    some.undo(lease, [0])
+    claimed = some.claim(1)
+    assert claimed.offsets == [0] and claimed.attempts == [1]
+    some.undo(claimed)
+    some.undo(claimed)
     assert opened(some.ledger) == {0: 0} and take(some) == [(0, 1)]
 
 
@@ -215,10 +227,10 @@ DRAINS = {
 def test_a_drain_gives_back_what_nobody_works_on(thread: Any, seconds: float | None, left: dict, busy: bool) -> None:
     some = owner()
     arrive(some, Rec(0))
-    lease, _ = some.claim(1)
+    claimed = some.claim(1)
     if seconds:
-        some.start(lease, [0], seconds)
-    closing = lease.thread if thread == "self" else thread
+        some.start(claimed, seconds)
+    closing = claimed.lease.thread if thread == "self" else thread
     assert some.busy_elsewhere(closing) is busy
     some.give_back(closing)
     assert opened(some.ledger) == left

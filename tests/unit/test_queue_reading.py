@@ -53,7 +53,7 @@ def test_gaps_below_the_logs_beginning_are_lost_and_others_are_transactions_mark
     )
 
 
-@pytest.mark.parametrize("offsets", [[0], [4, 5, 0, 1]], ids=["at once", "behind the last of the old one"])
+@pytest.mark.parametrize("offsets", [[0], [4, 5, 0, 1], [4, 0, 6]], ids=["at once", "behind the last", "with a gap"])
 def test_a_log_that_begins_anew_is_another_one(offsets: list[int]) -> None:
     some = owner()
     assert some.arrive([Rec(n) for n in range(4)])

@@ -18,8 +18,7 @@ from tests.unit.test_queue_owner import Rec, arrive, opened, owner, take
 
 def handled(some: Owner) -> Any:
     arrive(some, Rec(0))
-    lease, _ = some.claim(1)
-    some.start(lease, [0], 30.0)
+    some.start(some.claim(1), 30.0)
     return some.handle(0)
 
 
