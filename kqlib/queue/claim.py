@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from kqlib.errors import Closed, Unreachable
 from kqlib.queue import arguments, dead, state
 from kqlib.queue.ending import Ending
-from kqlib.queue.item import Item
+from kqlib.queue.item import Item, Out
 from kqlib.queue.lease import Claimed, Handled
 from kqlib.queue.line import Terms
 from kqlib.queue.owner import Owner
 from kqlib.queue.put import Putting, TopicFacts
-from kqlib.queue.sender import Out
 
 if TYPE_CHECKING:
     from kqlib.queue.site import Site

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import time
 
-from kqlib.queue.item import AGAIN, BY, DUE, ITEM, SITE, Headers, Record, size
-from kqlib.queue.sender import Out
+from kqlib.queue.item import AGAIN, BY, DUE, ITEM, SITE, Headers, Out, Record, size
 
 DEAD = ".dead"
 STORY = (

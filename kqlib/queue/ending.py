@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from kqlib.errors import KqError, LeaseLost, Unreachable
+from kqlib.queue.item import Out
 from kqlib.queue.owner import Owner
 from kqlib.queue.said import first
-from kqlib.queue.sender import Out
 
 if TYPE_CHECKING:
     from kqlib.queue.member import Member

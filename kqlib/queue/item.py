@@ -97,15 +97,27 @@ class Put:
     headers: Mapping[str, bytes | None] = field(default_factory=dict, hash=False)
     delay: float = 0
     _checked: Headers = field(init=False, repr=False, compare=False)  # the headers as they were then
+    size: int = field(init=False, repr=False, compare=False)  # bytes of its record, and of a batch around it
 
     def __post_init__(self) -> None:
         arguments.data(self.data), arguments.key(self.key), arguments.delay(self.delay)
         object.__setattr__(self, "_checked", arguments.headers(self.headers))
+        object.__setattr__(self, "size", size(self.data, self.key, self.all_headers))
 
     @property
     def all_headers(self) -> Headers:
         """Its headers, and when it is due."""
         return self._checked + due(self.delay) if self.delay else self._checked
+
+
+class Out(NamedTuple):  # as Item: quick to make
+    """A record that a transaction writes."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers | None = None
+    partition: int = -1  # chosen by the key
 
 
 def due(delay: float) -> Headers:
@@ -126,5 +138,5 @@ def size(value: bytes | None, key: bytes | None, headers: Headers) -> int:
     """How large a batch with this one record can become: Kafka's limit counts that. A few bytes too many, never too few."""
     taken = len(value or b"") + len(key or b"") + 61 + 40  # the batch's head, and the record's lengths at their longest
     for name, content in headers:
-        taken += len(name.encode()) + len(content or b"") + 10
+        taken += (len(name) if name.isascii() else len(name.encode())) + len(content or b"") + 10
     return taken

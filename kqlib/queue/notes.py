@@ -26,7 +26,7 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import TopicMissing, Unreachable
 from kqlib.queue.said import as_ours, first, patient
-from kqlib.queue.sender import Out, Sender
+from kqlib.queue.sender import Record, Sender
 from kqlib.topic_rules import QUEUES
 
 PATIENCE = 10.0
@@ -77,19 +77,19 @@ class Notes:
         """Durable, and known to this process, when it returns."""
         if not notes:
             return
-        sent = sender.send([_record(key, value) for key, value in notes])
+        sent = sender.send(QUEUES, (_record(key, value) for key, value in notes), len(notes))
         for error in sent.errors.values():
             safe = "What was noted before is unchanged; the note may yet arrive."
             raise as_ours(error, self.cluster.bootstrap, f"write to '{QUEUES}'", safe, QUEUES)
-        if None in sent.places:
+        if None in sent.ids:
             raise Unreachable(
                 address=self.cluster.bootstrap, why=f"no answer to a note for '{QUEUES}'; it may yet arrive"
             )
-        self._until(max(place[1] for place in sent.places if place) + 1)
+        self._until(max(int(id_.rpartition("/")[2]) for id_ in sent.ids if id_) + 1)
 
     def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender) -> None:
         """Written soon; nothing depends on it."""
-        sender.post([_record(key, value) for key, value in notes])
+        sender.post(QUEUES, (_record(key, value) for key, value in notes), len(notes))
 
     def catch_up(self, seconds: float = PATIENCE) -> None:
         """Return when everything that is in the topic now has been read."""
@@ -153,8 +153,8 @@ def _later(old: Any, new: Any) -> Any:
     return new
 
 
-def _record(key: Key, value: Any) -> Out:
-    return Out(QUEUES, None if value is None else json.dumps(value).encode(), json.dumps(key).encode(), None, 0)
+def _record(key: Key, value: Any) -> Record:
+    return None if value is None else json.dumps(value).encode(), json.dumps(key).encode(), None, 0
 
 
 def _ensure(cluster: Kafka) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import KqError, PayloadTooLarge, QueueDeleted, Unreachable
-from kqlib.queue.item import Put, put_of, size
+from kqlib.queue.item import Out, Put, put_of, size
 from kqlib.queue.said import TOO_LARGE, as_ours
-from kqlib.queue.sender import Out, Sent
+from kqlib.queue.sender import Sender, Sent
 
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
@@ -57,26 +57,43 @@ class Putting(One):
 
     def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
         """Put them all with one flush; their ids. What failed is said in the error: `.done` by place, `.unknown` places."""
-        outs = [self._out(put_of(item)) for item in items]
+        puts = self._checked(items)
         self._usable()
-        sent = self.site._sender(self.facts.limit).send(outs)
+        sent = self._send(self.site._sender(self.facts.limit), puts)
         if rates := self.site._rates.get(self.name):  # who only puts (`kq queue put`) has opened no queue
-            rates.note("puts", len(outs) - sent.places.count(None), time.monotonic())
-        if sent.errors or None in sent.places:
-            raise self._not_all(sent, len(outs))
-        return [f"{self.name}/{place[0]}/{place[1]}" for place in sent.places if place]
+            rates.note("puts", len(puts) - sent.ids.count(None), time.monotonic())
+        return self._ids(sent)
+
+    def _checked(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[Put]:
+        """All of them fit, or none is sent."""
+        puts = [item if isinstance(item, Put) else put_of(item) for item in items]
+        for put in puts:
+            if put.size > self.facts.limit:
+                raise PayloadTooLarge(topic=self.name, size=put.size, limit=self.facts.limit)
+        return puts
+
+    def _send(self, sender: Sender, puts: list[Put]) -> Sent:
+        """Each record is made when it goes, and not kept: Python's collector has none of them to walk over."""
+        records = ((put.data, put.key, put.all_headers or None, -1) for put in puts)
+        return sender.send(self.name, records, len(puts))
 
     def _out(self, put: Put, marks: Sequence[tuple[str, bytes | None]] = ()) -> Out:
-        headers = [*put.all_headers, *marks] if marks else put.all_headers
-        taken = size(put.data, put.key, headers)
-        if taken > self.facts.limit:
+        """The record that a transaction writes."""
+        headers = [*put.all_headers, *marks]
+        if (taken := size(put.data, put.key, headers)) > self.facts.limit:
             raise PayloadTooLarge(topic=self.name, size=taken, limit=self.facts.limit)
         return Out(self.name, put.data, put.key, headers or None)
 
-    def _not_all(self, sent: Sent, many: int) -> KqError:
-        done = {at: f"{self.name}/{place[0]}/{place[1]}" for at, place in enumerate(sent.places) if place}
-        unknown = [at for at, place in enumerate(sent.places) if place is None]
-        safe = f"Of {many} items {len(done)} are stored; the other {len(unknown)} may have been, or not."
+    def _ids(self, sent: Sent) -> list[str]:
+        """Each one's id; what is not known to be stored is said in the error."""
+        if sent.errors or None in sent.ids:
+            raise self._not_all(sent)
+        return cast(list[str], sent.ids)
+
+    def _not_all(self, sent: Sent) -> KqError:
+        done = {at: id_ for at, id_ in enumerate(sent.ids) if id_}
+        unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None]
+        safe = f"Of {len(sent.ids)} items {len(done)} are stored; the other {len(unknown)} may have been, or not."
         error = next(iter(sent.errors.values()), None)
         if error is None:
             ours: KqError = Unreachable(address=self.site.cluster.bootstrap, why=f"no answer to a put. {safe}")

@@ -1,15 +1,15 @@
 """Puts that are durable when the call returns: one idempotent producer, one thread that hears how each record fared.
 
-In:  records for topics. Out: where each of them is now, or why it is not. Thread-safe.
+In:  records for topics. Out: each one's id, or why it has none. Thread-safe.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from types import MethodType
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -19,37 +19,38 @@ from kqlib.queue.item import Headers
 PATIENCE = 30.0  # seconds until a put gives up
 
 
-class Out(NamedTuple):  # as Item: quick to make
-    """A record on its way."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers | None = None
-    partition: int = -1  # chosen by the key
+Record = tuple[bytes | None, bytes | None, Headers | None, int]  # value, key, headers, partition or -1
 
 
 class Sent:
-    """How a batch fares: offsets by place, errors by place."""
+    """How a batch fares: ids by place, errors by place."""
 
-    def __init__(self, many: int) -> None:
-        self.places: list[tuple[int, int] | None] = [None] * many
+    def __init__(self, topic: str, many: int) -> None:
+        self.ids: list[str | None] = [None] * many
         self.errors: dict[int, KafkaError] = {}
-        self._open, self._all = many, threading.Event()
+        self._topic, self._all = topic, threading.Event()
+        self._open, self._refused = many, 0  # each is changed by one thread only
 
     def heard(self, at: int, error: KafkaError | None, message: Any) -> None:
-        """A record's delivery report; called by one thread only."""
+        """A record's delivery report; called by the thread that hears."""
         if error is None:
-            self.places[at] = (message.partition(), message.offset())
+            self.ids[at] = f"{self._topic}/{message.partition()}/{message.offset()}"
         else:
             self.errors[at] = error
         self._open -= 1
-        if not self._open:
+        if self._open == self._refused:
+            self._all.set()
+
+    def refused(self, at: int, error: KafkaError) -> None:
+        """It was not even taken; called by the thread that sends."""
+        self.errors[at] = error
+        self._refused += 1
+        if self._open == self._refused:
             self._all.set()
 
     def wait(self, seconds: float) -> bool:
         """Has every record been heard of?"""
-        return not self.places or self._all.wait(seconds)
+        return not self.ids or self._all.wait(seconds)
 
 
 class Sender:
@@ -69,26 +70,26 @@ class Sender:
         self._thread = threading.Thread(target=self._hear, name="kq-sender", daemon=True)
         self._thread.start()
 
-    def send(self, records: Sequence[Out]) -> Sent:
-        """Send them all and wait until each is durable or has failed."""
-        sent = self.post(records)
+    def send(self, topic: str, records: Iterable[Record], many: int) -> Sent:
+        """Send them all, so many, and wait until each is durable or has failed."""
+        sent = self.post(topic, records, many)
         sent.wait(PATIENCE + 5)
         return sent
 
-    def post(self, records: Sequence[Out]) -> Sent:
+    def post(self, topic: str, records: Iterable[Record], many: int) -> Sent:
         """Send them and do not wait."""
-        sent = Sent(len(records))
-        produce = self._producer.produce
-        for at, (topic, value, key, headers, partition) in enumerate(records):
-            heard = partial(sent.heard, at)
+        sent = Sent(topic, many)
+        produce, heard = self._producer.produce, sent.heard
+        for at, (value, key, headers, partition) in enumerate(records):
+            answer = MethodType(heard, at)  # heard(at, …), and the quickest to make and to call
             while True:
                 try:
-                    produce(topic, value, key, partition, heard, headers=headers)
+                    produce(topic, value, key, partition, answer, None, 0, headers)  # named, they take a third longer
                     break
                 except BufferError:  # back-pressure: the client's buffer is full
                     time.sleep(0.005)
                 except KafkaException as error:  # said at once: no such partition, too large, fatal
-                    sent.heard(at, error.args[0], None)
+                    sent.refused(at, error.args[0])
                     break
         return sent
 

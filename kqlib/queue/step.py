@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 from kqlib.errors import Closed, NotAllowed
 from kqlib.queue.ending import Ending
-from kqlib.queue.item import BY, ITEM, Headers, Item, Put
+from kqlib.queue.item import BY, ITEM, Headers, Item, Out, Put
 from kqlib.queue.owner import Owner
-from kqlib.queue.sender import Out
 
 if TYPE_CHECKING:
     from kqlib.queue.queue import Queue

@@ -25,7 +25,7 @@ from confluent_kafka import AcknowledgeType
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, TopicMissing, Unreachable
 from kqlib.queue import arguments, state
-from kqlib.queue.item import Item, Put, put_of
+from kqlib.queue.item import Item, Put
 from kqlib.queue.put import Putting, TopicFacts
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
@@ -80,18 +80,14 @@ class ShareQueue(Putting):
 
     def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
         """Put them all; their ids. Each record is a batch of its own, so that a poll does not take them all."""
-        puts = [put_of(item) for item in items]
+        puts = self._checked(items)
         if any(put.delay for put in puts):
             _never("a delay", "the broker hands out what is there")
-        outs = [self._out(put) for put in puts]
         self._usable()
         with self._sending:
             if self._made is None:
                 self._made = Sender(self.cluster, batch=1)
-        sent = self._made.send(outs)
-        if sent.errors or None in sent.places:
-            raise self._not_all(sent, len(outs))
-        return [f"{self.name}/{place[0]}/{place[1]}" for place in sent.places if place]
+        return self._ids(self._send(self._made, puts))
 
     def _usable(self) -> None:
         if self._closed:

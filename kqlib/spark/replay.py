@@ -25,8 +25,7 @@ from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import Item, Put, Queue, dead, look
 from kqlib.queue.arguments import OURS, count
 from kqlib.queue.ending import Ending
-from kqlib.queue.item import size
-from kqlib.queue.sender import Out
+from kqlib.queue.item import Out, size
 from kqlib.spark import frames
 
 if TYPE_CHECKING:

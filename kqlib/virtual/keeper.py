@@ -29,7 +29,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from kqlib.errors import KqError
-from kqlib.queue.sender import Out
+from kqlib.queue.item import Out
 from kqlib.virtual.cache import Kept, kept
 from kqlib.virtual.errors import Missing, NotMine, Unavailable
 from kqlib.virtual.names import queue_of

@@ -22,8 +22,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
 from kqlib.queue import arguments, state
+from kqlib.queue.item import Out
 from kqlib.queue.said import first
-from kqlib.queue.sender import Out
 from kqlib.queue.site import _limits, _set_session
 from kqlib.topic_rules import DEAD_MORE_BYTES
 from kqlib.virtual import routes, takeover

@@ -16,8 +16,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kqlib.broker.kafka import Kafka
+from kqlib.queue.item import Out
 from kqlib.queue.said import first
-from kqlib.queue.sender import Out
 from kqlib.virtual.names import transactional_id
 
 kafkas = logging.getLogger("kqlib.virtual.kafka")

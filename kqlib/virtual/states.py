@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kqlib.errors import NotAllowed
-from kqlib.queue.sender import Out
+from kqlib.queue.item import Out
 from kqlib.virtual import work as works
 from kqlib.virtual.cache import Cache
 from kqlib.virtual.errors import NotFound

@@ -18,7 +18,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import NotAllowed, TopicMissing, Unreachable
 from kqlib.queue import state
-from kqlib.queue.sender import Out
+from kqlib.queue.item import Out
 from kqlib.virtual.names import OFFSETS, PARTITIONS
 from kqlib.virtual.partmap import Owner, record
 from kqlib.virtual.pen import Fenced, Pen

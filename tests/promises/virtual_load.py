@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from kqlib import groups
-from kqlib.queue.sender import Out
+from kqlib.queue.item import Out
 from kqlib.virtual.names import PARTITIONS
 from kqlib.virtual.pen import Pen
 from tests.promises.virtual_nodes import Caller, Nodes

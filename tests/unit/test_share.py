@@ -235,8 +235,9 @@ def test_a_put_is_a_batch_of_its_own_and_one_that_fails_is_said_by_place(make, m
         def __init__(self, cluster, batch):
             batches.append(batch)
 
-        def send(self, outs):
-            return SimpleNamespace(places=[(0, at) if out.value else None for at, out in enumerate(outs)], errors={})
+        def send(self, topic, records, many):
+            ids = [f"{topic}/0/{at}" if value else None for at, (value, *_) in enumerate(records)]
+            return SimpleNamespace(ids=ids, errors={})
 
         def close(self, seconds):
             pass

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kqlib.errors import KqError
-from kqlib.queue.item import Put
-from kqlib.queue.sender import Out
+from kqlib.queue.item import Out, Put
 from kqlib.virtual import keeper as room
 from kqlib.virtual.errors import NotFound, NotMine, Unavailable
 from kqlib.virtual.keeper import Keeper, Op
