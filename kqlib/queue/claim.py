@@ -105,10 +105,10 @@ class Claiming(Putting):
         """Be in the group; the first claim waits for what it gives us, later ones until their own time is up. `changed` is held."""
         member, now = self._member, time.monotonic()
         member.terms[self.name] = self.terms
-        member._active = now
         member.wanted.claim(self.name, now)
         if member.settled(self.name):
             return
+        member._active = now
         member.start()
         begun = member.begun.setdefault(self.name, now)
         if begun == now:

@@ -23,7 +23,7 @@ log = logging.getLogger("kqlib.queue")
 
 QUICK = 0.001  # seconds in poll() while leases are open and things move
 CALM = 0.02  # otherwise
-IDLE = 0.06  # after a second in which nothing moved
+IDLE = 0.1  # after a second in which nothing moved
 MOST_CACHED, MOST_BYTES = 20_000, 64_000_000  # read and not yet done: then no more is taken
 REST = 0.2  # seconds of that until fetching is paused, which throws away what the client has; it resumes at half
 FULL = "too much is in memory: items that are out, wait or are ready; more is read when some are done"
@@ -128,12 +128,13 @@ class Fetch:
             self.member.wake.wait(calm)
             return
         messages = []
-        if starving:
-            messages = [message] if (message := self.member.consumer.poll(calm)) is not None else []
-        else:
+        if starving and (message := self.member.consumer.poll(calm)) is not None:
+            messages.append(message)
+        elif not starving:
             self.member.wake.wait(calm)
             self.member.commits.run()  # before anything else: somebody waits for it
-        messages += self.member.consumer.consume(self.many, 0)  # what is there; to wait until it fills would be latency
+        if messages or not starving:
+            messages += self.member.consumer.consume(self.many, 0)  # what is there; to wait for more would be latency
         self._more = len(messages) >= self.many
         if messages:
             self.member._active = now if starving else self.member._active
