@@ -209,12 +209,18 @@ class Owner(Line):
             return "its lease has expired"
         return ""
 
-    def holds(self, item: Item, now: float) -> bool:
-        """Does its receipt hold? The quick way of `why_not`."""
-        _, _, record, _, _, epoch, number = item
-        lease = self.leases.get(record.offset())
-        mine = lease is not None and lease.number == number and lease.deadline > now
-        return mine and epoch == self.ledger.epoch and not self.dropped
+    def holding(self, items: Iterable[Item], now: float) -> list[int]:
+        """The offsets of those whose receipt holds: the quick way of `why_not`, for many."""
+        leases, current = self.leases, self.ledger.epoch
+        if self.dropped:
+            return []
+        return [
+            offset
+            for _, _, record, _, _, epoch, number in items
+            if (lease := leases.get(offset := record.offset())) is not None
+            and (lease.number, epoch) == (number, current)
+            and lease.deadline > now
+        ]
 
     def ack(self, offsets: list[int]) -> None:
         """Done: their leases were checked."""

@@ -45,24 +45,23 @@ class Queue(Claiming):
 
     def ack_many(self, items: Sequence[Item], wait: bool = True) -> None:
         """All of them done with one commit. Those whose lease is lost are in the error's `.items`; the others are done."""
-        by: dict[Owner, set[int]] = defaultdict(set)
         refused, why = [], ""
         with self._member.changed:
             self.site._check_open()
-            now, mine = self.terms.clock(), {owner.partition: owner for owner in self._member.owners_of(self.name)}
-            for item in items:
-                try:
-                    known = mine.get(item.partition) if isinstance(item, Item) and item.queue == self.name else None
-                    owner = known if known and known.holds(item, now) else self._held(item)
-                except LeaseLost as error:
-                    refused.append(item)
-                    why = why or str(error)
-                    continue
-                offsets = by[owner]
-                if (offset := item.record.offset()) in offsets:
-                    refused.append(item)
-                    why = why or f"{item.id}: it is twice in this call"
-                offsets.add(offset)
+            by = self._all_held(items)
+            if sum(map(len, by.values())) < len(items):  # something is wrong: with which?
+                by.clear()
+                for item in items:
+                    try:
+                        offsets = by[self._held(item)]
+                    except LeaseLost as error:
+                        refused.append(item)
+                        why = why or str(error)
+                        continue
+                    if item.offset in offsets:
+                        refused.append(item)
+                        why = why or f"{item.id}: it is twice in this call"
+                    offsets.add(item.offset)
             for owner, offsets in by.items():
                 owner.ack(sorted(offsets))
             self._freed(list(by))
@@ -70,6 +69,18 @@ class Queue(Claiming):
         if refused:
             said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
             raise LeaseLost(said, items=refused)
+
+    def _all_held(self, items: Sequence[Item]) -> dict[Owner, set[int]]:
+        """By owner, the offsets of those whose lease holds: the quick way of `_held`."""
+        now, owners = self.terms.clock(), {owner.partition: owner for owner in self._member.owners_of(self.name)}
+        by, wanted = defaultdict[Owner, set[int]](set), defaultdict[int, list[Item]](list)
+        for item in items:
+            if isinstance(item, Item) and item.queue == self.name:
+                wanted[item.partition].append(item)
+        for partition, some in wanted.items():
+            if (owner := owners.get(partition)) is not None:
+                by[owner].update(owner.holding(some, now))
+        return by
 
     def _freed(self, owners: list[Owner]) -> None:
         """What is done may let another go: the next of its key, or all that an item on its last attempts held up."""
