@@ -8,38 +8,23 @@ Pure: no Kafka, no clock, no items. `owner` keeps leases and due times; they die
     open        what between them is not done, as runs: (start, end, attempts); runs that touch differ in attempts
     attempts    how often it was handed out: 0 not yet (its key was busy, it is due later), 15 means 15 or more
 
-The text (ASCII, at most 4,095 characters, written and read nowhere but here):
-
-    1 <epoch> <topic id> <base85 of: tail, runs, checksum>
-    tail        top - the end of the last run (0 where nothing is open: then floor and top are one)
-    a run       gap since the run before (the first: 0), then length * 16 + attempts
-    checksum    crc32 of the floor, the head and all that, 4 bytes: a text beside another floor is not this state
-    numbers     7 bits a byte, the lowest first
-
-It always fits, because what goes into it is budgeted. A run of n costs its gap's bytes and at most n more, whatever is acked
-in it later: pieces of length l take at most l bytes, and a new gap of g at most g, which is what was acked there. So no ack
-makes `_cost` larger, and what would not fit is not handed out.
+Its text (`ledger_text`) always fits beside the floor, because what goes into it is budgeted. A run of n costs its gap's bytes
+and at most n more, whatever is acked in it later: pieces of length l take at most l bytes, and a new gap of g at most g, which
+is what was acked there. So no ack makes `_cost` larger, and what would not fit is not handed out.
 """
 
 from __future__ import annotations
 
-import base64
-import re
-import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kqlib.errors import LedgerCorrupt, NotAllowed
+from kqlib.errors import NotAllowed
+from kqlib.queue import ledger_text
+from kqlib.queue.ledger_text import MOST, ROOM, State, number_bytes
 
-VERSION = 1
-CHARACTERS = 4_095  # Kafka refuses more (OFFSET_METADATA_TOO_LARGE)
-HEAD = 64  # version, epoch, topic id, spaces
-FRAME = 10 + 4  # the tail, the checksum
 RESERVED = 2  # so that the first open item can always be tried again
-BUDGET = (CHARACTERS - HEAD) * 4 // 5 - FRAME - RESERVED  # bytes for runs
-MOST = 15  # attempts are counted up to here
-FORM = re.compile(r"(\d+) (0|[1-9]\d{0,18}) ([A-Za-z0-9_-]{1,32}) (\S+)")
+BUDGET = ROOM - RESERVED  # bytes for runs
 
 
 @dataclass(eq=False, repr=False)
@@ -149,7 +134,7 @@ class Ledger:
                 raise NotAllowed(f"offsets rise, and new ones begin at {self.top}: not {start}")
             row = _row(offsets, taken)
             touches = bool(self._ends) and self._ends[-1] == start and self._attempts[-1] == attempts
-            gap = 0 if touches else _bytes(start - self._ends[-1]) if self._ends else 1
+            gap = 0 if touches else number_bytes(start - self._ends[-1]) if self._ends else 1
             fits = min(row, self._left(gap + row) - gap)
             if fits <= 0:
                 break
@@ -242,88 +227,31 @@ class Ledger:
     def _counted(self) -> int:
         before, cost = self.floor, 0
         for start, end, _ in self.runs():
-            cost += _bytes(start - before) + end - start
+            cost += number_bytes(start - before) + end - start
             before = end
         return cost
 
     # --- the text ---
 
-    def text(self, version: int = VERSION) -> str:
+    def text(self, version: int = ledger_text.VERSION) -> str:
         """The state as it is committed beside the floor; an older version, while older readers are about."""
-        if version not in WRITERS:
-            raise NotAllowed(f"a ledger is written in version {', '.join(map(str, WRITERS))}, not {version}")
-        head = f"{version} {self.epoch} {self.topic}"
-        body = WRITERS[version](self)
-        return f"{head} {base64.b85encode(body + _checksum(self.floor, head, body)).decode()}"
+        return ledger_text.write(State(self.floor, self.top, self.epoch, self.topic, list(self.runs())), version)
 
     @classmethod
     def read(cls, text: str, floor: int) -> Ledger:
         """The ledger that wrote this text beside this floor. Anything else is `LedgerCorrupt`: never a guess."""
-        form = FORM.fullmatch(text) if text.isascii() and len(text) <= CHARACTERS else None
-        if not form or floor < 0:
-            raise _corrupt("it is not of the form '1 epoch topic-id state'")
-        if int(form[1]) not in READERS:
-            known = ", ".join(map(str, READERS))
-            raise _corrupt(f"it is written in version {form[1]} and this kqlib reads version {known}. Update kqlib")
-        try:
-            whole = base64.b85decode(form[4])
-        except ValueError:
-            raise _corrupt("its state is not base85") from None
-        body = whole[:-4]
-        if whole[-4:] != _checksum(floor, text[: form.end(3)], body):
-            raise _corrupt(f"its checksum does not fit to the floor {floor}")
-        ledger = READERS[int(form[1])](cls(floor, floor, int(form[2]), form[3]), body)
-        if ledger._cost > BUDGET + RESERVED or ledger.text(int(form[1])) != text:
-            raise _corrupt("nothing in this version writes it like that")
+        state = ledger_text.read(text, floor)
+        ledger = cls(floor, state.top, state.epoch, state.topic)
+        for run in state.runs:
+            ledger._put(len(ledger._starts), *run)
+        ledger._cost = ledger._counted()
+        if ledger._cost > BUDGET + RESERVED:
+            raise ledger_text.corrupt("nothing in this version writes it: it is more than claims may leave open")
         return ledger
 
     def __repr__(self) -> str:
         runs = ", ".join(f"{start}–{end - 1}×{attempts}" for start, end, attempts in list(self.runs())[:8])
         return f"Ledger(floor={self.floor}, top={self.top}, open=[{runs}{', …' * (len(self._starts) > 8)}])"
-
-
-def _write_1(ledger: Ledger) -> bytes:
-    """tail, then (gap, length * 16 + attempts) a run."""
-    numbers = [ledger.top - (ledger._ends[-1] if ledger._ends else ledger.top)]
-    before = ledger.floor
-    for start, end, attempts in ledger.runs():
-        numbers += (start - before, (end - start) * 16 + attempts)
-        before = end
-    out = bytearray()
-    for number in numbers:
-        while number > 127:
-            out.append(number & 127 | 128)
-            number >>= 7  # noqa: PLW2901 - 7 bits a byte
-        out.append(number)
-    return bytes(out)
-
-
-def _read_1(ledger: Ledger, body: bytes) -> Ledger:
-    numbers, number, shift = [], 0, 0
-    for byte in body:
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            numbers.append(number)
-            number = shift = 0
-    if shift or len(numbers) % 2 == 0:
-        raise _corrupt("its runs are cut off")
-    end = ledger.floor
-    for gap, run in zip(numbers[1::2], numbers[2::2], strict=True):
-        length, attempts = divmod(run, 16)
-        if not length or (not gap and ledger._attempts[-1:] == [attempts]) or (gap and not ledger._ends):
-            raise _corrupt("its runs are not in their shortest form")
-        ledger._put(len(ledger._starts), end + gap, end + gap + length, attempts)
-        end += gap + length
-    ledger.top = end + numbers[0]
-    if not ledger._ends and numbers[0]:
-        raise _corrupt("nothing is open, and yet its top is not its floor")
-    ledger._cost = ledger._counted()
-    return ledger
-
-
-WRITERS: dict[int, Callable[[Ledger], bytes]] = {1: _write_1}
-READERS: dict[int, Callable[[Ledger, bytes], Ledger]] = {1: _read_1}  # older ones stay readable
 
 
 def _row(offsets: Sequence[int], at: int) -> int:
@@ -335,17 +263,3 @@ def _row(offsets: Sequence[int], at: int) -> int:
     while offsets[at + row] == start + row:
         row += 1
     return row
-
-
-def _bytes(number: int) -> int:
-    return max(1, (number.bit_length() + 6) // 7)
-
-
-def _checksum(floor: int, head: str, body: bytes) -> bytes:
-    return zlib.crc32(f"{floor} {head} ".encode() + body).to_bytes(4, "big")
-
-
-def _corrupt(why: str) -> LedgerCorrupt:
-    return LedgerCorrupt(
-        f"The committed state cannot be read: {why}. Nothing is handed out and nothing was changed: the items are all in the log"
-    )

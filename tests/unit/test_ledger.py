@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqlib.errors import LedgerCorrupt, NotAllowed
-from kqlib.queue.ledger import BUDGET, CHARACTERS, Ledger
+from kqlib.queue.ledger import BUDGET, Ledger
+from kqlib.queue.ledger_text import CHARACTERS
 
 TOPIC = "u8F_x-3kTUqPZr2bGv0aWg"
 

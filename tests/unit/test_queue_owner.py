@@ -402,10 +402,11 @@ def test_whatever_happens_nothing_is_out_twice_nothing_is_forgotten_and_keys_kee
 def test_the_rooms_know_no_kafka() -> None:
     import kqlib.queue.arguments as one
     import kqlib.queue.ledger as two
+    import kqlib.queue.ledger_text as six
     import kqlib.queue.owner as three
     import kqlib.queue.reading as four
     import kqlib.queue.retry as five
 
-    for room in (one, two, three, four, five, line):
+    for room in (one, two, three, four, five, six, line):
         assert "confluent_kafka" not in vars(room) and not hasattr(room, "Consumer")
     assert hasattr(fetch, "KafkaError")
