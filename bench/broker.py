@@ -52,7 +52,8 @@ def close() -> None:
 def filled(name: str, items: int, partitions: int = 1) -> str:
     """A queue's topic with so many items of 100 bytes; every site and group reads them anew."""
     kq.Plan({name: kq.QueueTopic(partitions=partitions)}).apply(broker(), quiet=True)
-    producer = Producer(broker().client(batch_num_messages=BATCH, linger_ms=5))
+    settings = {"batch_num_messages": BATCH, "linger_ms": 5, "queue_buffering_max_messages": max(100_000, items)}
+    producer = Producer(broker().client(**settings))
     for number in range(items):
         producer.produce(name, DATA, KEYS[number % len(KEYS)])
         producer.poll(0)

@@ -18,7 +18,7 @@ from confluent_kafka import ShareConsumer
 import kqlib as kq
 from bench.broker import Spent, broker, filled, fresh, set_group, spent
 
-ITEMS = {500: 30_000, 2_000: 50_000}
+ITEMS = {500: 60_000, 2_000: 200_000}
 Batches = Iterator[int]  # the size of each batch, when it is done
 
 
