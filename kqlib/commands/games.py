@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _season(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--rows", type=int, required=True, metavar="N", help="how many")
+    add("--rows", type=_many, required=True, metavar="N", help="how many")
     add("--sport", choices=("football", "basketball"), help="one of the two (default: both)")
     add("--seed", type=int, default=7, metavar="N", help="another one gives other games (default: 7)")
     add("--late", type=float, default=0.0, metavar="PART", help="the part that is sent hours late: 0.01")
@@ -51,6 +51,12 @@ def _season(parser: argparse.ArgumentParser) -> None:
         metavar="1,2,…",
         help="who writes football (default: all four)",
     )
+
+
+def _many(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a whole number from 0, not {text!r}")
+    return int(text)
 
 
 def _versions(text: str) -> tuple[int, ...]:

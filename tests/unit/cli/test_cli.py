@@ -82,6 +82,12 @@ def test_what_is_mistyped_is_named_with_the_right_usage(
     assert (out, len(rest)) == ("", 1)
 
 
+@pytest.mark.parametrize("many", ["-1", "ten", ""])
+def test_a_number_of_rows_is_a_whole_number(many: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("games", "show", "--rows", many) == 2
+    assert capsys.readouterr().err.endswith(f"argument --rows: a whole number from 0, not {many!r}\n")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
