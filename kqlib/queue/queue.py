@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,9 @@ class Queue(Claiming):
             self._freed([owner])
             self._save([owner], wait, RIDING)
 
-    def ack_many(self, items: Sequence[Item], wait: bool = True) -> None:
+    def ack_many(self, items: Iterable[Item], wait: bool = True) -> None:
         """All of them done with one commit. Those whose lease is lost are in the error's `.items`; the others are done."""
-        refused, why = [], ""
+        items, refused, why = list(items), [], ""
         with self._member.changed:
             self.site._check_open()
             by = self._all_held(items)
