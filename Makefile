@@ -1,7 +1,8 @@
 # One way in: `make lab` opens the notebooks, `make test` proves them; everything else is `kq --help`.
 PYTHON ?= python3
-BIN    := .venv/bin
-READY  := .venv/.ready
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
 
 help:        ## what there is
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,8 +11,8 @@ venv: $(READY) ## everything set up: Python packages, Java, Kafka; once, about 1
 
 $(READY): requirements.lock pyproject.toml kqlib/broker/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
-	@echo "Setting up in .venv, once: Python packages, Java and Spark (about 1.6 GB), then Kafka (60 MB); 3 to 5 minutes."
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Setting up in $(VENV), once: Python packages, Java and Spark (about 1.6 GB), then Kafka (60 MB); 3 to 5 minutes."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m kqlib.broker
@@ -34,15 +35,15 @@ notebooks: venv ## run every notebook and store its outputs anew
 bench: venv  ## how fast and how big: printed, never asserted
 	@$(BIN)/python -m bench
 
-faults: venv ## the long runs: brokers and processes killed for minutes
-	@$(BIN)/python -m tests faults
+nightly: venv ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
+	@$(BIN)/python -m tests.nightly $(PART) $(if $(SHARE),--share $(SHARE)) $(if $(SEED),--seed $(SEED))
 
 lock: venv   ## remake requirements.lock and jars.lock from what pyproject.toml and jars.lock ask for
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras pyproject.toml -o requirements.lock --custom-compile-command "make lock"
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --all-extras pyproject.toml -o requirements.lock --custom-compile-command "make lock"
 	@$(BIN)/python -m kqlib.broker.jars
 
 clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help venv lab test check notebooks bench faults lock clean
+.PHONY: help venv lab test check notebooks bench nightly lock clean

@@ -1,67 +1,155 @@
-"""Runs the tests: what `make test`, `make check` and `make faults` call.
+"""Runs the tests but the long ones (`make nightly`): what `make test` and `make check` call.
 
-    python -m tests            everything that CI runs
-    python -m tests check      about a minute: style, types, unit tests
-    python -m tests faults     the long runs
+    python -m tests                 everything that CI runs
+    python -m tests check           about a minute: style, types, unit tests
+    python -m tests promises spark  these parts
 
-In: the name of a run. Out: every stage's own output, a line for each with what it took, and a status that is not 0 if one failed.
+In: the name of a run, or of parts. Out: each part's own output when it has ended, a table of what each took, the ten
+slowest tests, and exit status 1 if a part failed, left a process behind, or (in CI) skipped a test that may not be skipped.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from tests import patience
+from tests.measured import Measured
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-PLAIN = [*PYTEST, "-p", "no:nbval"]  # importing it takes longer than all unit tests of a room
-TWO = ["-n", "2", "--dist", "worksteal"]
-SIX = ["-n", "6"]  # where tests mostly wait for leases, sessions and elections; more than two cores are not needed
-BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]  # a file's clusters are one worker's; the long files first
-BY_TEST = ["--dist", "load", "--maxschedchunk", "1"]  # the long tests first
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.plugin"]
+PLAIN = [*PYTEST, "-p", "no:nbval"]  # importing nbval takes longer than the unit tests of a whole package
+BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]  # a file's clusters belong to one worker; long files first
+BY_TEST = ["--dist", "load", "--maxschedchunk", "1"]  # long tests first
 
-STAGES = {
-    "style": [[sys.executable, "-m", "ruff", "check", "."], [sys.executable, "-m", "ruff", "format", "--check", "."]],
-    "types": [[sys.executable, "-m", "mypy"]],
-    "unit": [[*PLAIN, *TWO, "tests/unit"]],
-    "promises": [[*PLAIN, *SIX, *BY_FILE, "tests/promises"]],
-    "spark": [[*PLAIN, *TWO[:2], "--dist", "loadfile", "tests/spark"]],
-    "gates": [[*PYTEST, "-n", "3", *BY_TEST, "tests/notebooks"]],
-    "browser": [[*PLAIN, "tests/browser"]],
-    "notebooks": [[sys.executable, "-m", "tests.notebooks.compare", "-n", "3"]],
-    "faults": [[*PLAIN, *TWO[:2], *BY_TEST, "tests/faults"]],
+PARTS = {
+    "style": [sys.executable, "-m", "ruff", "check", "."],
+    "format": [sys.executable, "-m", "ruff", "format", "--check", "."],
+    "types": [sys.executable, "-m", "mypy"],
+    "unit": [*PLAIN, "-n", "2", "--dist", "worksteal", "tests/unit"],
+    "promises": [*PLAIN, "-n", "3", *BY_FILE, "tests/promises"],
+    "notebooks": [sys.executable, "-m", "tests.notebooks.compare", "-n", "2"],
+    "gates": [*PYTEST, "-n", "2", *BY_TEST, "tests/notebooks"],
+    "spark": [*PLAIN, "-n", "2", *BY_FILE, "tests/spark"],
+    "browser": [*PLAIN, "-n", "1", "tests/browser"],
+    "faults": [*PLAIN, "-n", "2", *BY_TEST, "tests/faults"],
 }
-RUNS = {
-    "test": ["style", "types", "unit", "promises", "spark", "gates", "browser", "notebooks"],
-    "check": ["style", "types", "unit"],
-    "faults": ["faults"],
-}
+CHECK = ["style", "format", "types", "unit"]
+RUNS = {"test": [*CHECK, "promises", "notebooks", "gates", "spark", "browser"], "check": CHECK}
+LANES = 2  # parts at once: where one waits for a lease or a session, the other works
+NOT_MINE = (
+    "KQ_BOOTSTRAP",
+    "KQ_KAFKA_CONFIG",
+    "KQ_SPARK_MASTER",
+)  # tests start what they need, and touch nobody's cluster
 
 
-def main(run: str = "test") -> int:
-    """Run the stages one after the other, the later ones also when an earlier one failed; say what each took."""
-    if run not in RUNS:
-        sys.exit(f"there is no run {run!r}; there are {', '.join(RUNS)}")
-    lines, failed = [], False
-    with tempfile.TemporaryDirectory(prefix="kqlib-tests-") as state:
-        mine = {"KQ_STATE": state, "IPYTHONDIR": str(ROOT / ".ipython"), "PYTHONDONTWRITEBYTECODE": "1"}
-        environment = {**os.environ, **mine}
-        for own in ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER"):
-            environment.pop(own, None)  # the tests start what they need, and touch nobody's cluster
-        for stage in RUNS[run]:
-            print(f"--- {stage}", flush=True)
-            start = time.monotonic()
-            codes = [
-                subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode for command in STAGES[stage]
-            ]
-            failed |= any(codes)
-            lines.append(f"  {stage:<10} {'failed' if any(codes) else 'passed':<7} {time.monotonic() - start:6.1f} s")
-    print("---", *lines, sep="\n")
-    return int(failed)
+@dataclass(frozen=True)
+class Outcome:
+    """One part: what it took, and its tests."""
+
+    part: str
+    took: Measured
+    tests: list[dict[str, Any]]
+
+    @property
+    def passed(self) -> bool:
+        """Did its command succeed, and leave nothing behind?"""
+        return self.took.code == 0 and not self.took.left
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """Its line in the table."""
+        counts = Counter(test["outcome"] for test in self.tests)
+        skipped = f" ({counts['skipped']} skipped)" if counts["skipped"] else ""
+        return (
+            self.part,
+            f"{len(self.tests) or '–'}{skipped}",
+            "passed" if self.passed else "FAILED",
+            f"{self.took.wall:.0f} s",
+            f"{self.took.cpu:.0f} s",
+            str(self.took.clusters or "–"),
+            str(self.took.jvms or "–"),
+        )
+
+
+def main(*names: str) -> int:
+    """Run parts in two lanes, the later ones also when an earlier one failed; then say what each took."""
+    parts = [part for name in names or ("test",) for part in RUNS.get(name, [name])]
+    if unknown := [part for part in parts if part not in PARTS]:
+        sys.exit(f"There is no part {unknown[0]!r}. Runs: {', '.join(RUNS)}. Parts: {', '.join(PARTS)}.")
+    if "browser" in parts and not shutil.which("chromium"):
+        print("No Chromium: run .ci/apt.sh. Without it the browser tests are skipped.", flush=True)
+    # a shell's background job ignores Ctrl-C, and so would every test in it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kqlib-tests-") as folder:
+        environment = _environment(Path(folder), min(LANES, len(parts)))
+        print(f"patience {environment['KQ_PATIENCE']}: the machine's, times the parts that run at once", flush=True)
+        with ThreadPoolExecutor(LANES) as lanes:
+            outcomes = list(lanes.map(lambda part: _run(part, Path(folder), environment), parts))
+    print(*_table(outcomes), f"{time.monotonic() - start:.0f} s in all", sep="\n")
+    return int(not all(each.passed for each in outcomes))
+
+
+def _environment(folder: Path, lanes: int) -> dict[str, str]:
+    """What every part runs in. Each lane is a load of its own for the tests of the other one."""
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_MINE}
+    mine = {
+        "KQ_STATE": str(folder / "state"),
+        "KQ_VERDICTS": str(folder / "verdicts"),  # a score is computed once a run
+        "KQ_PATIENCE": os.environ.get("KQ_PATIENCE") or f"{lanes * patience.measure():g}",
+        "IPYTHONDIR": str(ROOT / ".ipython"),
+    }
+    return kept | mine
+
+
+def _run(part: str, folder: Path, environment: dict[str, str]) -> Outcome:
+    """One part, measured; its output is printed when it is over, so that two lanes do not mix."""
+    times, took = folder / f"{part}.times", folder / f"{part}.took"
+    command = [sys.executable, "-m", "tests.measured", str(took), *PARTS[part]]
+    with (folder / f"{part}.out").open("w+", encoding="utf-8", errors="replace") as out:
+        mine = {**environment, "KQ_TIMES": str(times)}
+        subprocess.run(command, cwd=ROOT, env=mine, stdout=out, stderr=subprocess.STDOUT, check=False)
+        out.seek(0)
+        print(f"--- {part}", out.read().rstrip(), sep="\n", flush=True)
+    tests = [json.loads(line) for line in times.read_text(encoding="utf-8").splitlines()] if times.exists() else []
+    found = Measured(**json.loads(took.read_text(encoding="utf-8"))) if took.exists() else Measured(1, 0, 0)
+    for one in found.left:
+        print(f"left behind by {part}: {one}", flush=True)
+    return Outcome(part, found, tests)
+
+
+def _table(outcomes: list[Outcome]) -> list[str]:
+    """A row for each part, their sum, and the ten slowest tests."""
+    head = ("part", "tests", "result", "wall", "CPU", "clusters", "JVMs")
+    rows = [head, *(each.row for each in outcomes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    tests = [test for each in outcomes for test in each.tests]
+    slowest = sorted(tests, key=lambda test: -test["seconds"])[:10]
+    counts = Counter(test["outcome"] for test in tests)
+    return [
+        "---",
+        *lines,
+        "",
+        "the ten slowest:",
+        *(f"  {test['seconds']:6.1f} s  {test['test']}" for test in slowest),
+        "",
+        f"{sum(each.took.cpu for each in outcomes):.0f} s of CPU",
+        f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped",
+    ]
 
 
 if __name__ == "__main__":

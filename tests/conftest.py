@@ -1,4 +1,4 @@
-"""What tests share: processes that carry this test's mark, Pythons to be ended in every way, and patience on a busy machine."""
+"""What tests share: processes that carry this test's mark, Pythons to be ended in every way, and waiting for a state."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.patience import PATIENCE
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Limits and markers also where pytest is started by hand; `python -m tests` names the plugin itself."""
+    if not config.pluginmanager.has_plugin("tests.plugin"):
+        config.pluginmanager.import_plugin("tests.plugin")
 
 
 class Marked:
@@ -70,12 +78,12 @@ def python(tmp_path: Path, marked: Marked) -> Iterator[Callable[..., subprocess.
 
 @pytest.fixture(scope="session")
 def within() -> Callable[..., float]:
-    """Wait until something is true and return how many seconds it took; it fails when they are over."""
+    """Wait until something is true and return how many seconds it took; it fails after `seconds` × patience."""
 
     def wait(seconds: float, condition: Callable[[], object], why: str = "") -> float:
-        start = time.monotonic()
+        start, limit = time.monotonic(), seconds * PATIENCE
         while not condition():
-            assert time.monotonic() - start < seconds, why or f"it did not happen within {seconds} s"
+            assert time.monotonic() - start < limit, why or f"it did not happen within {limit:g} s"
             time.sleep(0.02)
         return time.monotonic() - start
 

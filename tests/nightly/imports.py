@@ -1,0 +1,61 @@
+"""Which test files are near a module: by imports alone, nothing is run.
+
+In:  the sources of kqlib and of the tests. Out: how many imports lie between a test file and a module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+FAR = 1_000_000
+
+
+def name_of(path: Path, root: Path) -> str:
+    """A file's module: kqlib/queue/__init__.py is kqlib.queue."""
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def graph(root: Path) -> dict[str, set[str]]:
+    """Each module of kqlib and of the tests with those that it imports, inside functions too; a module's name in quotes counts."""
+    files = {name_of(path, root): path for top in ("kqlib", "tests") for path in sorted((root / top).rglob("*.py"))}
+    return {name: imported(name, path, files) - {name} for name, path in files.items()}
+
+
+def imported(name: str, path: Path, known: Iterable[str]) -> set[str]:
+    """The modules among those known that this file names."""
+    package, found = name if path.name == "__init__.py" else name.rpartition(".")[0], set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {node.value, f"{name}.{node.value}"}  # opened when it is asked for, as in kqlib/__init__.py
+    return found & set(known)
+
+
+def distances(imports: dict[str, set[str]], module: str) -> dict[str, int]:
+    """How many imports lead from each module to this one; FAR where none do."""
+    users: dict[str, set[str]] = {name: set() for name in imports}
+    for name, used in imports.items():
+        for each in used:
+            users[each].add(name)
+    found, waiting = {module: 0}, deque([module])
+    while waiting:
+        here = waiting.popleft()
+        for user in users.get(here, set()) - found.keys():
+            found[user] = found[here] + 1
+            waiting.append(user)
+    return {name: found.get(name, FAR) for name in imports}
+
+
+def nearest(imports: dict[str, set[str]], module: str, root: Path, *folders: str) -> list[str]:
+    """The test files of these folders, those that import the module first."""
+    far = distances(imports, module)
+    files = [path for folder in folders for path in sorted((root / folder).rglob("test_*.py"))]
+    return [str(path.relative_to(root)) for path in sorted(files, key=lambda path: far[name_of(path, root)])]

@@ -1,0 +1,78 @@
+"""What a night consists of, a function a part: its units, each a command."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.__main__ import PLAIN, PYTEST
+from tests.nightly import mutants, pythons
+from tests.nightly.run import ROOT, Night, Part, Unit
+from tests.notebooks import gate
+
+STORMS = "tests/faults/test_storms.py"
+MARKED = ("tests/unit", "tests/promises", "tests/spark", "tests/browser", "tests/notebooks/test_solutions.py")
+LONG = {"KQ_NIGHTLY": "1"}  # tests that are marked nightly run too
+
+
+def collected(*what: str) -> list[str]:
+    """The names of the tests in these files."""
+    command = [*PLAIN, "--collect-only", *what]
+    found = subprocess.run(command, cwd=ROOT, env=os.environ | LONG, capture_output=True, text=True, check=False)
+    if found.returncode:
+        sys.exit(f"pytest cannot collect {' '.join(what)}:\n{found.stdout[-2000:]}{found.stderr[-2000:]}")
+    return [line for line in found.stdout.splitlines() if line.startswith("tests/") and "::" in line]
+
+
+def tests(night: Night, names: list[str], **env: str) -> list[Unit]:
+    """A unit for each of these tests or files."""
+    return [Unit(name, lambda name=name: night.call(name, [*PLAIN, name], **env)) for name in names]
+
+
+def faults(night: Night) -> list[Unit]:
+    """Brokers, nodes and workers are killed and stopped, for minutes; the long form."""
+    return tests(night, collected("tests/faults", f"--ignore={STORMS}"))
+
+
+def storms(night: Night) -> list[Unit]:
+    """Groups whose members join, stop, die and lose their brokers, 200 times."""
+    return tests(night, collected(STORMS)) if (ROOT / STORMS).exists() else []
+
+
+def proofs(night: Night) -> list[Unit]:
+    """The tests that are marked nightly: of each a short form is in every run."""
+    return tests(night, collected("-m", "nightly", *MARKED), **LONG)
+
+
+def notebooks(night: Night) -> list[Unit]:
+    """Each notebook is compared twice, in an order that is drawn, and each is run with every cell doubled."""
+    draw: random.Random = random.Random(night.seed)
+    units: list[Unit] = []
+    doubled = "tests/notebooks/test_run_twice.py::test_every_cell_of_a_notebook_runs_twice_in_place"
+    for turn in ("first", "second", "doubled"):
+        for path in draw.sample(gate.notebooks(), len(gate.notebooks())):
+            compare = [sys.executable, "-m", "tests.notebooks.compare", "-n", "1", str(path)]
+            command = [*PYTEST, f"{doubled}[{path.name}]"] if turn == "doubled" else compare
+            name = f"{path.stem} {turn}"
+            units.append(Unit(name, lambda name=name, command=command: night.call(name, command, **LONG)))
+    return units
+
+
+def figures(night: Night) -> list[Unit]:
+    """The promises in seconds hold at their bare figures; one file at a time, for the machine has to be quiet."""
+    files: list[Path] = sorted((ROOT / "tests" / "promises").glob("test_*.py"))
+    return tests(night, [str(path.relative_to(ROOT)) for path in files], KQ_PATIENCE="1")
+
+
+PARTS = {
+    "faults": Part(faults, at_once=2),
+    "storms": Part(storms),
+    "proofs": Part(proofs),
+    "notebooks": Part(notebooks, at_once=2),
+    "figures": Part(figures),
+    "mutants": Part(mutants.units, at_once=mutants.AT_ONCE, judge=mutants.judge),
+    "pythons": Part(pythons.units),
+}

@@ -1,0 +1,31 @@
+"""How patient this run is: 1 on a quiet machine with one part at a time, more on a slow or busy one. One value for the whole run.
+
+`python -m tests` measures it once and hands it on in KQ_PATIENCE. A test that waits for a state waits WAIT seconds at most;
+a promise in seconds holds at its figure × PATIENCE. With KQ_PATIENCE=1 the bare figures are asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from kqlib.patience import PATIENCE
+
+WAIT = 60.0 * PATIENCE  # seconds until a state that has to come is given up
+
+QUIET = 0.6  # seconds that one round takes where this value is 1: two shared cores at 2.x GHz
+ROUND = "n = 0\nfor each in range(6_000_000):\n    n += each"
+
+
+def measure() -> float:
+    """How many times longer a fixed piece of work takes here and now, on all cores at once; never below 1."""
+    slowest = []
+    for _ in range(3):
+        start = time.monotonic()
+        running = [subprocess.Popen([sys.executable, "-I", "-S", "-c", ROUND]) for _ in range(os.cpu_count() or 1)]
+        for process in running:
+            process.wait()
+        slowest.append(time.monotonic() - start)
+    return max(1.0, round(sorted(slowest)[1] / QUIET, 1))

@@ -1,0 +1,178 @@
+"""The test run itself: what its table says, what it measures, and what its plugin does with a test that hangs or skips."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tests import __main__ as run
+from tests import patience
+from tests.measured import Measured
+from tests.patience import WAIT
+
+ROOT = Path(__file__).resolve().parents[2]
+THREE = """
+import threading, time, pytest
+
+@pytest.mark.limit(1)
+def test_hangs():
+    threading.Thread(target=lambda: time.sleep(60), name="somebody", daemon=True).start()
+    time.sleep(60)
+
+def test_skips():
+    pytest.skip("no reason")
+
+def test_passes():
+    assert True
+
+@pytest.mark.nightly
+def test_takes_long():
+    assert True
+"""
+
+
+def pytest_on(
+    folder: Path, *options: str, start: Sequence[str] = run.PLAIN, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the tests of this folder as a part is run."""
+    (folder / "test_three.py").write_text(THREE, encoding="utf-8")
+    command = [*start, "-c", os.devnull, "--rootdir", str(folder), *options, str(folder)]
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTEST_XDIST_WORKER", "KQ_TIMES", "CI")}
+    mine = {"PYTHONPATH": str(ROOT), "KQ_PATIENCE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    env = {**kept, **mine, **environment}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=WAIT, check=False)
+
+
+def test_a_test_that_hangs_is_named_with_every_thread_and_the_others_still_run(tmp_path: Path) -> None:
+    done = pytest_on(tmp_path, "-p", "xdist", "-n", "1", CI="true", KQ_TIMES=str(tmp_path / "times"))
+    said = done.stdout + done.stderr
+    assert "test_three.py::test_hangs is over its limit of 1 s" in said
+    assert said.count("Thread 0x") + said.count("Current thread 0x") >= 3
+    assert "in test_hangs" in said
+    assert "1 passed" in said
+    lines = [json.loads(line) for line in (tmp_path / "times").read_text(encoding="utf-8").splitlines()]
+    outcomes = {line["test"]: line["outcome"] for line in lines}
+    assert outcomes["test_three.py::test_passes"] == "passed"
+    assert outcomes["test_three.py::test_hangs"] == "failed"
+
+
+BROKER = """
+import time, pathlib, types, pytest
+from kqlib.broker.cluster import Cluster
+
+@pytest.mark.limit(1)
+def test_waits_for_a_broker():
+    log = pathlib.Path(__file__).with_name("broker.log")
+    log.write_text("its first line" + "." * 4000 + "its last line")
+    cluster = Cluster.__new__(Cluster)  # nothing is started
+    cluster._brokers = {1: types.SimpleNamespace(log=log)}
+    time.sleep(60)
+"""
+
+
+def test_a_timeout_prints_the_end_of_each_brokers_log(tmp_path: Path) -> None:
+    (tmp_path / "test_broker.py").write_text(BROKER, encoding="utf-8")
+    done = pytest_on(tmp_path, "-k", "waits_for_a_broker")
+    assert done.returncode == 70
+    assert "test_waits_for_a_broker is over its limit of 1 s" in done.stderr
+    assert done.stderr.rstrip().endswith("its last line")
+    assert "its first line" not in done.stderr
+
+
+def test_a_failure_says_how_patient_the_run_was(tmp_path: Path) -> None:
+    (tmp_path / "test_bad.py").write_text("def test_fails():\n    assert False\n\ndef test_is_good():\n    pass\n")
+    done = pytest_on(tmp_path, "-k", "fails or is_good", KQ_PATIENCE="1.5")
+    assert "1 failed, 1 passed" in done.stdout
+    assert done.stdout.count("1.5: how many times longer this run waits than a quiet machine") == 1
+
+
+def test_a_cell_after_a_timeout_is_failed_and_not_expected_to_fail(tmp_path: Path) -> None:
+    cells = [new_code_cell(source) for source in ("import time\ntime.sleep(60)", "1 + 1")]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "slow.ipynb")
+    times = tmp_path / "times"
+    options = ("-p", "nbval.plugin", "--nbval", "--nbval-current-env", "--nbval-cell-timeout", "1")
+    done = pytest_on(tmp_path, *options, "-k", "ipynb", start=run.PYTEST, KQ_TIMES=str(times))
+    assert "2 failed" in done.stdout and "xfailed" not in done.stdout
+    assert "not run: " in done.stdout
+    lines = [json.loads(line) for line in times.read_text(encoding="utf-8").splitlines()]
+    assert [line["outcome"] for line in lines] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", "skipped"), ("true", "failed")])
+def test_a_skip_is_a_failure_in_ci(tmp_path: Path, ci: str, outcome: str) -> None:
+    done = pytest_on(tmp_path, "-k", "skips", CI=ci)
+    assert f"1 {outcome}" in done.stdout
+    assert ("in CI that is a failure" in done.stdout) == bool(ci)
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("", "1 skipped"), ("true", "1 error")])
+def test_a_file_that_is_skipped_is_a_failure_in_ci(tmp_path: Path, ci: str, outcome: str) -> None:
+    (tmp_path / "test_file.py").write_text('import pytest\npytest.importorskip("nothing_of_this_name")\n')
+    done = pytest_on(tmp_path, "-k", "passes", CI=ci)
+    assert outcome in done.stdout
+    assert ("in CI that is a failure" in done.stdout) == bool(ci)
+
+
+@pytest.mark.parametrize(("night", "count"), [("", 1), ("1", 2)])
+def test_a_long_proof_is_left_to_the_night(tmp_path: Path, night: str, count: int) -> None:
+    done = pytest_on(tmp_path, "-k", "passes or takes", KQ_NIGHTLY=night)
+    assert f"{count} passed" in done.stdout
+
+
+def test_what_a_command_took_counts_its_descendants_and_what_it_left_behind_is_ended(tmp_path: Path) -> None:
+    busy = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    left = (
+        f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r} + '\\nimport time; time.sleep(60)'])"
+    )
+    took = tmp_path / "took"
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-m", "tests.measured", took, sys.executable, "-c", left], cwd=ROOT, check=True)
+    found = Measured(**json.loads(took.read_text(encoding="utf-8")))
+    assert found.code == 0
+    assert time.monotonic() - start < WAIT
+    if sys.platform == "linux":
+        assert found.cpu > 0.3
+        assert len(found.left) == 1
+
+
+def test_the_status_of_the_command_is_kept() -> None:
+    code = "import json, sys, os; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from tests.measured import measured"
+    code += "; print(measured([sys.executable, '-c', 'raise SystemExit(7)'], Path('.'), os.environ).code)"
+    done = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, check=True)
+    assert done.stdout == "7\n"
+
+
+def test_the_table_names_what_failed_and_the_slowest() -> None:
+    tests = [{"test": f"t{n}", "seconds": float(n), "outcome": "passed"} for n in range(12)]
+    tests.append({"test": "bad", "seconds": 0.5, "outcome": "failed"})
+    good = run.Outcome("unit", Measured(0, 1.2, 3.4, 5, 2), tests[:-1])
+    bad = run.Outcome("promises", Measured(1, 60, 100), tests[-1:])
+    left = run.Outcome("spark", Measured(0, 1, 1, left=("java",)), [])
+    words = "\n".join(run._table([good, bad, left]))
+    assert [row.split()[:3] for row in words.splitlines()[2:5]] == [
+        ["unit", "12", "passed"],
+        ["promises", "1", "FAILED"],
+        ["spark", "–", "FAILED"],
+    ]
+    assert "12 passed, 1 failed, 0 skipped" in words
+    assert "  11.0 s  t11" in words
+    assert "t1\n" not in words
+
+
+def test_an_unknown_part_is_one_sentence() -> None:
+    with pytest.raises(SystemExit, match=r"There is no part 'unti'\. Runs: test, check\. Parts: style"):
+        run.main("unti")
+
+
+def test_patience_is_never_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "ROUND", "pass")
+    assert patience.measure() >= 1.0
