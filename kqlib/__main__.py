@@ -12,7 +12,9 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 from kqlib.commands import near, rooms
@@ -227,34 +229,84 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     for name, room in rooms().items():
         room.arguments(named(name, (room.__doc__ or "").split("\n", 1)[0], room.run))
     add = command(bench, usage="kq bench [ROUNDS] [ROOM…]", epilog="Of the checkout: what `make bench` runs.")
-    command(faults, epilog="Of the checkout: what `make faults` runs.")
+    command(
+        faults,
+        epilog="Works only in a checkout: runs tests/faults whole. `make nightly` runs the same in two parts, faults and storms.",
+    )
     add = command(kafka, epilog="Everything after TOOL goes to the tool as it is.", usage="kq kafka [TOOL [ARGS…]]")
     add("tool", nargs="?", metavar="TOOL", help="its name; without one, all of them are listed")
+    for parser in _every(whole):
+        says = "settings of the Kafka client (default: KQ_KAFKA_CONFIG)"
+        shown = says if parser is whole or not parser._subparsers else argparse.SUPPRESS
+        parser.add_argument("--config", default=argparse.SUPPRESS, metavar="FILE", help=shown)
     lines = [f"  {name:<9} {parser.description}" for name, parser in made.items()]
     whole.description = "\n".join(["A Kafka queue, learned by building it.", "", "commands:", *lines])
     return whole, made
 
 
+def _every(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """This parser, and those of all its sub-commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _every(each)
+
+
+def _after_config(words: list[str], at: int) -> int:
+    """The place behind `--config FILE`, if that stands at this place."""
+    if words[at : at + 1] == ["--config"]:
+        return min(at + 2, len(words))
+    return at + any(word.startswith("--config=") for word in words[at : at + 1])
+
+
+def _command_first(words: list[str]) -> list[str]:
+    """`kq --config FILE status` as `kq status --config FILE`."""
+    at = _after_config(words, 0)
+    return [*words[at : at + 1], *words[:at], *words[at + 1 :]]
+
+
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """What kq reads, and what goes on untouched: what follows a Kafka tool's name, and `--` where another program is meant."""
-    if words[:1] == ["kafka"] and len(words) > 1 and not words[1].startswith("-"):
-        return words[:2], words[2:]
+    at = _after_config(words, 1)
+    if words[:1] == ["kafka"] and len(words) > at and not words[at].startswith("-"):
+        return words[: at + 1], words[at + 1 :]
     if words[:1] == ["bench"] and not {"-h", "--help"} & {*words}:
-        return words[:1], words[1:]
-    if (words[:1] == ["lab"] or words[:2] == ["queue", "work"]) and "--" in words:
+        return words[:at], words[at:]
+    if (words[:1] == ["lab"] or (words[:1] == ["queue"] and words[at : at + 1] == ["work"])) and "--" in words:
         return words[: words.index("--")], words[words.index("--") + 1 :]
     return words, []
 
 
+@contextmanager
+def _config(file: str | None) -> Iterator[None]:
+    """Inside of it KQ_KAFKA_CONFIG names this file, which is checked before anything is done."""
+    if file is None:
+        yield
+        return
+    from kqlib.broker import kafka, settings
+
+    path = Path(os.path.expanduser(file)).absolute()  # some commands change directory
+    before = os.environ.get("KQ_KAFKA_CONFIG")
+    kafka.check(settings.read(path), path.name)
+    os.environ["KQ_KAFKA_CONFIG"] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ["KQ_KAFKA_CONFIG"]
+        os.environ |= {"KQ_KAFKA_CONFIG": before} if before is not None else {}
+
+
 def _run(words: list[str]) -> int:
     whole, commands = parsers()
+    words = _command_first(words)
     if not words:
         whole.print_help()
         return 0
     if not words[0].startswith("-") and words[0] not in commands:
         whole.error(f"there is no command {words[0]!r}{near(words[0], commands)}")
     mine, rest = _split(words)
-    parser = _meant(commands.get(mine[0], whole), mine[1:])
+    parser = _meant(commands.get(mine[0], whole), mine[_after_config(mine, mine[0] in commands) :])
     args, unknown = whole.parse_known_args(mine)
     if args.version:
         from importlib.metadata import version
@@ -266,7 +318,8 @@ def _run(words: list[str]) -> int:
     if parser is whole:  # `kq --` and the like
         whole.error("which command?")
     args.rest = rest
-    code: int = args.run(args)
+    with _config(getattr(args, "config", None)):
+        code: int = args.run(args)
     return code
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kqlib import broker, places, snapshot, view
 from kqlib.errors import Closed, NotAllowed, NotInTime, Unreachable
+from kqlib.patience import PATIENCE
 from kqlib.shared import KINDS, Traces
 from kqlib.topics import check_name
 
@@ -77,7 +78,7 @@ class Lab:
     """One notebook's cluster, topics and groups; made by `kq.lab(name)`."""
 
     def __init__(self, name: str, cluster: broker.Kafka) -> None:
-        self.name, self.cluster = name, cluster
+        self.name, self.cluster, self._mark = name, cluster, Mark()
         self.random = random.Random(name)
         random.seed(name)  # for those who import random themselves
         self._traces = None if cluster.embedded else Traces(cluster, name)
@@ -92,7 +93,7 @@ class Lab:
 
     def client(self, **extra: Any) -> dict[str, Any]:
         """Settings for any confluent_kafka client: `Producer(lab.client())`, `Consumer(lab.client() | {"group.id": "a"})`."""
-        return self.cluster.client(**extra)
+        return self.cluster.client(**{"throttle_cb": self._mark, **extra})
 
     def kafka(self, tool: str, *args: str) -> str:
         """What one of Kafka's own tools says: `print(lab.kafka("topics", "--list"))`."""
@@ -101,7 +102,7 @@ class Lab:
     def topic(
         self, name: str, partitions: int = 1, *, replicas: int | None = None, config: Mapping[str, Any] | None = None
     ) -> str:
-        """A new, empty topic; returns the name it has on this cluster. Run again, it closes this process's readers and starts anew."""
+        """A new, empty topic; returns the name it has on this cluster. Run again, it closes `lab.client()`'s readers first."""
         from confluent_kafka.admin import NewTopic
 
         full = self._name("topic", check_name(name))
@@ -137,10 +138,13 @@ class Lab:
     def until(self, condition: Callable[[], T], seconds: float = 10, why: str = "it to come true") -> T:
         """Wait until the condition holds and return what it gave; `NotInTime` says why it was waited for and what was last seen.
 
+        seconds: on a quiet machine; KQ_PATIENCE multiplies it.
+
         A broker that does not answer just now is 'not yet'; any other exception is the condition's own and ends the wait.
         """
         from confluent_kafka import KafkaException
 
+        seconds *= PATIENCE
         deadline, pause = time.monotonic() + seconds, 0.01
         while True:
             try:
@@ -240,7 +244,8 @@ class Lab:
     def _drop_topic(self, topic: str) -> None:
         """Delete it, whether or not a broker names it: the one asked may not have heard of it. On one's own cluster: if it is ours."""
         if self.cluster.embedded or topic in self._made["topic"]:
-            _close_readers(lambda consumer: any(part.topic == topic for part in consumer.assignment()))
+            mine = [consumer for consumer in _consumers() if self._mark.on(consumer)]
+            _close_readers(mine, lambda consumer: any(part.topic == topic for part in consumer.assignment()))
             self._delete(topic)
         self._forget("topic", topic)
 
@@ -259,7 +264,7 @@ class Lab:
         found = self._group(group)
         if found is not None:
             here = {member.member_id for member in found.members}
-            _close_readers(lambda consumer: bool(here) and consumer.memberid() in here)
+            _close_readers(_consumers() if here else [], lambda consumer: consumer.memberid() in here)
             gone = "GROUP_ID_NOT_FOUND"
             said = self._settled(
                 lambda admin: admin.delete_consumer_groups([group], request_timeout=4)[group], fine=gone
@@ -316,6 +321,23 @@ class Lab:
         self._made[kind].discard(name)
 
 
+class Mark:
+    """What a lab's client settings carry, so that the lab knows its own readers: a callback, which a client keeps.
+
+    A client calls it when a broker slows it down, and it does nothing. The clients themselves are held by nobody here.
+    """
+
+    def __call__(self, event: object) -> None:
+        pass
+
+    def __repr__(self) -> str:
+        return "<this lab>"
+
+    def on(self, client: object) -> bool:
+        """Was this client made from the lab's settings?"""
+        return any(kept is self for kept in gc.get_referents(client))
+
+
 def _consumers() -> list[Any]:
     """This process's consumers. A notebook makes them by itself, so that nobody keeps a list: the garbage collector has one."""
     from confluent_kafka import Consumer
@@ -323,9 +345,9 @@ def _consumers() -> list[Any]:
     return [thing for thing in gc.get_objects() if isinstance(thing, Consumer)]
 
 
-def _close_readers(which: Callable[[Any], bool]) -> None:
-    """Close those of this process's consumers. One that another thread polls without a pause is left: it lets nobody else in."""
-    asked = _answers((partial(lambda each: (each, which(each)), each) for each in _consumers()), 1)
+def _close_readers(readers: Iterable[Any], which: Callable[[Any], bool]) -> None:
+    """Close the readers that `which` selects. One that another thread polls without a pause stays open: its lock is never free."""
+    asked = _answers((partial(lambda each: (each, which(each)), each) for each in readers), 1)
     _answers((each.close for each, meant in asked if meant), 10)
 
 
@@ -350,7 +372,7 @@ def _answers(calls: Iterable[Callable[[], T]], seconds: float) -> list[T]:
 def _leave() -> None:
     """A script that ends in the middle: librdkafka spins for ever on a KIP-848 reader that never polled and is not closed."""
     if _open:
-        _close_readers(lambda consumer: consumer.assignment() is not None)  # all that let us in
+        _close_readers(_consumers(), lambda consumer: consumer.assignment() is not None)  # all that let us in
 
 
 # --- at="step": a notebook replayed up to a named place ---------------------------------------------------------------

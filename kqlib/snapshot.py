@@ -1,30 +1,34 @@
 """What a topic or a cluster looks like now, as plain values: the bridge from Kafka to the pictures of `view`.
 
-In:  a cluster and names. Out: messages (`records`), lanes and rooms for `view.log` and `view.cluster`.
-Reading joins no group and commits nothing: looking changes nothing.
+In:  a cluster and names. Out: messages (`records`; `read` from given offsets), lanes and rooms for `view.log` and `view.cluster`.
+Reading joins no group and commits nothing. It goes to the ends seen when it begins, so it also ends while others write.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kqlib import view
 from kqlib.errors import NotAllowed, NotInTime, Unreachable
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message, TopicPartition
+    from confluent_kafka import Consumer, Message
 
     from kqlib.broker import Kafka
 
 LOOKER = "kqlib-looks"  # librdkafka wants a group's name even of a reader in no group
 MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
 PATIENCE = 15.0
+Place = tuple[str, int]  # a topic and the number of a partition
 # A leader, a controller or a group's coordinator is being made, moved or loaded: ask again.
 MOVING = {
     *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"),
     *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_DESTROY", "_WAIT_COORD"),
+    "_NOENT",  # the AdminClient knows no leader of any partition that was asked for
     *("NOT_CONTROLLER", "REQUEST_TIMED_OUT"),
     *("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
 }
@@ -32,13 +36,16 @@ MOVING = {
 
 def records(cluster: Kafka, topic: str) -> dict[int, list[Message]]:
     """Every record of a topic by partition, from the first that is left to the end seen now."""
-    return _read(cluster, topic)[0]
+    return _records(cluster, bounds(cluster, topic))
 
 
 def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lane]:
     """A topic's partitions for `view.log`; with a group, its commits as floors and what lies below them as done."""
-    found, bounds = _read(cluster, topic)
-    floors = _committed(cluster, group, topic, bounds) if group else {}
+    there = bounds(cluster, topic)
+    if (total := sum(end - low for low, end in there.values())) > MOST:
+        raise NotAllowed(f"'{topic}' holds up to {total:,} records; a picture is for {MOST:,} at most")
+    found = _records(cluster, there)
+    floors = _committed(cluster, group, topic, found) if group else {}
     return [
         view.Lane(
             number,
@@ -55,7 +62,7 @@ def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lan
             end=end,
             floor=floors.get(number),
         )
-        for number, (low, end) in sorted(bounds.items())
+        for (_, number), (low, end) in sorted(there.items())
     ]
 
 
@@ -76,37 +83,74 @@ def rooms(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Part
     return [view.Broker(number, number in up) for number in sorted(everyone)], partitions
 
 
-def _read(cluster: Kafka, topic: str) -> tuple[dict[int, list[Message]], dict[int, tuple[int, int]]]:
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
+# --- from an offset to the end ----------------------------------------------------------------------------------------
 
-    # At a log's end the broker would wait 500 ms for more.
-    quick = {"fetch_wait_max_ms": 10, "group_protocol": "classic"}
-    reader = Consumer(cluster.client(group_id=LOOKER, enable_partition_eof=True, **quick))
-    try:
-        parts = [TopicPartition(topic, number) for number in cluster.partitions(topic)]
-        bounds = {part.partition: _bounds(cluster, reader, part) for part in parts}
-        total = sum(end - low for low, end in bounds.values())
-        if total > MOST:
-            raise NotAllowed(f"'{topic}' holds up to {total:,} records; a picture is for {MOST:,} at most")
-        found: dict[int, list[Message]] = {number: [] for number in bounds}
-        reader.assign([TopicPartition(topic, number, low) for number, (low, _) in bounds.items()])
-        open_ones, deadline = set(bounds), time.monotonic() + PATIENCE
-        while open_ones and time.monotonic() < deadline:
+
+def bounds(cluster: Kafka, *topics: str, **client: Any) -> dict[Place, tuple[int, int]]:
+    """The first offset and the end of each partition now. Open transactions are left out, unless `isolation_level` says else."""
+    with closing(_reader(cluster, **client)) as reader:
+        return _bounds(cluster, reader, [(topic, number) for topic in topics for number in cluster.partitions(topic)])
+
+
+def read(
+    cluster: Kafka, starts: Mapping[Place, int], ends: Mapping[Place, int] | None = None, patience: float = PATIENCE
+) -> Iterator[Message]:
+    """The committed records from these offsets on and below `ends` (None: the ends seen now).
+
+    `NotInTime` if nothing arrives for `patience` seconds before that.
+    """
+    from confluent_kafka import KafkaError, TopicPartition
+
+    with closing(_reader(cluster)) as reader:
+        if ends is None:
+            ends = {at: end for at, (_, end) in _bounds(cluster, reader, starts).items()}
+        left = {at for at, start in starts.items() if start < ends[at]}
+        reader.assign([TopicPartition(*at, starts[at]) for at in left])
+        last, deadline = "nothing", time.monotonic() + patience
+        while left:
             for message in reader.consume(1000, 0.03):
-                if message.error() is None:
-                    found[message.partition()].append(message)
-                elif message.error().code() == KafkaError._PARTITION_EOF:
-                    open_ones.discard(message.partition())
-        if open_ones:
-            raise NotInTime(seconds=PATIENCE, why=f"the end of '{topic}'", last=f"{total} records to read")
-        return found, bounds
-    finally:
-        reader.close()
+                at, error = (message.topic(), message.partition()), message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    last = error.str()
+                    continue
+                if at not in left:
+                    continue
+                if error is None and message.offset() < ends[at]:
+                    yield message
+                # The event of a log's end has the offset of that end: it is beyond the marks of transactions.
+                if message.offset() + (error is None) >= ends[at]:
+                    left.discard(at)
+                    reader.pause([TopicPartition(*at)])
+                last, deadline = f"{at[0]}/{at[1]}/{message.offset()}", time.monotonic() + patience
+            if time.monotonic() > deadline:
+                unread = ", ".join(f"{topic}/{number}" for topic, number in sorted(left))
+                raise NotInTime(seconds=patience, why=f"the end of {unread}", last=last)
 
 
-def _bounds(cluster: Kafka, reader: Any, part: TopicPartition) -> tuple[int, int]:
-    low, end = _asked(cluster, lambda: reader.get_watermark_offsets(part, timeout=PATIENCE))
-    return low, end
+def _records(cluster: Kafka, there: Mapping[Place, tuple[int, int]]) -> dict[int, list[Message]]:
+    found: dict[int, list[Message]] = {number: [] for _, number in there}
+    starts, ends = ({at: both[which] for at, both in there.items()} for which in (0, 1))
+    for message in read(cluster, starts, ends):
+        found[message.partition()].append(message)
+    return found
+
+
+def _reader(cluster: Kafka, **client: Any) -> Consumer:
+    """A consumer in no group. At a log's end the broker would wait 500 ms for more."""
+    from confluent_kafka import Consumer
+
+    quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "group_protocol": "classic"}
+    return Consumer(cluster.client(group_id=LOOKER, **quick, **client))
+
+
+def _bounds(cluster: Kafka, reader: Consumer, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+    from confluent_kafka import TopicPartition
+
+    def ask(at: Place) -> tuple[int, int]:
+        low, end = reader.get_watermark_offsets(TopicPartition(*at), timeout=PATIENCE)
+        return low, end
+
+    return {at: _asked(cluster, partial(ask, at)) for at in places}
 
 
 def _committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:

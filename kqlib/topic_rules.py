@@ -217,7 +217,8 @@ def _compare_one(diff: Diff, name: str, want: Topic, have: Existing) -> list[str
         diff.grow[name] = want.partitions
         lines.append(f"~ {name}: {have.partitions} → {want.partitions} partitions; keys move to others (notebook 03)")
     for key, value in want.settings.items():
-        if _plain(have.config.get(key, "")) != _plain(value):
+        now = have.config.get(key, "")
+        if now != value and _plain(now) != _plain(value):  # as texts first: the number nan is not equal to itself
             diff.alter.setdefault(name, {})[key] = value
             lines.append(f"~ {name}: {key} {have.config.get(key, '(not set)')} → {value}")
     if want.replicas not in {None, have.replicas}:

@@ -211,7 +211,7 @@ def current() -> broker.Kafka:
 
 def _seek(running: Running | None) -> broker.Kafka | None:
     try:
-        return broker.named() or (broker.reach(running.bootstrap, {}) if running else None)
+        return broker.named() or (broker.reach(running.bootstrap, broker.own()) if running else None)
     except Unreachable as error:
         if running is None or _same(error.facts["address"], running.bootstrap):
             raise

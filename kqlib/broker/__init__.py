@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from kqlib.broker import settings
 from kqlib.broker.cluster import Broker, Cluster
@@ -20,10 +21,15 @@ def connect() -> Kafka:
     return named() or Cluster()
 
 
+def own() -> dict[str, Any]:
+    """The client's settings from the file that KQ_KAFKA_CONFIG names."""
+    file = os.environ.get("KQ_KAFKA_CONFIG")
+    return settings.read(Path(file).expanduser()) if file else {}
+
+
 def named() -> Kafka | None:
     """The cluster that the environment names, reached; None when it names none."""
-    file = os.environ.get("KQ_KAFKA_CONFIG")
-    own = settings.read(Path(file).expanduser()) if file else {}
-    bootstrap = os.environ.get("KQ_BOOTSTRAP") or own.get("bootstrap.servers")
-    own.pop("bootstrap.servers", None)
-    return reach(bootstrap, own) if bootstrap else None
+    found = own()
+    address = found.pop("bootstrap.servers", None)
+    bootstrap = os.environ.get("KQ_BOOTSTRAP") or address
+    return reach(bootstrap, found) if bootstrap else None

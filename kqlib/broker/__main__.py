@@ -13,11 +13,11 @@ from kqlib.broker.reaper import Reaper
 def record(options: list[str], place: Path) -> None:
     """Run a broker until it listens; the options let it keep the classes that it loaded at its end."""
     port, controller = node.free_ports(2)
-    one = node.Node(1, port, controller, node.new_id(), place / "broker-1")
+    one = node.Node(1, port, controller, place / "broker-1")
     node.write_properties(one.settings, node.properties(one, [one], {}))
+    node.format_disks([one], {}, node.new_id())
     command = node.run_command(one)
     with Reaper() as reaper:
-        node.format_disks([one], node.new_id(), reaper)
         child = reaper.start("record", [command[0], *options, *command[1:]], one.log)
         deadline = time.monotonic() + 60
         while child.alive and not node.open_port(port) and time.monotonic() < deadline:

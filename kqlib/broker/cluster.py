@@ -25,10 +25,11 @@ from kqlib.broker.node import Node
 from kqlib.broker.reaper import Child, Reaper
 from kqlib.broker.secure import Security, allow_app
 from kqlib.errors import BrokerDied, Closed, NotAllowed, NotInTime, Unreachable
+from kqlib.patience import PATIENCE
 
 MOST = 9
 UNFINISHED = "unfinished"  # this file stands in a directory whose disks are not formatted to the end
-START = 60.0  # seconds until a start is given up; it takes two
+START = 60.0 * PATIENCE  # seconds until a start is given up; it takes two
 
 
 class Broker:
@@ -81,7 +82,9 @@ class Broker:
         child = self._running()
         child.signal(signal.SIGSTOP)
         self._paused = True
-        deadline = time.monotonic() + 1  # it goes through the reaper: in those milliseconds nobody may be answered
+        deadline = (
+            time.monotonic() + 10 * PATIENCE
+        )  # it goes through the reaper: in those milliseconds nobody may be answered
         while not _stands(child.pid) and time.monotonic() < deadline:
             time.sleep(0.001)
         return self
@@ -184,7 +187,7 @@ class Cluster(Kafka):
             nodes.write_properties(each.settings, nodes.properties(each, self._nodes, extra))
         if fresh:
             (self.home / UNFINISHED).touch()
-            nodes.format_disks(self._nodes, nodes.new_id(), self._reaper)
+            nodes.format_disks(self._nodes, extra, nodes.new_id())
             _remember(self.home, self._nodes)
             (self.home / UNFINISHED).unlink()
         for broker in self._brokers.values():
@@ -222,7 +225,7 @@ class Cluster(Kafka):
         """Do more than half of the controllers run, so that the cluster can decide anything?"""
         return 2 * len(self.running) > len(self._brokers)
 
-    def wait_for(self, ids: Sequence[int], seconds: float = 30) -> None:
+    def wait_for(self, ids: Sequence[int], seconds: float = START) -> None:
         """Return when the cluster itself counts these brokers in; a node that dies meanwhile is `BrokerDied` with its log's end."""
         deadline, missing = time.monotonic() + seconds, set(ids)
         while missing:
@@ -306,13 +309,11 @@ def _home(named: str | Path | None) -> Path:
 
 def _plan(home: Path, brokers: int) -> list[Node]:
     ports = nodes.free_ports(2 * brokers)
-    return [
-        Node(i + 1, ports[2 * i], ports[2 * i + 1], nodes.new_id(), home / f"broker-{i + 1}") for i in range(brokers)
-    ]
+    return [Node(i + 1, ports[2 * i], ports[2 * i + 1], home / f"broker-{i + 1}") for i in range(brokers)]
 
 
 def _remember(home: Path, made: Sequence[Node]) -> None:
-    facts = [[n.id, n.port, n.controller_port, n.directory_id] for n in made]
+    facts = [[n.id, n.port, n.controller_port] for n in made]
     places.write_atomic(home / "cluster.json", json.dumps(facts))
 
 
@@ -328,7 +329,7 @@ def _remembered(home: Path, brokers: int) -> list[Node] | None:
     facts = json.loads(file.read_text())
     if len(facts) != brokers:
         raise NotAllowed(f"{home} holds a cluster of {len(facts)} brokers; it cannot go on with {brokers}")
-    return [Node(number, port, controller, id_, home / f"broker-{number}") for number, port, controller, id_ in facts]
+    return [Node(number, port, controller, home / f"broker-{number}") for number, port, controller, *_ in facts]
 
 
 def _take(home: Path) -> IO[str]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from kqlib import patience
 from kqlib.broker import settings, tools
 from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
 
@@ -23,17 +24,18 @@ if TYPE_CHECKING:
 
     from kqlib.broker.cluster import Broker
 
-PATIENCE = 3.5  # seconds for the first answer; "within 5 s" is the promise
+PATIENCE = 3.5 * patience.PATIENCE  # seconds for the first answer; "within 5 s" is the promise, on a quiet machine
 
 
 class Kafka:
     """A Kafka cluster: where it is and how to talk to it."""
 
     embedded = False
+    turn = 0  # how often its clients were judged dead; one that was made in an earlier turn is replaced
 
     def __init__(self, bootstrap: str, own: dict[str, Any] | None = None) -> None:
         self.bootstrap = bootstrap
-        self._own = dict(own or {})
+        self._own = settings.hidden(own or {})
         self._closed = False
 
     def client(self, **extra: Any) -> dict[str, Any]:
@@ -49,9 +51,12 @@ class Kafka:
         """An AdminClient of this cluster."""
         return self._admin_client()
 
-    def renew(self) -> None:
-        """The next question is asked by a new AdminClient: one that was once told of no broker never comes back (librdkafka 5301)."""
+    def renew(self, admin: AdminClient | None = None) -> None:
+        """Ask by this AdminClient or a new one from now on: one that was once told of no broker never recovers (librdkafka 5301)."""
+        self.turn += 1
         self.__dict__.pop("admin", None)
+        if admin is not None:
+            self.admin = admin
 
     @property
     def brokers(self) -> list[int]:
@@ -227,6 +232,15 @@ def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:
         raise _unreachable(bootstrap, complaints, asked.exception() if asked.done() else None)
     kafka.admin = admin
     return kafka
+
+
+def check(own: dict[str, Any], source: str) -> None:
+    """`BadConfig` if a Kafka client does not take these settings. Nothing is connected."""
+    nowhere = Kafka("", {name: value for name, value in own.items() if name != "bootstrap.servers"})
+    try:
+        nowhere._admin_client()
+    except BadConfig as error:
+        raise BadConfig(source=source, why=f"{error.facts['why']}. Nothing was done; correct the file") from None
 
 
 def _unreachable(bootstrap: str, complaints: list[str], error: BaseException | None) -> Unreachable:

@@ -12,13 +12,14 @@ import random
 import re
 import shutil
 import socket
+import subprocess
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kqlib.broker import archive, jars, java
-from kqlib.broker.reaper import Reaper
 from kqlib.errors import BrokerDied, NotAllowed
 
 HOST = "127.0.0.1"
@@ -27,6 +28,7 @@ BELOW_EPHEMERAL = range(20_000, 32_000)
 FOREVER_MINUTES = 2**31 - 1
 COMPLAINT = re.compile(r"\S+ (ERROR|FATAL) |Exception in thread|Error ")  # a log's line that says what went wrong
 NOT_PLAIN = re.compile(r"[^ -~]+")
+CHECKPOINT = "bootstrap.checkpoint"
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 # What a lab wants, and production would not: short clocks, few internal partitions, small buffers.
@@ -48,6 +50,7 @@ LAB = {
     "log.cleaner.dedupe.buffer.size": str(8 * 2**20),  # the default takes 128 MB of heap
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "1000",
+    "metadata.max.idle.interval.ms": "10000",  # the default writes an empty record twice a second: a third of an idle broker's work
     "num.io.threads": "4",
     "num.network.threads": "2",
     "offsets.retention.minutes": str(
@@ -67,7 +70,6 @@ class Node:
     id: int
     port: int
     controller_port: int
-    directory_id: str
     home: Path
 
     @property
@@ -134,7 +136,7 @@ def properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str]) -> d
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.id),
-        "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{n.controller_port}" for n in nodes),
+        "controller.quorum.voters": ",".join(f"{n.id}@{HOST}:{n.controller_port}" for n in nodes),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "CLIENT",
         "listeners": f"CLIENT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
@@ -191,16 +193,34 @@ def run_command(node: Node) -> list[str]:
     return jvm("kafka.Kafka", str(node.settings), options=["-Xms128m"])
 
 
-def format_disks(nodes: Sequence[Node], cluster_id: str, reaper: Reaper) -> None:
-    """Give every node an empty formatted disk. One run of Kafka's tool, then copies: only the two ids in meta.properties differ."""
-    first = nodes[0]
-    voters = ",".join(f"{n.id}@{HOST}:{n.controller_port}:{n.directory_id}" for n in nodes)
-    asked = ["format", "-t", cluster_id, "-c", str(first.settings), "--initial-controllers", voters]
-    code = reaper.start("format", jvm("kafka.tools.StorageTool", *asked), first.log).wait(60)
-    if code != 0:
-        raise BrokerDied(broker=first.id, why=f"formatting its disk gave {code}", tail=first.tail())
-    for other in nodes[1:]:
-        shutil.copytree(first.data, other.data)
-        meta = other.data / "meta.properties"
-        text = re.sub(r"(?m)^node\.id=.*$", f"node.id={other.id}", meta.read_text())
-        meta.write_text(re.sub(r"(?m)^directory\.id=.*$", f"directory.id={other.directory_id}", text))
+def format_disks(nodes: Sequence[Node], extra: Mapping[str, str], cluster_id: str) -> None:
+    """Give every node an empty formatted disk. What Kafka's tool writes is the same on all of them, but for three ids."""
+    written = _checkpoint()
+    for node in nodes:
+        for disk in map(Path, extra.get("log.dirs", str(node.data)).split(",")):
+            ids = {"version": 1, "cluster.id": cluster_id, "node.id": node.id, "directory.id": new_id()}
+            try:
+                disk.mkdir(parents=True, exist_ok=True)
+                with (disk / "meta.properties").open("x") as file:  # never over somebody's data
+                    file.writelines(f"{key}={value}\n" for key, value in ids.items())
+                shutil.copyfile(written, disk / CHECKPOINT)
+            except OSError as error:
+                raise BrokerDied(broker=node.id, why=f"its disk {disk} cannot be formatted", tail=str(error)) from None
+
+
+def _checkpoint() -> Path:
+    """The features that a new cluster has, as Kafka's tool writes them: its first run on this machine is kept."""
+    kept = archive.home_of(classpath()) / CHECKPOINT
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as work:
+            port, controller = free_ports(2)
+            one = Node(1, port, controller, Path(work))
+            write_properties(one.settings, properties(one, [one], {}))
+            tool = jvm("kafka.tools.StorageTool", "format", "-t", new_id(), "-c", str(one.settings))
+            with one.log.open("w") as log:
+                ran = subprocess.run(tool, stdout=log, stderr=subprocess.STDOUT, check=False)
+            if ran.returncode != 0:
+                raise BrokerDied(broker=1, why=f"formatting a disk gave {ran.returncode}", tail=one.tail())
+            os.replace(one.data / CHECKPOINT, kept)
+    return kept

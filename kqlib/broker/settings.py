@@ -1,6 +1,7 @@
-"""The settings of a Kafka client: the house's defaults, one's own file (KQ_KAFKA_CONFIG), and the same words for Java's tools.
+"""The settings of a Kafka client: kqlib's defaults, your file (KQ_KAFKA_CONFIG), and the same words for Java.
 
-In:  a properties file in librdkafka's or Java's words. Out: dicts for confluent_kafka (`client`) and for Java (`to_java`).
+In:  a properties file in librdkafka's or Java's words. Out: dicts for confluent_kafka (`client`), for Java's tools (`to_java`) and
+for Spark's Kafka clients (`for_spark`).
 A secret is a `Secret`: the clients read it as the string it is, a repr, and so a notebook's output, shows only that there is one.
 """
 
@@ -39,6 +40,49 @@ PEM = {  # certificates and keys written into the file itself
 }
 FILES = {"ssl.certificate.location": "ssl.certificate.pem", "ssl.key.location": "ssl.key.pem"}
 SAME_FOR_JAVA = ("security.protocol", "sasl.kerberos.service.name", "ssl.endpoint.identification.algorithm")
+TLS_AND_LOGIN = {
+    *(*SAME_FOR_JAVA, *FILES, *PEM.values(), "ssl.ca.location", "ssl.key.password"),
+    *("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"),
+}
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+# librdkafka's name: Java's name. Of two names for one setting the later one counts, which is Java's own.
+BOTH = {
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    **_same("client.id", "client.dns.lookup", "connections.max.idle.ms", "enable.metrics.push", "metadata.max.age.ms"),
+    **_same("metadata.recovery.strategy", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "request.timeout.ms"),
+    **_same("retry.backoff.max.ms", "retry.backoff.ms", "socket.connection.setup.timeout.ms"),
+}
+READER = {
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    **_same("allow.auto.create.topics", "check.crcs", "client.rack", "fetch.max.bytes", "fetch.min.bytes", "group.id"),
+    **_same("heartbeat.interval.ms", "max.partition.fetch.bytes", "max.poll.interval.ms", "session.timeout.ms"),
+}
+WRITER = {
+    "compression.codec": "compression.type",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.max.bytes": "max.request.size",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    **_same("acks", "batch.size", "compression.type", "delivery.timeout.ms", "enable.idempotence", "linger.ms"),
+    **_same("max.in.flight.requests.per.connection", "retries", "transaction.timeout.ms"),
+}
+# What Spark's Kafka clients do in any case.
+ALREADY = {
+    ("enable.auto.commit", "false"),
+    ("enable.ssl.certificate.verification", "true"),
+    ("isolation.level", "read_committed"),
+    ("partitioner", "murmur2"),
+    ("partitioner", "murmur2_random"),
+}
 
 
 class Secret(str):
@@ -74,7 +118,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(source=f"KQ_KAFKA_CONFIG={path}", why=f"it cannot be read ({type(error).__name__})") from None
+        why = f"this file of client settings (--config or KQ_KAFKA_CONFIG) cannot be read ({type(error).__name__})"
+        raise BadConfig(source=str(path), why=why) from None
     values: dict[str, str] = {}
     for number, line in _lines(text):
         key, equals, value = line.partition("=")
@@ -163,6 +208,25 @@ def to_java(own: Mapping[str, Any]) -> dict[str, str]:
         if any(key.startswith(store) for key in java):
             java[f"{store}.type"] = "PEM"
     return java
+
+
+def for_spark(own: Mapping[str, Any], writes: bool) -> tuple[dict[str, str], list[str]]:
+    """A client's settings for a reader or a writer in Java's words, and the names of those that cannot be carried there."""
+    known = TLS_AND_LOGIN | BOTH.keys() | READER.keys() | WRITER.keys()
+    left = [
+        name
+        for name, value in own.items()
+        if _elsewhere(name, str(value).strip()) or (name not in known and (name, str(value).lower()) not in ALREADY)
+    ]
+    words = BOTH | (WRITER if writes else READER)
+    return {java: str(own[name]) for name, java in words.items() if name in own} | to_java(own), sorted(left)
+
+
+def _elsewhere(name: str, value: str) -> bool:
+    """Does Java refuse this value, or take it for something else? Its numbers are whole, and its 0 and -1 mean other things."""
+    if name in {"connections.max.idle.ms", "topic.metadata.refresh.interval.ms", "metadata.max.age.ms"}:
+        return value in {"0", "-1"}
+    return name in {"linger.ms", "queue.buffering.max.ms"} and not value.isdigit()
 
 
 def _quoted(value: str) -> str:

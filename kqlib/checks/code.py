@@ -46,8 +46,10 @@ def source(obj: Any) -> Source:
     name = getattr(bare, "__qualname__", None) or getattr(bare, "__name__", None)
     if not isinstance(name, str):
         raise NotAllowed(f"kq.source shows functions, classes, methods, properties and modules; this is {shown(obj)}.")
+    # since 3.13 inspect takes the lines of a class of __main__ from the program's file, not from the notebook's cell
+    mine = isinstance(bare, type) and bare.__module__ == "__main__"
     try:
-        text = inspect.getsource(bare)
+        text = (_class_text(bare) if mine else "") or inspect.getsource(bare)
     except (OSError, TypeError):
         text = _class_text(bare) if isinstance(bare, type) else ""
         if not text:

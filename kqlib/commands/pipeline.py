@@ -2,7 +2,8 @@
 
 In:  what is typed after `kq pipeline`. Out: a line of progress while it runs, the answer at the end (`--json`: for programs).
 Ctrl-C and SIGTERM end a stream after saying so; its checkpoint is intact, and the same command goes on from there.
-The master is KQ_SPARK_MASTER's, else this machine. `audit` ends with 1 where something is missing or doubled.
+The master is KQ_SPARK_MASTER's, else this machine. `audit` ends with 1 where something is missing or doubled, `standings` and
+`quarantine` where a row could not be decoded, `standings` also where one was late.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ examples
   kq pipeline replay games games.again --start 2026-05-01T00:00Z --yes
   kq pipeline replay football --dead --site drupal-eu --with mend.py:fix
 Without --once a stream goes on until Ctrl-C. kq pipeline WORD --help says more.
+Exit status: 0 all is well; 1 rows could not be decoded or were late, or items are missing or doubled; 2 error.
 """
+REMOVED = (
+    "retention or compaction may have removed their results before the audit, so it is unknown whether they were done"
+)
 HOME = "where the stream remembers how far it is; on a cluster a place that all machines share (default: kqlib's own)"
 
 
@@ -57,8 +62,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         add[name]("--registry", metavar="URL", help="a schema registry (default: the cluster's own topic kq.schemas)")
         add[name]("--home", metavar="DIR", help=HOME)
         add[name]("--group", metavar="NAME", help="a group that shows the lag (default: kq-WORD-TOPIC)")
-    add["standings"]("--quarantine", metavar="TOPIC", help="for rows that cannot be decoded")
-    add["quarantine"]("--subject", metavar="NAME", help="its schemas' subject (default: TOPIC-value)")
+        add[name]("--subject", metavar="NAME", help="its schemas' subject (default: TOPIC-value)")
+    add["standings"](
+        "--quarantine", metavar="TOPIC", help="for rows that cannot be decoded (default: they are counted only)"
+    )
     _audit(add["audit"])
     _replay(add["replay"])
 
@@ -73,6 +80,7 @@ def _audit(add: Callable[..., Any]) -> None:
         metavar="HEADER",
         help="the header that names a result's item, or key (default: kq-item)",
     )
+    add("--outputs", type=int, default=1, metavar="N", help="how many results an item has (default: 1)")
     add(
         "--bucket",
         default="1 hour",
@@ -141,7 +149,8 @@ def standings(args: argparse.Namespace, cluster: Kafka) -> int:
     """Games become tables."""
     from kqlib.spark.standings import standings as begin
 
-    how = {"registry": _registry(args, cluster), "home": _home(args), "quarantine": args.quarantine}
+    how = {"registry": _registry(args, cluster), "home": _home(args, cluster), "quarantine": args.quarantine}
+    how["subject"] = args.subject
     spark = _spark(cluster)
     return _stream(args, cluster, begin(spark, cluster, args.source, args.target, once=args.once, **how))
 
@@ -149,7 +158,7 @@ def standings(args: argparse.Namespace, cluster: Kafka) -> int:
 def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     """Bad rows go into a topic of their own, as they were, with the cause in their headers."""
     from kqlib import spark as room
-    from kqlib.spark import sinks
+    from kqlib.spark import checkpoint, sinks
 
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
 
@@ -157,20 +166,34 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
         sinks.quarantine(bad, cluster, args.target, batch)
 
     items = room.items(_spark(cluster), cluster, args.source, stream=True)
-    subject, checkpoint = args.subject or f"{args.source}-value", f"{_home(args)}/checkpoint"
-    return _stream(
-        args, cluster, room.stream(items, _registry(args, cluster), subject, each, checkpoint, once=args.once)
-    )
+    subject = args.subject or f"{args.source}-value"
+    place = checkpoint.claim(_spark(cluster), _home(args, cluster), cluster, args.source, args.target)
+    return _stream(args, cluster, room.stream(items, _registry(args, cluster), subject, each, place, once=args.once))
 
 
 def _stream(args: argparse.Namespace, cluster: Kafka, running: Any) -> int:
     """Show how it goes until it ends or somebody stops it."""
+    from kqlib.commands.said import how_long
     from kqlib.spark.progress import follow, show
+    from kqlib.spark.table import LATE
 
     group = args.group or f"kq-{args.word}-{args.source}"
     with _stopped() as stop, follow(lambda: running.query, cluster, group):
         show(running, f"{args.word} {args.source}", stop.is_set)
-    return _ended(stop)
+    if broken := running.counted.broken:
+        kept = args.target if args.word == "quarantine" else args.quarantine
+        subject = f" --subject {args.subject}" if args.subject else ""
+        see = f"see kq pipeline quarantine {args.source} TOPIC{subject}"
+        there = f"they are in '{kept}' with their causes" if kept else see
+        print(f"{broken:,} of {running.counted.rows:,} rows could not be decoded: {there}", file=sys.stderr)
+    if late := running.counted.late:
+        after = how_long(LATE)
+        print(
+            f"{late:,} of {running.counted.rows:,} rows came more than {after} late and do not count: the field 'late' "
+            f"in '{args.target}' counts them by team",
+            file=sys.stderr,
+        )
+    return _ended(stop) or int(broken > 0 or late > 0)
 
 
 def _ended(stop: _Stop) -> int:
@@ -222,14 +245,16 @@ def _registry(args: argparse.Namespace, cluster: Kafka) -> Any:
     return Registry(url=args.registry) if args.registry else Registry(cluster=cluster)
 
 
-def _home(args: argparse.Namespace) -> str:
-    return args.home or str(_place_for(f"{args.word}-{args.source}-{args.target}"))
+def _home(args: argparse.Namespace, cluster: Kafka) -> str:
+    from kqlib.spark import checkpoint
+
+    return args.home or str(_place_for(args.word, cluster, checkpoint.name(cluster, args.source, args.target)))
 
 
-def _place_for(name: str) -> Path:
+def _place_for(word: str, cluster: Kafka, name: str) -> Path:
     from kqlib import places
 
-    home = places.state() / "pipeline" / name
+    home = places.state() / "pipeline" / str(cluster.describe().cluster_id) / f"{word}-{name}"
     home.parent.mkdir(parents=True, exist_ok=True)
     return home
 
@@ -251,7 +276,7 @@ def audit(args: argparse.Namespace, cluster: Kafka) -> int:
 def _audit_once(args: argparse.Namespace, cluster: Kafka, spark: Any) -> int:
     from kqlib import spark as room
 
-    how = {"results": args.results, "of": args.of, "bucket": args.bucket, "since": args.since}
+    how = {"results": args.results, "of": args.of, "outputs": args.outputs, "bucket": args.bucket, "since": args.since}
     with room.audit(spark, cluster, args.queue, args.site, **how) as found:
         if args.to:
             found.write(args.to)
@@ -280,6 +305,7 @@ def _said(found: Any) -> str:
         if count:
             ids = found.ids(verdict) if verdict in ("missing", "doubled") else []
             more = f"  {', '.join(ids[:10])}{', …' * (len(ids) > 10)}" if ids else ""
+            more = f"  {REMOVED}" if verdict == "removed" else more
             lines.append(f"  {verdict:<15}{count:>12,}{more}")
     if found.gone:
         lines.append(f"  {'left the log':<15}{found.gone:>12,}  before they were done")
@@ -298,10 +324,9 @@ def _audit_on(args: argparse.Namespace, cluster: Kafka, spark: Any) -> int:
     from kqlib import spark as room
     from kqlib.spark.progress import Shown
 
-    state = args.state or _place_for(f"audit-{args.queue}-{args.site}")
-    watch = room.watch(
-        spark, cluster, args.queue, args.site, results=args.results, state=state, of=args.of, verdicts=args.to
-    )
+    state = args.state or _place_for("audit", cluster, f"{args.queue}-{args.site}")
+    how = {"results": args.results, "of": args.of, "outputs": args.outputs, "verdicts": args.to}
+    watch = room.watch(spark, cluster, args.queue, args.site, state=state, **how)
     shown, last = Shown(f"audit {args.queue}"), None
     with _stopped(watch.stop) as stop:
         for last in watch.rounds(args.every):

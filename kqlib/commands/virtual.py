@@ -44,6 +44,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long an idle consumer is remembered (default: 7 days)",
     )
+    add(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a web page that may ask it, like https://team.example (default: none); may be given again",
+    )
+    add(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name under which it may be asked, besides its own and localhost; may be given again",
+    )
     text = "Write a plan of the three topics; `kq topics apply FILE` makes them."
     plan = under.add_parser("plan", description=text, help="write a plan of the topics", allow_abbrev=False)
     plan.add_argument("topic", metavar="TOPIC", help="the data topic")
@@ -81,6 +95,7 @@ def _serve(args: argparse.Namespace) -> int:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: done.set())
     how = {"host": args.host, "port": args.port, "advertise": args.advertise, "session": args.session}
+    how |= {"origins": args.allow_origin, "hosts": args.allow_host}
     how |= {"keep_consumers": args.keep_consumers} if args.keep_consumers is not None else {}
     _many_files()
     with up.current() as cluster, virtual.Node(cluster, args.topic, **how) as node:

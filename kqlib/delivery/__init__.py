@@ -14,7 +14,6 @@ import base64
 import inspect
 import marshal
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from kqlib import snapshot
 from kqlib.broker import Kafka, words
 from kqlib.delivery.crew import Crew, Life, Step
 from kqlib.delivery.outcome import CrashTable, Outcome
@@ -36,8 +36,6 @@ from kqlib.delivery.worker import (
     open_database,
 )
 from kqlib.errors import NotAllowed, NotInTime
-from kqlib.snapshot import LOOKER
-from kqlib.view.picture import count
 
 __all__ = [
     "CRASHES",
@@ -205,25 +203,11 @@ def _put(cluster: Kafka, topics: Sequence[str], items: int) -> None:
 
 def _written(cluster: Kafka, topics: Sequence[str]) -> dict[str, Counter[str]]:
     """How often each key is in each topic, of what is committed, up to the ends seen now."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    quick = {"fetch_wait_max_ms": 10, "group_protocol": "classic", "enable_partition_eof": True}
     found: dict[str, Counter[str]] = {topic: Counter() for topic in topics}
-    with closing(Consumer(cluster.client(group_id=LOOKER, isolation_level="read_uncommitted"))) as raw:
-        parts = [TopicPartition(topic, 0, 0) for topic in topics]
-        ends = {part.topic: raw.get_watermark_offsets(part, timeout=PATIENCE)[1] for part in parts}
-    with closing(Consumer(cluster.client(group_id=LOOKER, isolation_level="read_committed", **quick))) as reader:
-        reader.assign(parts)
-        deadline = time.monotonic() + PATIENCE
-        while ends and time.monotonic() < deadline:
-            for message in reader.consume(1000, 0.03):
-                if message.error() is None:
-                    found[message.topic()][message.key().decode()] += 1
-                elif message.error().code() == KafkaError._PARTITION_EOF and message.offset() >= ends[message.topic()]:
-                    # an end before that one: the last transaction is committed, and its mark comes a moment later
-                    del ends[message.topic()]
-    if ends:
-        raise NotInTime(seconds=PATIENCE, why="the results to be read", last=f"{count(len(ends), 'topic')} unread")
+    # The ends of what is written: the last transaction is committed, and its mark may come a moment later.
+    there = snapshot.bounds(cluster, *topics, isolation_level="read_uncommitted")
+    for message in snapshot.read(cluster, dict.fromkeys(there, 0), {at: end for at, (_, end) in there.items()}):
+        found[message.topic()][message.key().decode()] += 1
     return found
 
 

@@ -114,22 +114,23 @@ class Worker:
         return self.producer
 
     def items(self) -> Iterator[Message]:
-        """Read: one item after the other, from what is committed to the end."""
+        """Read: one item after the other, from what is committed to the ends seen now."""
         begin = self._committed()
+        ends = {part.partition: self.consumer.get_watermark_offsets(part, PATIENCE)[1] for part in begin}
         self.consumer.assign(begin)
-        unread = len(begin)
-        while unread:
+        while ends:
             message = self.consumer.poll(PATIENCE)
             if message is None:
                 raise TimeoutError(f"nothing came from '{self.job['topic']}'")
-            if (error := message.error()) is None:
+            part, error = message.partition(), message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is None and message.offset() < ends.get(part, 0):
                 self.nth += 1
                 self.reached("read")
                 yield message
-            elif error.code() == KafkaError._PARTITION_EOF:
-                unread -= 1
-            else:
-                raise KafkaException(error)
+            if message.offset() + (error is None) >= ends.get(part, 0):  # the event of an end has that end's offset
+                ends.pop(part, None)
 
     def _committed(self) -> list[TopicPartition]:
         """Where to begin; asked again while the group's coordinator is being made or moved."""

@@ -43,7 +43,7 @@ CHECKS = (
     Check("variables", "what is set by KQ_… names makes sense", machine.variables),
     Check("leftovers", "no files of dead clusters", machine.leftovers),
     Check("round trip", "a record went into a real Kafka and came out", trials.round_trip, ("Java", "jars", "ports")),
-    Check("Spark", "started, counted to ten, and left nothing running", trials.spark, ("packages", "Java")),
+    Check("Spark", "started, counted to ten, and left nothing running", trials.spark, ("packages", "Java", "jars")),
 )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 from kqlib.commands.said import how_long, many
 from kqlib.doctor.finding import Finding, words
@@ -25,7 +26,6 @@ ENOUGH = 30 * DAY  # a site that stands still for a month has other troubles
 FOR_EVER = 10 * 365 * DAY
 OLD = 2 / 3  # of the retention: owners commit again every day, so a state this old has none
 OFFSETS = "__consumer_offsets"
-SEARCH = 20.0
 KEEP = "offsets.retention.minutes=2147483647 in the brokers' settings keeps them for ever"
 State = tuple[str, str, int]  # site, queue, partition
 
@@ -158,27 +158,17 @@ def _expiry(cluster: Kafka, there: set[State], seconds: float) -> Finding:
 
 def committed_since(cluster: Kafka, groups: set[str], moment: float) -> set[State]:
     """Which (group, topic, partition) has committed since then, by Kafka's own log of commits."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
+    from confluent_kafka import Consumer, TopicPartition
+
+    from kqlib import snapshot
 
     numbers = {place(group, len(cluster.partitions(OFFSETS))) for group in groups}
-    quick: dict[str, Any] = {"group_id": "kq-doctor", "group_protocol": "classic", "enable_partition_eof": True}
-    reader, found, deadline = Consumer(cluster.client(**quick)), set(), time.monotonic() + SEARCH
-    try:
-        since = [TopicPartition(OFFSETS, number, int(moment * 1000)) for number in numbers]
-        starts = [part for part in reader.offsets_for_times(since, 10) if part.offset >= 0]
-        reader.assign(starts)
-        left = len(starts)
-        while left:
-            if time.monotonic() > deadline:
-                raise NotAllowed(f"'{OFFSETS}' could not be read within {SEARCH:g} s")
-            for message in reader.consume(1000, 0.1):
-                error = message.error()
-                if error is None and (state := committed(message.key())):
-                    found.add(state)
-                left -= error is not None and error.code() == KafkaError._PARTITION_EOF
-    finally:
-        reader.close()
-    return found
+    with closing(Consumer(cluster.client(group_id="kq-doctor", group_protocol="classic"))) as reader:
+        asked = [TopicPartition(OFFSETS, number, int(moment * 1000)) for number in numbers]
+        starts = {(OFFSETS, part.partition): part.offset for part in reader.offsets_for_times(asked, 10)}
+    since = {at: start for at, start in starts.items() if start >= 0}  # below 0: nothing was written since
+    found = (committed(message.key()) for message in snapshot.read(cluster, since))
+    return {state for state in found if state}
 
 
 def place(group: str, partitions: int) -> int:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kqlib.broker import Kafka
 
 COUNT = Path(__file__).with_name("count.py")
-QUIET = "status = off\nrootLogger.level = off\n"  # what Spark says goes nowhere; what fails raises
 
 
 def round_trip() -> Finding:
@@ -73,16 +72,12 @@ def _there_and_back(cluster: Kafka) -> None:
 
 def spark(seconds: float = 120) -> Finding:
     """Does Spark start, count to ten and end, with no Java left?"""
-    from kqlib.broker import java as javas
-
-    env = os.environ | {"JAVA_HOME": str(javas.spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
-    with tempfile.TemporaryDirectory(prefix="kqlib-doctor-") as place:
-        (Path(place) / "log4j2.properties").write_text(QUIET)
+    with tempfile.TemporaryDirectory(prefix="kqlib-doctor-", ignore_cleanup_errors=True) as place:
         said = Path(place) / "said"
         with said.open("wb") as out:
             child = subprocess.Popen(
-                [sys.executable, "-P", str(COUNT), place],
-                env=env | {"TMPDIR": place},
+                [sys.executable, "-P", str(COUNT)],
+                env=os.environ | {"KQ_SPARK_MASTER": "local[1]", "TMPDIR": place},
                 cwd=place,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -93,30 +88,31 @@ def spark(seconds: float = 120) -> Finding:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(seconds)
             done, text = child.poll() == 0, said.read_text(errors="replace").strip()
-            left = _left(child.pid)
+            left = _left(child.pid, Path(place))
         finally:
             _end(child)
+        _left(child.pid, Path(place))  # the reaper of what was ended just now ends its Java
     if done and text.endswith("counted 10") and not left:
         return Finding("Spark", True, "started, counted to ten, and its Java is gone")
     last = text.splitlines()[-1] if text else f"no answer within {seconds:g} s"
     if done and left:
         last = "its Java was left running (now it is ended)"
-    other = os.environ.get("SPARK_HOME")
-    remedy = (
-        f"unset SPARK_HOME ({other}): it names another Spark"
-        if other
-        else "make venv, if Spark is not what the lock names"
-    )
-    return Finding("Spark", False, last, remedy)
+    return Finding("Spark", False, last, "make venv, if Spark is not what the lock names")
 
 
-def _left(group: int) -> bool:
-    """Does a process of this group still run, after the time that it may take to end?"""
+def _left(group: int, place: Path) -> bool:
+    """Does a process of this group still run, or a Java whose directory is here, after the time that it may take to end?"""
     deadline = time.monotonic() + GONE
+    while _runs(group) or any(place.glob("kqlib-*")):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _runs(group: int) -> bool:
     with suppress(ProcessLookupError, PermissionError):
-        while time.monotonic() < deadline:
-            os.killpg(group, 0)
-            time.sleep(0.05)
+        os.killpg(group, 0)
         return True
     return False
 

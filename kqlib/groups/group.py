@@ -22,6 +22,7 @@ from kqlib.groups import ask
 from kqlib.groups.process import Process, Record
 from kqlib.groups.timeline import Step, Timeline
 from kqlib.groups.values import Assignment, Lag, Work
+from kqlib.patience import PATIENCE
 
 if TYPE_CHECKING:
     from kqlib.lab import Lab
@@ -36,7 +37,7 @@ MOST = len(NAMES)  # members at a time: each is a process
 GONE = {"left": "has left", "crashed": "has crashed", "failed": "could not go on"}
 MOVES = {"assigned", "revoked", "lost"}
 HEARTBEAT = 0.1  # seconds; a lab allows no less
-SETTLE = 30.0  # seconds until somebody asks why
+SETTLE = 30.0 * PATIENCE  # seconds until somebody asks why
 _open: weakref.WeakValueDictionary[tuple[str, str], Group] = weakref.WeakValueDictionary()
 
 

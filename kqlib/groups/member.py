@@ -166,7 +166,7 @@ class Member:
         """Errors that the client reports between records."""
         if error.name() == LATE:
             tell("late")
-        elif error.fatal() or error.name() in HOPELESS:
+        elif error.name() in HOPELESS:
             raise RuntimeError(error.str())
         else:
             tell("trouble", why=error.str())

@@ -1,6 +1,6 @@
 """Who reads whom: readers down, writers across, ✓ or ✗ with the rule's short name, and a sentence behind each cell.
 
-In:  one `Pair` for each reader and writer (or anything with the same four attributes: kq.schemas.matrix gives them).
+In:  one `Pair` for each reader and writer (or anything with the same five attributes: kq.schemas.matrix gives them).
 Out: `matrix(pairs)`: a table (`view.table`), where a cell's sentence is its tooltip; `drawn(pairs)`: the same as a picture. The twin
      of both has a line for each sentence that says more than the mark does:
 
@@ -56,16 +56,19 @@ class Read(Protocol):
     def rule(self) -> str: ...
     @property
     def why(self) -> str: ...
+    @property
+    def java(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A reader and a writer; the rule that is broken ('' if it reads); the sentence."""
+    """A reader and a writer; the rule that is broken ('' if it reads); the sentence; Java's verdict where it is another."""
 
     reader: str
     writer: str
     rule: str = ""
     why: str = ""
+    java: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +121,10 @@ def _sorted(pairs: Iterable[Read]) -> tuple[dict[tuple[str, str], Read], list[st
 def _cell(pair: Read | None) -> Cell:
     if pair is None:
         return Cell(None)
-    return Cell(f"✗ {pair.rule}", pair.why, strong=True) if pair.rule else Cell(True, pair.why)
+    java = f" · Java: {pair.java}" if pair.java else ""
+    if pair.rule:
+        return Cell(f"✗ {pair.rule}{java}", pair.why, strong=True)
+    return Cell(f"✓{java}" if java else True, pair.why)
 
 
 def _box(pair: Read | None, x: float, y: float, wide: float) -> str:
@@ -127,6 +133,8 @@ def _box(pair: Read | None, x: float, y: float, wide: float) -> str:
     box = tag("rect", x=x, y=y, width=wide, height=HIGH, rx=4, class_=kind)
     if pair is None:
         return box
+    if pair.java:
+        box += text(x + wide - 4, y + 13, f"Java: {pair.java}", SMALL, anchor="end")
     if not pair.rule:
         return box + check_mark(middle, y + HIGH / 2)
     rule = text(middle, y + HIGH - 6, fit(pair.rule, SMALL, wide - 4), SMALL, anchor="middle")

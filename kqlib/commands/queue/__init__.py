@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from datetime import datetime
 from importlib import import_module
 from typing import Any
+
+from kqlib.errors import NotAllowed
 
 VERBS = {
     "list": ("look", "every queue here: how much is in it, and which sites use it"),
@@ -61,6 +64,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=says)
     add["gc"]("--forget", action="append", default=[], metavar="SITE", help="a site that is gone for good; repeatable")
     _put(add["put"])
+    _choose(add["redrive"])
     _take(add["claim"], add["work"])
 
 
@@ -85,6 +89,15 @@ def _put(add: Callable[..., Any]) -> None:
     add("--header", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     add("--delay", type=_checked("delay"), default=0.0, metavar="SECONDS", help="not before then; at most 900")
     add("--count", type=_count("count"), default=1, metavar="N", help="so many of it")
+
+
+def _choose(add: Callable[..., Any]) -> None:
+    add("--id", action="append", default=[], type=_id, metavar="ID", help="a letter, or the item it was; repeatable")
+    add("--reason", metavar="TEXT", help="those with this text in their reason; an exception's name is one")
+    add("--since", type=_moment, metavar="TIME", help="those buried since then, as in 2026-05-01T18:30")
+    add("--into", metavar="QUEUE", help="into another queue")
+    add("--dry-run", action="store_true", help="only say how many")
+    add("--force", action="store_true", help="also those that were dead three times")
 
 
 def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
@@ -123,6 +136,20 @@ def _count(what: str) -> Callable[[str], int]:
         return rules.count(what, int(text) if text.isdecimal() else text)
 
     return count
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone()  # without a zone it is this machine's time
+    except (ValueError, OverflowError):
+        raise NotAllowed(f"since is a time like 2026-05-01T18:30 or 2026-05-01T18:30+02:00, not {text!r}") from None
+
+
+def _id(text: str) -> str:
+    from kqlib.queue import look
+
+    look.place(text)
+    return text
 
 
 def _attempts(text: str) -> int | None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
-from kqlib.commands.queue.ask import check_known, opened
+from kqlib.commands.queue.ask import check, check_known, opened
 from kqlib.commands.said import as_json, many
 from kqlib.queue import Site, look
 from kqlib.queue.drupal import DrupalQueue
+from kqlib.queue.redrive import Redriven
 
 
 def queue_create(args: argparse.Namespace) -> int:
@@ -36,7 +38,13 @@ def queue_create(args: argparse.Namespace) -> int:
 
 def queue_delete(args: argparse.Namespace) -> int:
     """The site has it no more."""
-    depth = _emptied(args, lambda site: DrupalQueue(site, args.queue).delete_queue())
+
+    def delete(site: Site) -> None:
+        queue = DrupalQueue(site, args.queue)
+        queue.create_queue()  # one that was used and never created has no mark yet
+        queue.delete_queue()
+
+    depth = _emptied(args, delete)
     done = f"'{args.queue}' is deleted for site '{args.site}'; its topic and records stay"
     return _said(args, depth, "deleted", done)
 
@@ -70,15 +78,26 @@ def _said(args: argparse.Namespace, depth: int, what: str, done: str) -> int:
 
 def queue_redrive(args: argparse.Namespace) -> int:
     """Dead letters go back, as new items."""
+    how: dict[str, Any] = {"ids": args.id or None, "reason": args.reason, "since": args.since}
+    chooses = any(how.values())
     with opened(args) as site:
         check_known(site, args.queue)
-        queue = site.queue(args.queue)
+        queue, into = site.queue(args.queue), None
+        if args.into:
+            check(site.cluster, args.into)
+            check_known(site, args.into)
+            into = site.queue(args.into)
         before = look.depth(site, queue.dead.name)
-        most = args.n or before
-        moved = queue.redrive(most) if before else 0
+        most = args.n or max(1, before)
+        how |= {"into": into, "dry_run": args.dry_run, "force": args.force}
+        moved = queue.redrive(most, **how) if before or chooses else Redriven(0, {})
         left = look.depth(site, queue.dead.name)
     if args.json:
-        print(as_json({"queue": args.queue, "site": args.site, "redriven": moved, "dead": left}))
+        said = {"queue": args.queue, "site": args.site, "into": args.into or args.queue, "redriven": int(moved)}
+        print(as_json({**said, "dry_run": args.dry_run, "dead": left, "refused": moved.refused}))
     else:
-        print(f"{many(moved, 'dead letter')} put back, {left} left.")
-    return 0 if moved == min(most, before) else 1
+        where = f" into '{args.into}'" if args.into else ""
+        done = "would be put back" if args.dry_run else "put back"
+        print(f"{many(moved, 'dead letter')} {done}{where}, {left} left.")
+    well = bool(moved) and not moved.refused if chooses else moved == min(most, before)
+    return 0 if well else 1

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from kqlib import up
+from kqlib import snapshot, up
 from kqlib.commands import said
 from kqlib.commands.queue.ask import check, owners
 from kqlib.commands.said import as_json, many, tell
@@ -25,6 +25,7 @@ from kqlib.queue import Item, Site, gc, look, state
 from kqlib.queue.dead import DEAD
 from kqlib.queue.item import AGAIN, DUE, SITE
 from kqlib.queue.ledger import Ledger
+from kqlib.snapshot import Place
 from kqlib.view import Table
 
 SEARCH = 20.0  # seconds for looking through dead letters and later items
@@ -100,8 +101,7 @@ def _record(site: Site, id_: str) -> Item | None:
     low, end = state.bounds(site.cluster, [(topic, partition)])
     if not low[topic, partition] <= offset < end[topic, partition]:
         return None
-    found = next(_read(site, {(topic, partition): offset}, offset + 1), None)
-    return found if found and found.offset == offset else None
+    return next(_read(site, {(topic, partition): offset}, {(topic, partition): offset + 1}), None)
 
 
 def _put(id_: str, item: Item | None) -> Iterator[Event]:
@@ -165,26 +165,14 @@ def _search(site: Site, topic: str, since: datetime, wanted: Callable[[Item], bo
     return [each for each in _read(site, {at: start for at, start in starts.items() if start >= 0}) if wanted(each)]
 
 
-def _read(site: Site, starts: dict[tuple[str, int], int], end: int | None = None) -> Iterator[Item]:
-    """Every record from there on to the log's end (or `end`), by a reader in no group."""
-    quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10}
-    reader = Consumer(site.cluster.client(group_id="kqlib-story", group_protocol="classic", **quick))
-    reader.assign([TopicPartition(*at, start) for at, start in starts.items()])
-    left, deadline = len(starts), time.monotonic() + SEARCH
-    try:
-        while left and time.monotonic() < deadline:
-            for message in reader.consume(1000, 0.1):
-                error = message.error()
-                if error is None:
-                    yield Item(message.topic(), message.partition(), message, 0, 0.0, 0, 0)
-                if (error is not None and error.code() == KafkaError._PARTITION_EOF) or (
-                    end and message.offset() >= end - 1
-                ):
-                    left -= 1
-        if left:
+def _read(site: Site, starts: dict[Place, int], ends: dict[Place, int] | None = None) -> Iterator[Item]:
+    """Every record from there on to the ends seen now (or `ends`), as far as the time allows."""
+    deadline = time.monotonic() + SEARCH
+    for message in snapshot.read(site.cluster, starts, ends):
+        yield Item(message.topic(), message.partition(), message, 0, 0.0, 0, 0)
+        if time.monotonic() > deadline:
             tell(f"kq: not everything could be looked through within {SEARCH:g} s: there may be more to tell")
-    finally:
-        reader.close()
+            return
 
 
 # --- where it stands --------------------------------------------------------------------------------------------------
