@@ -1,8 +1,8 @@
-"""Does a value fit a schema? fastavro encodes some that do not, and says nothing: 1.5 as the int 1, 'no' as true, 1e300 as infinity,
-and a misspelt field not at all.
+"""Does a value fit a schema? fastavro encodes some that do not, and says nothing: 1.5 as the int 1, 'no' as true, 1e300 as infinity.
+(Missing and unknown fields it refuses with `strict_allow_default`, which `wire` asks for; which field it was is found here.)
 
 In:  a parsed schema and a value. Out: `misfit(schema, value)`: a clause that names the field, empty for a value that fits;
-     `quick(schema)`: a function, made once and asked for each value: True, it fits, as far as fastavro does not see to it itself;
+     `quick(schema)`: a function, made once and asked for each value: True, it fits, as far as fastavro does not check it itself;
      False, ask `misfit`.
 """
 
@@ -65,7 +65,7 @@ def misfit(schema: Any, value: Any) -> str:
 
 # --- the quick check: expressions in Python, put together as dataclasses put together their __init__ -------------------
 
-TESTS = {  # of x, which is y from then on; text, bytes, symbols, unions and logical types are fastavro's to check
+TESTS = {  # of x, which is y from then on; text, bytes, symbols, unions, logical types and missing fields are fastavro's to check
     "null": "{x} is None",
     "boolean": "({x} is True or {y} is False)",
     "int": f"type({{x}}) is int and {-(2**31)} <= {{y}} <= {2**31 - 1}",
@@ -106,15 +106,14 @@ class _Tests:
         )
 
     def record(self, schema: Any) -> str:
-        """The name of the test of a record: no strange fields, and each field's own."""
+        """The name of the test of a record: each field's own."""
         name = self.records[schema["name"]] = f"record{len(self.records)}"  # before its fields: it may hold itself
-        self.known[f"{name}_names"] = frozenset(field["name"] for field in schema["fields"])
-        parts = [f"{name}_names.issuperset(v)"]
+        parts = []
         for at, field in enumerate(schema["fields"]):
             of = repr(field["name"])
             if inside := self.test(field["type"], f"(x{at} := v[{of}])", f"x{at}"):
                 parts.append(f"({of} not in v or {inside})" if "default" in field else inside)
-        self.known[name] = self.function(" and ".join(parts))
+        self.known[name] = self.function(" and ".join(parts) or "True")
         return name
 
     def keep(self, expression: str) -> str:
@@ -132,6 +131,8 @@ def _misfit(schema: Any, value: Any, path: str, types: Mapping[str, Any]) -> str
     kind = "union" if isinstance(schema, list) else schema["type"] if isinstance(schema, dict) else schema
     if kind in {"record", "error"} and isinstance(value, Mapping):
         return _misfit_record(schema, value, path, types)
+    if kind == "union":
+        return _misfit_union(schema, value, path, types)
     if kind == "array" and isinstance(value, list | tuple):
         found = (_misfit(schema["items"], each, f"{path}[{at}]", types) for at, each in enumerate(value))
     elif kind == "map" and isinstance(value, Mapping):
@@ -154,6 +155,37 @@ def _misfit_record(schema: Any, value: Mapping[Any, Any], path: str, types: Mapp
         elif "default" not in field:
             return f"'{here}' is missing, and it has no default"
     return ""
+
+
+def _misfit_union(branches: list[Any], value: Any, path: str, types: Mapping[str, Any]) -> str:
+    """Empty if one branch takes the value; else what the branch says that is most like it. (name, value) names a branch."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+        wanted, value = value
+        branches = [each for each in branches if _name(each) == wanted]
+        if not branches:
+            return f"{_at(path)}has no type {wanted!r}"
+    like, found = [_likeness(each, value, types) for each in branches], []
+    for branch in branches:
+        if not (words := _misfit(branch, value, path, types)):
+            return ""
+        found.append(words)
+    best = max(like, default=0)
+    return found[like.index(best)] if best else f"{_at(path)}takes {_takes('union', branches)}, not {_shown(value)}"
+
+
+def _likeness(branch: Any, value: Any, types: Mapping[str, Any]) -> int:
+    """How much a value looks like a branch that holds other values: one, and one for each field of that name."""
+    branch = types.get(branch, branch) if isinstance(branch, str) else branch
+    kind = branch["type"] if isinstance(branch, dict) else branch
+    if kind in {"record", "error"} and isinstance(value, Mapping):
+        return 1 + sum(field["name"] in value for field in branch["fields"])
+    holds = {"array": list | tuple, "map": Mapping}
+    return int(kind in holds and isinstance(value, holds[kind]))
+
+
+def _name(branch: Any) -> str:
+    """What fastavro calls a branch of a union."""
+    return str(branch.get("name", branch["type"])) if isinstance(branch, dict) else str(branch)
 
 
 def _is_one(kind: Any, schema: Any, value: Any) -> bool:

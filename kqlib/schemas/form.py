@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from kqlib.errors import NotAllowed
+from kqlib.schemas import fits
 
 ORDER = ("name", "namespace", "type", "aliases", "doc", "size", "symbols", "items", "values", "fields", "logicalType")
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -37,7 +38,7 @@ def parsed(text: str) -> Any:
     from fastavro.schema import parse_schema
 
     schema = parse_schema(json.loads(text))
-    _mend_defaults(schema)
+    _mend_defaults(schema, fits.named(schema))
     return schema
 
 
@@ -86,17 +87,32 @@ def _ordered(tree: Any) -> Any:
     return {key: tree[key] if key == "default" else _ordered(tree[key]) for key in sort}
 
 
-def _mend_defaults(schema: Any) -> None:
+def _mend_defaults(schema: Any, types: dict[str, Any]) -> None:
     """JSON has no bytes, so Avro writes a default of them as text, a letter a byte; fastavro would take it for the value."""
     for each in schema if isinstance(schema, list) else [schema]:
         if isinstance(each, dict):
             for field in each.get("fields", ()):
-                kind = field["type"][0] if isinstance(field["type"], list) and field["type"] else field["type"]
-                plain = kind["type"] if isinstance(kind, dict) else kind
-                if plain in {"bytes", "fixed"} and isinstance(field.get("default"), str):
-                    field["default"] = field["default"].encode("latin-1")
-                _mend_defaults(field["type"])
-            _mend_defaults([each.get("items"), each.get("values")])
+                if "default" in field:
+                    field["default"] = _with_bytes(field["type"], field["default"], types)
+                _mend_defaults(field["type"], types)
+            _mend_defaults([each.get("items"), each.get("values")], types)
+
+
+def _with_bytes(schema: Any, value: Any, types: dict[str, Any]) -> Any:
+    """A default with its bytes as bytes; that of a union belongs to the first branch."""
+    schema = schema[0] if isinstance(schema, list) and schema else schema
+    schema = types.get(schema, schema) if isinstance(schema, str) else schema
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind in {"bytes", "fixed"} and isinstance(value, str):
+        return value.encode("latin-1")
+    if kind == "array" and isinstance(value, list):
+        return [_with_bytes(schema["items"], each, types) for each in value]
+    if kind == "map" and isinstance(value, dict):
+        return {key: _with_bytes(schema["values"], each, types) for key, each in value.items()}
+    if kind == "record" and isinstance(value, dict):
+        fields = {field["name"]: field["type"] for field in schema["fields"]}
+        return {key: _with_bytes(fields.get(key), each, types) for key, each in value.items()}
+    return value
 
 
 def _words(error: Exception) -> str:

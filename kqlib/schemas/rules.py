@@ -1,7 +1,8 @@
 """Which schema may follow which: what a reader can make of a writer's values, and what each level asks for. Knows no Kafka.
 
 In:  schemas as text, dicts or Confluent's `Schema`. Out: `compare(reader, writer)`: a `Reason` for each thing that the reader cannot
-     read; `explain(reader, writer)`: what happens to each field that it can; `check(level, schema, earlier)`: a `Verdict`.
+     read; `explain(reader, writer)`: what happens to each field that it can; `check(level, schema, earlier)`: a `Verdict`;
+     `java(reader, writer)`: whether Java's Avro would accept the pair.
 
 Each pair of plain types is judged by `avro.compatibility`. Around that stands what it lacks, each seen with fastavro:
   - the place: avro loses it inside a union, and gives a field's number where a person wants its name
@@ -9,11 +10,14 @@ Each pair of plain types is judged by `avro.compatibility`. Around that stands w
   - two fields of the reader that want the same field of the writer: only one gets it
   - bytes read as a string: avro says fine, and so it is until the first bytes that are no UTF-8
   - an alias without a namespace: avro says another name, though the specification puts it into the reader's own namespace
+  - logical types: avro does not compare them. fastavro converts by the writer's, Java's Avro (and Spark) by the reader's: where the
+    two differ, the same bytes are two values. So a reader that names a logical type reads only what was written as the same one.
+    A reader that names none reads the plain value, as the specification says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +25,16 @@ from kqlib.errors import IncompatibleSchema, NotAllowed
 from kqlib.schemas import form
 
 NAMED = {"record", "error", "enum", "fixed"}
+LOGICAL = "other logical type"
+UNITS = ("millis", "micros", "nanos")
+DEFINED = {  # the logical types of Avro 1.12, by the type that stores them; any other name is ignored
+    "int": ("date", "time-millis"),
+    "long": ("time-micros", *(f"{kind}-{unit}" for kind in ("timestamp", "local-timestamp") for unit in UNITS)),
+    "string": ("uuid",),
+    "bytes": ("decimal", "big-decimal"),
+    "fixed": ("decimal", "duration", "uuid"),
+}
+JAVA_LACKS = {LOGICAL, "not text"}  # rules that Java's SchemaCompatibility does not have
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,13 @@ def compare(reader: Any, writer: Any) -> tuple[Reason, ...]:
     ours, theirs = form.canonical(reader), form.canonical(writer)
     if ours == theirs:  # then a decoder resolves nothing
         return ()
-    return tuple(_walk(form.checked(ours), form.checked(theirs), "", frozenset()))
+    return tuple(_walk(form.checked(ours), form.checked(theirs), "", frozenset(), _sources))
+
+
+def java(reader: Any, writer: Any) -> bool:
+    """Would Java's SchemaCompatibility accept the pair? The tests compare this with Java itself."""
+    ours, theirs = (form.checked(form.canonical(each)) for each in (reader, writer))
+    return all(reason.rule in JAVA_LACKS for reason in _walk(ours, theirs, "", frozenset(), _sources_in_java))
 
 
 def explain(reader: Any, writer: Any) -> tuple[str, ...]:
@@ -163,8 +183,9 @@ def _becomes(field: Any, sources: list[Any]) -> str:
         return f"'{field.name}' gets its default"
     source = sources[0]
     words = [f"comes from '{source.name}'"] if source.name != field.name else []
-    if field.type.type != source.type.type:
-        words.append(f"becomes {field.type.type}")
+    bare = _logical(source.type) if not _logical(field.type) and field.type.type != "union" else ""
+    if field.type.type != source.type.type or bare:
+        words.append(f"becomes {field.type.type}" + (f" without {bare}" if bare else ""))
     elif field.type.type == "enum" and (lost := sorted(set(source.type.symbols) - set(field.type.symbols))):
         words.append(f"is {field.type.props.get('default')!r} for {', '.join(map(repr, lost))}")
     return f"'{field.name}' {', '.join(words)}" if words else ""
@@ -172,35 +193,39 @@ def _becomes(field: Any, sources: list[Any]) -> str:
 
 # --- walking through two schemas at once -------------------------------------------------------------------------------
 
+Pairs = frozenset[tuple[int, int]]
+Find = Callable[[Any, Any], dict[str, list[Any]]]
 
-def _walk(reader: Any, writer: Any, path: str, inside: frozenset[tuple[int, int]]) -> Iterable[Reason]:
-    """The reasons, outermost first. `inside`: the pairs being compared, for a type may hold itself."""
+
+def _walk(reader: Any, writer: Any, path: str, inside: Pairs, find: Find) -> Iterable[Reason]:
+    """The reasons, outermost first. `inside`: the pairs being compared, for a type may hold itself. `find`: see `_sources`."""
     pair = (id(reader), id(writer))
     if pair in inside:
         return
     inside |= {pair}
     if "union" in {reader.type, writer.type}:
-        yield from _walk_union(reader, writer, path, inside)
+        yield from _walk_union(reader, writer, path, inside, find)
     elif (reader.type, writer.type) == ("array", "array"):
-        yield from _walk(reader.items, writer.items, f"{path}[]", inside)
+        yield from _walk(reader.items, writer.items, f"{path}[]", inside, find)
     elif (reader.type, writer.type) == ("map", "map"):
-        yield from _walk(reader.values, writer.values, f"{path}{{}}", inside)
+        yield from _walk(reader.values, writer.values, f"{path}{{}}", inside, find)
     elif reader.type == writer.type == "record" and _same_name(reader, writer):
-        yield from _walk_record(reader, writer, path, inside)
+        yield from _walk_record(reader, writer, path, inside, find)
     elif (reader.type, writer.type) == ("string", "bytes"):
         yield Reason("not text", path, "bytes that are no UTF-8 cannot become a string")
     else:
-        yield from _plain(reader, writer, path)
+        yield from list(_plain(reader, writer, path)) or _other_logical(reader, writer, path)
 
 
-def _walk_record(reader: Any, writer: Any, path: str, inside: frozenset[tuple[int, int]]) -> Iterable[Reason]:
-    for field, found in ((field, _sources(reader, writer)[field.name]) for field in reader.fields):
+def _walk_record(reader: Any, writer: Any, path: str, inside: Pairs, find: Find) -> Iterable[Reason]:
+    sources = find(reader, writer)
+    for field, found in ((field, sources[field.name]) for field in reader.fields):
         here = f"{path}.{field.name}" if path else field.name
         if len(found) > 1:
             names = " and ".join(f"'{source.name}'" for source in found)
             yield Reason("two sources", here, f"the writer's fields {names} would both become this one")
         elif found:
-            yield from _walk(field.type, found[0].type, here, inside)
+            yield from _walk(field.type, found[0].type, here, inside, find)
         elif not field.has_default:
             yield Reason("no default", here, "the writer has no such field, and it has no default")
 
@@ -216,16 +241,24 @@ def _sources(reader: Any, writer: Any) -> dict[str, list[Any]]:
     return found
 
 
-def _walk_union(reader: Any, writer: Any, path: str, inside: frozenset[tuple[int, int]]) -> Iterable[Reason]:
-    """Each branch of the writer needs one in the reader; the first that fits by its type or name is taken."""
+def _sources_in_java(reader: Any, writer: Any) -> dict[str, list[Any]]:
+    """The same in Java: a field of the writer goes into each field of the reader that has its name or an alias of that name."""
+    names = {field.name: {field.name, *(field.props.get("aliases") or ())} for field in reader.fields}
+    return {name: [field for field in writer.fields if field.name in known] for name, known in names.items()}
+
+
+def _walk_union(reader: Any, writer: Any, path: str, inside: Pairs, find: Find) -> Iterable[Reason]:
+    """Each branch of the writer needs one in the reader: the first that fits by its type or name, or that of its logical type."""
     choices = reader.schemas if reader.type == "union" else [reader]
     for branch in writer.schemas if writer.type == "union" else [writer]:
-        goal = next((choice for choice in choices if _fits(choice, branch)), None)
+        fitting = [choice for choice in choices if _fits(choice, branch)]
+        same = [choice for choice in fitting if _logical(branch) and _logical(choice) == _logical(branch)]
+        goal = next(iter(same or fitting), None)
         if goal is None:
             takes = " or ".join(_type(choice) for choice in choices) or "nothing"
             yield Reason("lost branch", path, f"the value may be {_type(branch)}, and the reader takes {takes}")
         else:
-            yield from _walk(goal, branch, path, inside)
+            yield from _walk(goal, branch, path, inside, find)
 
 
 def _fits(reader: Any, writer: Any) -> bool:
@@ -261,6 +294,22 @@ def _plain(reader: Any, writer: Any, path: str) -> Iterable[Reason]:
             yield Reason("other size", path, f"{writer.size} bytes do not fit {reader.size}")
         else:
             yield Reason("other type", path, f"{_type(writer)} cannot become {_type(reader)}")
+
+
+def _other_logical(reader: Any, writer: Any, path: str) -> Iterable[Reason]:
+    """A reader that names a logical type needs the same one on the other side."""
+    ours, theirs = _logical(reader), _logical(writer)
+    if ours not in {"", theirs}:
+        wrote = theirs or f"plain {writer.type}"
+        yield Reason(LOGICAL, path, f"a {wrote} would be read as a {ours}, and its value may change")
+
+
+def _logical(schema: Any) -> str:
+    """The logical type with what belongs to it, as in 'decimal(6, 2)'; '' if there is none that Avro defines for this type."""
+    name, precision = schema.props.get("logicalType"), schema.props.get("precision")
+    if name not in DEFINED.get(schema.type, ()) or (name == "decimal" and precision is None):
+        return ""
+    return f"decimal({precision}, {schema.props.get('scale', 0)})" if name == "decimal" else str(name)
 
 
 def _other_name(reader: Any, writer: Any, path: str) -> Reason:

@@ -2,16 +2,20 @@
 
 In:  what Confluent's registry client is asked: register, look up, set a level. Out: the same answers, so that AvroSerializer, Codec
      and Registry cannot tell the difference. Underneath is confluent_kafka's own MockSchemaRegistryClient, which takes everything;
-     what it lacks is here: levels that are kept, one form for a schema, and a memory that outlives the process.
+     what it lacks is here: levels that are kept, one form and one id for a schema, and a memory that outlives the process.
 
 The topic `kq.schemas` has one partition, kept for ever. A record is JSON:
 
-    {"subject": "football-value", "schema": "…"}     register it
-    {"subject": "football-value", "level": "FULL"}   from here on; without a subject for all others; "first": only if none was said
+    {"subject": "football-value", "schema": "…", "format": 2}   register it
+    {"subject": "football-value", "level": "FULL"}              from here on; without a subject for all others;
+                                                                "first": only if none was said
 
 Nobody decides by himself: a process writes what it wants, reads the log to its end and takes what all others take from it. Applying
 the records in their order gives everyone the same ids, also to two processes that register at the same moment; a record that its
-level refuses where it stands in the log is refused by all. An id is the schema's place among the accepted.
+level refuses where it stands in the log is refused by all. An id is the schema's place among the accepted ones that were new.
+
+A schema without a format was written by the first edition, which gave it an id for each subject and did not compare logical types.
+It is applied by those rules, so that messages keep the ids that they carry.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryError
-from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient
+from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient, _SchemaStore
 
 from kqlib.errors import KqError, NotAllowed, NotInTime
 from kqlib.schemas import form, rules
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 TOPIC = "kq.schemas"
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+FORMAT = 2  # of a record that registers a schema
 USUAL = "BACKWARD"  # as in Confluent's registry
 PATIENCE = 15.0
 READER = {
@@ -45,11 +50,27 @@ READER = {
 }
 
 
+class OneId(_SchemaStore):
+    """The mock's store, which would give a new id to each subject: a schema that is known keeps its id."""
+
+    def set(self, registered_schema: RegisteredSchema) -> RegisteredSchema:
+        """Keep this schema under its subject, as what it says it is."""
+        plain = registered_schema.schema
+        if (number := self.schema_index.get(plain)) is None:
+            return super().set(registered_schema)
+        guid, subject, version = self.schema_id_index[number].guid, registered_schema.subject, registered_schema.version
+        again = RegisteredSchema(schema_id=number, guid=guid, schema=plain, subject=subject, version=version)
+        with self.lock:
+            self.subject_schemas[subject].add(again)
+        return again
+
+
 class Shelf(MockSchemaRegistryClient):
     """Confluent's registry in memory, with levels that it keeps."""
 
     def __init__(self, level: str = USUAL) -> None:
         super().__init__({"url": "mock://kqlib", "ssl.ca.location": False})  # it calls nobody: no certificates to load
+        self._store = OneId()
         self._levels: dict[str | None, str] = {None: level}
         self._lock = threading.RLock()
 
@@ -90,11 +111,22 @@ class Shelf(MockSchemaRegistryClient):
             return found
         return None
 
-    def _check(self, subject: str, plain: Schema) -> None:
+    def _register_as_before(self, subject: str, schema: Any) -> Any:
+        """What the first edition did: an id for each subject, and logical types are not compared."""
+        plain, ids = Schema(form.canonical(schema), "AVRO"), self._store.schema_index
+        if known := self._find(subject, plain):
+            return known
+        self._check(subject, plain, logical=False)
+        first = ids.pop(plain, None)
+        added = super().register_schema_full_response(subject, plain)
+        ids[plain] = first or added.schema_id
+        return added
+
+    def _check(self, subject: str, plain: Schema, logical: bool = True) -> None:
         numbers = sorted(MockSchemaRegistryClient.get_versions(self, subject))
         earlier = [(n, MockSchemaRegistryClient.get_version(self, subject, n).schema) for n in numbers]
         verdict = rules.check(self._levels.get(subject, self._levels[None]), plain, earlier)
-        if not verdict:
+        if any(logical or finding.reason.rule != rules.LOGICAL for finding in verdict.findings):
             raise verdict.refusal(subject)
 
 
@@ -120,7 +152,7 @@ class Shared(Shelf):
             if known := self._find(subject_name, plain):
                 return known
             self._check(subject_name, plain)  # what is refused already is not written
-            return self._ask({"subject": subject_name, "schema": plain.schema_str})
+            return self._ask({"subject": subject_name, "schema": plain.schema_str, "format": FORMAT})
 
     def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> Any:
         """From this place in the log on, for every process."""
@@ -210,6 +242,8 @@ class Shared(Shelf):
                     Shelf.set_compatibility(self, subject, level)
                 self._said |= subject is None
                 return None
+            if "format" not in said:
+                return self._register_as_before(subject, schema)
             return Shelf.register_schema_full_response(self, subject, schema)
         except KqError as error:
             return error

@@ -3,7 +3,8 @@
 In:  schemas by name. Out: `matrix(schemas)`: a `Matrix`, with an `Outcome` for each reader and writer; `trial(reader, writer)`: one.
 
 A rule may be wrong, a decoder is what one has. The values (`samples`) reach every symbol of an enum, every branch of a union, the
-largest and smallest numbers, and bytes that are no text: a schema reads another when it reads them all.
+largest and smallest numbers, and bytes that are no text: a schema reads another when it reads them all. Logical types are the one
+thing that no decoder complains about: there the rule decides. Java's verdict is shown wherever it is not that of the rules.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a reader made of a writer's values: `read` of `tried`, the rule that failed, and a sentence."""
+    """What a reader made of a writer's values: `read` of `tried`, the rule that failed, a sentence, and Java's verdict ('✓' or '✗')
+    where it is not that of our rules."""
 
     reader: str
     writer: str
@@ -45,6 +47,7 @@ class Outcome:
     tried: int
     rule: str = ""
     why: str = ""
+    java: str = ""
 
     def __bool__(self) -> bool:
         return self.read == self.tried
@@ -89,16 +92,21 @@ def trial(
     """Encode with the writer's schema, decode with the reader's: these values, or some that reach all of the schema."""
     new, old = form.canonical(reader), form.canonical(writer)
     tried = list(samples(old)) if values is None else list(values)
-    wrong = [words for value in tried if (words := _failed(new, old, value))]
+    reasons = rules.compare(new, old)
+    silent = "" if all(reason.rule != rules.LOGICAL for reason in reasons) else rules.LOGICAL
+    wrong = [words for value in tried if (words := silent or _failed(new, old, value))]
     if wrong:
-        reasons = rules.compare(new, old)
         rule = reasons[0].rule if reasons else "not read"
         why = "; ".join(map(str, reasons)) or wrong[0]
         words = f"{names[0]} cannot read {names[1]} {why}"
     else:
         changes = "; ".join(rules.explain(new, old))
         rule, words = "", f"{names[0]} reads {names[1]}" + (f": {changes}" if changes else "")
-    return Outcome(*names, len(tried) - len(wrong), len(tried), rule, words)
+    java = rules.java(new, old)
+    if java == (not reasons):
+        return Outcome(*names, len(tried) - len(wrong), len(tried), rule, words)
+    words += f"; Java's Avro {'accepts' if java else 'refuses'} it"
+    return Outcome(*names, len(tried) - len(wrong), len(tried), rule, words, "✓" if java else "✗")
 
 
 def samples(schema: Any) -> Iterator[Any]:
@@ -159,7 +167,7 @@ def _logical(schema: Any) -> Iterator[Any]:
     import fastavro
 
     uuid = "00000000-0000-0000-0000-000000000001"
-    plain: dict[str, tuple[Any, ...]] = {"int": (1,), "long": (1,), "bytes": (b"\x01", b"\xff"), "string": (uuid,)}
+    plain = PLAIN | {"int": (1,), "long": (1,), "bytes": (b"\x01", b"\xff"), "string": (uuid,)}
     for value in plain[schema["type"]]:
         buffer = BytesIO()
         fastavro.schemaless_writer(buffer, schema["type"], value)

@@ -77,14 +77,17 @@ class Codec:
             self._write = _write_bare
 
     def encode(self, value: Any) -> bytes | None:
-        """The value as bytes; None stays None (a tombstone has no schema). `BadPayload` names the field that does not fit."""
+        """The value as bytes; None stays None (a tombstone has no schema). `BadPayload` names the field that does not fit.
+
+        A field that is missing takes its default; one that has none is refused, and so is a field that the schema does not know.
+        """
         if value is None:
             return None
         why = ""
         try:
             if self._fits(value) or not (why := fits.misfit(self._parsed, value)):
                 buffer = BytesIO()
-                self._write(buffer, self._parsed, value)
+                self._write(buffer, self._parsed, value, strict_allow_default=True)
                 return self._head + buffer.getvalue()
         except Exception as error:  # what fastavro raises depends on the type that it met
             why = str(error)
@@ -120,6 +123,8 @@ class Codec:
         """How this id's values are read; the registry is asked once."""
         text = form.canonical(self.registry.schema(number))  # a registry elsewhere may write it in its own way
         writer, ours = form.parsed(text), self.schema
+        if ours and (wrong := [each for each in rules.compare(ours, text) if each.rule == rules.LOGICAL]):
+            raise self._cannot_read(number, wrong[0])  # fastavro would read on, and Java another value
         read = _read_bare if writer == "bytes" else _read_deep if fits.holds_itself(writer) else self._plain_read
         self._writers[number] = read, writer, form.parsed(ours) if ours and ours != text else None
         return self._writers[number]
@@ -140,15 +145,18 @@ class Codec:
         read, writer, reader = self._writers[number]
         text = self.registry.schema(number)
         if reader is not None and _reads(read, writer, data):
-            said = f"schema {self.id} cannot read what schema {number} wrote"
             reasons = rules.compare(self.schema, text)
             if not reasons:
-                return IncompatibleSchema(f"{said}: {error}")
-            return IncompatibleSchema(f"{said} {reasons[0]}", path=reasons[0].path, rule=reasons[0].rule)
+                return IncompatibleSchema(f"schema {self.id} cannot read what schema {number} wrote: {error}")
+            return self._cannot_read(number, reasons[0])
         ends = isinstance(error, EOFError)
         what = "they end in the middle of a value" if ends else f"they are no value ({type(error).__name__}: {error})"
         said = f"{_count(len(data), 'byte')} that say they are of schema {number} ({form.name(text)})"
         return CorruptPayload(f"{said}: {what}")
+
+    def _cannot_read(self, number: int, reason: rules.Reason) -> IncompatibleSchema:
+        said = f"schema {self.id} cannot read what schema {number} wrote {reason}"
+        return IncompatibleSchema(said, path=reason.path, rule=reason.rule)
 
 
 def _read_deep(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
@@ -171,7 +179,7 @@ def _reads(read: Callable[..., Any], writer: Any, data: bytes) -> bool:
     return buffer.tell() == len(data)
 
 
-def _write_bare(buffer: BytesIO, _: Any, value: bytes) -> None:
+def _write_bare(buffer: BytesIO, _: Any, value: bytes, **how: Any) -> None:
     """A schema that is bytes and nothing else: Confluent's clients leave out Avro's length before them."""
     buffer.write(value)
 
