@@ -5,8 +5,8 @@
     kq.spark.decode(items, registry, "football-value").good          # its values, whatever version wrote them
 
 Rooms: `session` (one a process; `jvm` is where it runs), `decode` (`quarantine` names what is wrong with a row), `running` (a stream
-that meets new schemas), `standings` (`table`: the transformation; `snapshot`, `sinks`: where it goes), `frames`, `progress`, `audit`,
-`watch`, `replay`; `life` runs a driver that is to be killed.
+that meets new schemas), `standings` (`table`: the transformation; `snapshot`, `sinks`, `files`: where it goes; `checkpoint`: whose it
+is), `frames`, `progress`, `audit`, `watch`, `replay`; `life` runs a driver that is to be killed.
 """
 
 from kqlib.spark.audit import Audit, audit

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
-from kqlib.queue.arguments import site_name
+from kqlib.queue.arguments import count, site_name
 from kqlib.queue.dead import DEAD
 from kqlib.queue.item import SITE
 from kqlib.spark import cut, frames, over_time
@@ -28,20 +28,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BUCKET = re.compile(r"[1-9]\d{0,5} (second|minute|hour|day|week)s?")
-SKEW = timedelta(hours=1)  # how wrong clocks may be: with `since`, results are read from that much before
+SKEW = timedelta(seconds=cut.SKEW)  # with `since`, results are read from that much before
 SHOWN = 100  # offending ids of a bucket that are listed
 OPEN_ONES = "partition int, offset long, attempts int"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is audited: a queue, a site, where results are, what in them names the item."""
+    """What is audited: a queue, a site, where results are, what in them names the item, how many an item has."""
 
     queue: str
     site: str
     results: str
     of: str = frames.ITEM
     bucket: str = "1 hour"
+    outputs: int = 1
 
     def __post_init__(self) -> None:
         site_name(self.site)
@@ -50,12 +51,17 @@ class Asked:
                 raise NotAllowed(f"{what} is a name, not {value!r}")
         if self.results in (self.queue, self.queue + DEAD):
             raise NotAllowed(f"results are in a topic of their own, not in '{self.results}'")
+        count("outputs", self.outputs)
         if not isinstance(self.bucket, str) or not BUCKET.fullmatch(self.bucket):
             raise NotAllowed(f"bucket is a time in words, like '10 minutes' or '1 hour', not {self.bucket!r}")
 
     def topics(self, cluster: Kafka) -> list[str]:
         """The queue's topic, its results, its dead letters if there are any."""
         return [self.queue, self.results] + [self.queue + DEAD] * frames.there(cluster, self.queue + DEAD)
+
+    def unseen(self, cluster: Kafka, seen: cut.Cut, known: cut.Ends) -> dict[int, int]:
+        """Up to when items may have an ending that was removed before it was read; `known`: what was read before."""
+        return cut.unseen(cluster, seen, self.queue, self.results, keyed=self.of == "key", known=known)
 
 
 def audit(
@@ -66,20 +72,22 @@ def audit(
     *,
     results: str,
     of: str = frames.ITEM,
+    outputs: int = 1,
     bucket: str = "1 hour",
     since: datetime | None = None,
 ) -> Audit:
     """Every item of a queue, and what became of it for this site; right while workers run.
 
-    results: the topic that workers write into. of: the header of a result that names its item, or "key". bucket: how time is cut
-    into pieces. since: only items put then or later.
+    results: the topic that workers write into. of: the header of a result that names its item, or "key". outputs: how many results
+    an item has. bucket: how time is cut into pieces. since: only items put then or later.
     """
-    asked = Asked(queue, site, results, of, bucket)
+    asked = Asked(queue, site, results, of, bucket, outputs)
     if since is not None and not isinstance(frames.place("since", since), datetime):
         raise NotAllowed(f"since is a datetime with its zone, not {since!r}")
     seen = cut.take(cluster, queue, site, asked.topics(cluster))
     begin = seen.lows if since is None else _since(cluster, seen, queue, since)
-    found = judged(spark, facts(spark, cluster, asked, begin, seen.ends), seen).where("created IS NOT NULL")
+    every = facts(spark, cluster, asked, begin, seen.ends)
+    found = judged(spark, every, seen, asked.unseen(cluster, seen, {}), outputs).where("created IS NOT NULL")
     return Audit(asked, seen, found.persist(), cluster)
 
 
@@ -252,7 +260,7 @@ def _place(item: Column, queue: str) -> tuple[Column, Column]:
 # --- the verdict --------------------------------------------------------------------------------------------------------
 
 
-def judged(spark: SparkSession, found: DataFrame, seen: cut.Cut) -> DataFrame:
+def judged(spark: SparkSession, found: DataFrame, seen: cut.Cut, unseen: dict[int, int], outputs: int) -> DataFrame:
     """Each item with what the ledger says of it, and the verdict. A row without `created` belongs to no item that was read."""
     from pyspark.sql import functions as f
 
@@ -263,8 +271,9 @@ def judged(spark: SparkSession, found: DataFrame, seen: cut.Cut) -> DataFrame:
     top = by_partition({number: part.ledger.top for number, part in seen.parts.items()})
     state = f.when(f.col("attempts").isNotNull(), "open").when(f.col("offset") >= top, "waiting").otherwise("done")
     marked = f.col("offset") < by_partition({number: part.mark for number, part in seen.parts.items()})
-    with_state = whole.withColumn("state", state).withColumn("marked", marked)
-    return with_state.withColumn("verdict", f.expr(case())).drop("marked")
+    old = f.unix_seconds("created") < by_partition(unseen)
+    with_state = whole.withColumn("state", state).withColumn("marked", marked).withColumn("unseen", old)
+    return with_state.withColumn("verdict", f.expr(case(outputs))).drop("marked", "unseen")
 
 
 def by_partition(offsets: dict[int, int]) -> Column:

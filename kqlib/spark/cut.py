@@ -1,6 +1,7 @@
 """A consistent look at a queue that goes on working: the ledger first, then the ends of everything that it says something about.
 
-In:  a cluster, a queue, a site. Out: `Cut`: what the ledger said, and up to where items, results and dead letters are read.
+In:  a cluster, a queue, a site. Out: `Cut`: what the ledger said, and up to where items, results and dead letters are read; and
+`unseen`: of which items the result may have been removed before.
 
 Whoever says in the ledger that an item is done has written its result or its dead letter before, or with it. So what the ledger
 calls done has its record below an end that is asked for afterwards; the other way round a worker that is faster than the
@@ -21,12 +22,17 @@ from typing import Any
 from kqlib import snapshot
 from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed, NotInTime, TopicMissing
+from kqlib.queue import reader as reading
 from kqlib.queue import state
+from kqlib.queue.dead import DEAD
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.notes import QUEUES
+from kqlib.queue.reader import Reader
 from kqlib.queue.said import patient
 
 PATIENCE = 45.0  # seconds until open transactions have ended
+SKEW = 3600  # seconds by which clocks may differ
+ALWAYS = 2**40  # a time in seconds that is later than all of them
 
 Ends = dict[str, dict[int, int]]  # topic -> partition -> offset
 
@@ -126,6 +132,49 @@ def _later(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, 
     if old and old.get("topic") == new["topic"] and old["offset"] > new["offset"]:
         return old
     return new
+
+
+def unseen(cluster: Kafka, seen: Cut, queue: str, results: str, *, keyed: bool, known: Ends) -> dict[int, int]:
+    """Up to which time an item of each partition may have an ending that was removed before it was read; 0: none was.
+
+    What is removed is older than the first record that is left, and an ending is newer than its item. known: up to where topics
+    were read before. keyed: the results have their items' ids as keys, so that compaction keeps one of each.
+    """
+    reader = Reader(cluster)
+    try:
+        gone = {
+            topic: {n: _until(reader, (topic, n), known.get(topic, {}).get(n, 0), low, seen) for n, low in lows.items()}
+            for topic, lows in seen.lows.items()
+            if topic != queue
+        }
+    finally:
+        reader.close()
+    whole = max(gone[results].values(), default=0) if keyed or not _compacted(cluster, results) else ALWAYS
+    letters = gone.get(queue + DEAD) or {0: 0}  # a letter has its item's partition
+    return {number: max(whole, letters.get(number % len(letters), 0)) for number in seen.lows[queue]}
+
+
+def _until(reader: Reader, at: tuple[str, int], known: int, low: int, seen: Cut) -> int:
+    """Up to which time items may have endings among the records of this partition that were removed unread."""
+    if low <= known:
+        return 0
+    end = seen.ends[at[0]][at[1]]
+    first, whole = reader.read(at, low, end, 1) if low < end else ([], True)
+    if not first and not whole:
+        raise NotInTime(seconds=reading.PATIENCE, why=f"the first record of {at[0]}/{at[1]}", last="nothing came")
+    return (first[0].timestamp()[1] // 1000 if first else int(seen.taken)) + SKEW
+
+
+def _compacted(cluster: Kafka, topic: str) -> bool:
+    """Does this topic keep the last record of a key only?"""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    admin, asked = cluster.admin, ConfigResource(ResourceType.TOPIC, topic)
+    with suppress(KafkaException):  # who may not ask takes it for Kafka's default
+        settings = admin.describe_configs([asked], request_timeout=10)[asked].result(11)
+        return "compact" in (settings["cleanup.policy"].value or "")
+    return False
 
 
 def settled(cluster: Kafka, wanted: list[tuple[str, int]], seconds: float = PATIENCE) -> dict[tuple[str, int], int]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 END = 16
 # Of these a reader's schema may still read most values of the version; the others make each of its rows bad.
 SOME = {"lost symbol", "lost branch"}
-MOST = 100  # ids that nobody expected, of which the registry is asked in one go
+MOST = 100  # unexpected ids that the registry is asked for one by one; if there are more, its list of ids is read
 OWN = {"value", "schema_id", "cause", "why", "_kq"}  # columns that decoding adds
 
 
@@ -113,11 +113,15 @@ class Decoded:
         return rows.withColumn("_why", cause("value")).select("*", "_why.cause", "_why.why").drop("_kq", "_why")
 
     def unexpected(self, rows: DataFrame) -> list[int]:
-        """The ids in these rows that have no branch."""
+        """The ids in these rows that have no branch. If they are many, only those that the registry has."""
         strangers = rows.where(f"schema_id NOT IN ({', '.join(map(str, self.writers))})").select("schema_id")
         if strangers.isEmpty():  # nearly always, and to look takes no shuffle
             return []
-        return sorted(row["schema_id"] for row in strangers.distinct().limit(MOST).collect())
+        found = sorted(row["schema_id"] for row in strangers.distinct().collect())
+        if len(found) <= MOST:
+            return found
+        known = {number for subject in self.registry.subjects() for number in self.registry.ids(subject)}
+        return [number for number in found if number in known]
 
     def _said(self, number: int) -> str:
         """What the registry has to say of an id without a branch: its cause and a sentence."""

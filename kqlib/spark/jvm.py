@@ -8,6 +8,7 @@ In:  a class path, options. Out: `Jvm`: the gateway that PySpark talks through; 
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -167,6 +168,8 @@ def _gateway(port: int, secret: str) -> Any:
     """PySpark's connection to a JVM that runs already; it takes the address from the environment."""
     from pyspark.java_gateway import launch_gateway
 
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).addFilter(_no_command)
     told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     os.environ.update(told)
     try:
@@ -174,6 +177,11 @@ def _gateway(port: int, secret: str) -> Any:
     finally:
         for name in told:
             os.environ.pop(name, None)
+
+
+def _no_command(record: logging.LogRecord) -> bool:
+    """Is this a line for a log? At DEBUG Py4J logs each command as it is sent, and a reader's options hold a password."""
+    return not record.getMessage().startswith("Command to send")
 
 
 def zipped(package: Path, target: Path) -> Path:

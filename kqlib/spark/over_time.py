@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     gone: int | None
     n: int
     first: float
-    counts: bool = True  # False: nobody knows when they ended (missing, purged), so they are in no depth
+    counts: bool = True  # False: nobody knows when they ended (missing, removed, purged), so they are in no depth
 
 
 class Bucket(NamedTuple):

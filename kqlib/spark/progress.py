@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, TextIO
 
 from kqlib.broker import Kafka
@@ -27,6 +27,23 @@ LOST = ("data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetO
 
 
 @dataclass(frozen=True, repr=False)
+class Counted:
+    """What became of the rows of a stream: rows = out + broken + late. broken: not decoded; late: decoded, and too late to count."""
+
+    rows: int = 0
+    out: int = 0
+    broken: int = 0
+    late: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        mine, theirs = astuple(self), astuple(other)
+        return Counted(*(one + two for one, two in zip(mine, theirs, strict=True)))
+
+    def __repr__(self) -> str:
+        return f"{self.rows:,} in = {self.out:,} out + {self.broken:,} broken + {self.late:,} late"
+
+
+@dataclass(frozen=True, repr=False)
 class Progress:
     """A stream after a batch: `batch` (its number), `rows` (in it), `rate` (rows a second), `lag` (records not read yet)."""
 
@@ -35,6 +52,7 @@ class Progress:
     rate: float = 0.0
     lag: int = 0
     total: int = 0  # rows since this query was started
+    counted: Counted | None = None  # what became of them, where `kq.spark.stream` runs it
 
     @classmethod
     def of(cls, query: Any) -> Progress:
@@ -53,7 +71,13 @@ class Progress:
     def __repr__(self) -> str:
         if self.batch < 0:
             return "no batch yet"
-        return f"batch {self.batch} · {self.rows:,} rows · {self.rate:,.0f} rows/s · lag {self.lag:,} records"
+        became = f" · {self.counted}" if self.counted else ""
+        return f"batch {self.batch} · {self.rows:,} rows · {self.rate:,.0f} rows/s · lag {self.lag:,} records{became}"
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What is the same on every run."""
+        return {"rows": self.total, "lag": self.lag} | ({} if self.counted is None else asdict(self.counted))
 
 
 def ends(said: Any) -> dict[str, dict[int, int]]:
@@ -217,7 +241,7 @@ def show(running: Any, name: str, stop: Callable[[], bool] = lambda: False) -> P
     """Watch a stream to its end: a line in a terminal, in a notebook a small table whose last state is the same on every run."""
     shown = Shown(name)
     last = attend(running, shown, stop)
-    shown.end(rows=last.total, lag=last.lag)
+    shown.end(**last.facts)
     return last
 
 
@@ -238,9 +262,9 @@ def attend(running: Any, shown: Shown | None = None, stop: Callable[[], bool] = 
         for each in said:
             at = (str(each["runId"]), int(each["batchId"]))
             rows[at] = max(rows.get(at, 0), int(each["numInputRows"]))
-        now = replace(Progress.read(said), total=sum(rows.values()))
+        now = replace(Progress.read(said), total=sum(rows.values()), counted=getattr(running, "counted", None))
         if shown is not None:
-            shown.say(repr(now), rows=now.total, lag=now.lag)
+            shown.say(repr(now), **now.facts)
     if not over:
         running.stop()
     return now
@@ -278,4 +302,4 @@ def first_line(said: str) -> str:
     return (telling or lines or ["no reason"])[0][:400]
 
 
-__all__ = ["Follower", "Progress", "Shown", "attend", "ends", "explained", "follow", "lag", "lost", "show"]
+__all__ = ["Counted", "Follower", "Progress", "Shown", "attend", "ends", "explained", "follow", "lag", "lost", "show"]

@@ -2,9 +2,12 @@
 
 In:  a topic and from where to where; or a queue and a function that repairs. Out: `Replayed`: how many, partition by partition.
 
-`replay` is a backfill by Spark. Each record that it writes says so in its headers (kq-replay: the name of the run, kq-origin: the
-record that it was made of). Spark's Kafka sink writes at least once: a task that is tried again writes its records again, and
-whoever must not count twice counts each kq-origin of a run once.
+`replay` is a backfill by Spark. Without a transform a record keeps its key, value, headers and timestamp, and its partition if the
+target has as many. So a replayed topic gives the same standings, audit and quarantine as its original. With a transform a record has
+what the transform returns. The header kq-replay, the name of the run, is always added. The header kq-replay-of, the record that it
+was made of, is added if the transform returns the column `id`. Spark's own Kafka sink cannot write a timestamp, so each task has a
+producer. It writes at least once: a task that is tried again writes its records again. Where a record must not count twice, keep the
+column `id` and count each kq-replay-of of a run once.
 
 `repair` goes through the queue's own verbs: a dead letter is put back and done in one transaction, for its own site only, last in
 line, at attempt 1. A crash in the middle leaves each letter either dead or put back.
@@ -15,13 +18,17 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kqlib.broker import Kafka
-from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
+from kqlib import topics
+from kqlib.broker import Kafka, settings
+from kqlib.errors import KqError, LeaseLost, NotAllowed, NotInTime, PayloadTooLarge, TopicMissing
 from kqlib.queue import Item, Put, Queue, dead, look
 from kqlib.queue.arguments import OURS, count
 from kqlib.queue.ending import Ending
@@ -31,7 +38,10 @@ from kqlib.spark import frames
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUN, ORIGIN = "kq-replay", "kq-origin"
+RUN, OF = "kq-replay", "kq-replay-of"
+ID = "concat_ws('/', topic, partition, offset) AS id"
+SENT = 120.0  # seconds for the last records of a task
+PEM = settings.FILES | {"ssl.ca.location": "ssl.ca.pem"}
 MOST = 100_000  # dead letters of one dry run
 AT_ONCE = 100  # dead letters of a transaction
 Transform = Callable[["DataFrame"], "DataFrame"]
@@ -75,24 +85,55 @@ def replay(
 ) -> Replayed:
     """Write a topic's records once more, from a time or from offsets, into another topic; dry=True only counts.
 
-    transform: what the stream does with `items`, a frame to a frame with key and value; None: as they are. run: the run's name in
-    the headers; give it again to write the same run again.
+    transform: what the stream does with `items`, a frame to a frame with key, value and timestamp; None: as they are. run: the run's
+    name in the headers; give it again to write the same run again.
     """
     if source == target:
         raise NotAllowed(f"a replay of '{source}' into itself would put everything twice: name another topic")
-    name = _run(run)
-    cluster.partitions(target)  # TopicMissing, before anything is read
-    whole = frames.items(spark, cluster, source, start=start, end=end)
-    made = _shape(whole if transform is None else transform(whole))
-    read = _by_partition(whole)
-    if dry:
-        return Replayed(name, True, read, _by_partition(made))
-    made.persist()  # computed once, for its count and for writing
+    name, there = _run(run), topics._look(cluster, [target])[0].get(target)
+    if there is None:
+        raise TopicMissing(topic=target)
+    where: dict[str, Any] = {"start": start, "end": end}
+    if transform is None:  # with its headers as they are: in the map that `items` makes each name is there once
+        made = whole = frames.read(spark, cluster, source, **where).selectExpr("*", ID)
+    else:
+        whole = frames.items(spark, cluster, source, **where)
+        made = _shape(transform(whole))
+    if not dry:
+        made.persist()  # computed once, for its count and for writing
     try:
-        _write(made, cluster, target, name)
-        return Replayed(name, False, read, _by_partition(made))
+        written, oldest = _by_partition(made)
+        counted = written if made is whole else _by_partition(whole)[0]
+        _keeps(target, there, oldest)
+        if not dry:
+            same = transform is None and len(cluster.partitions(source)) == there.partitions
+            _write(made, cluster, target, name, same)
+        return Replayed(name, dry, counted, written)
     finally:
         made.unpersist()
+
+
+def _keeps(target: str, there: topics.Existing, oldest: int | None) -> None:
+    """`NotAllowed` where the topic would not keep the records' times, or not the records."""
+    kept = int(there.config.get("retention.ms", -1)) if "delete" in there.config.get("cleanup.policy", "") else -1
+    if there.config.get("message.timestamp.type") == "LogAppendTime":
+        raise NotAllowed(
+            f"'{target}' gives each record the time of its arrival (message.timestamp.type=LogAppendTime), so the records would lose "
+            "theirs. Nothing was written. Set it to CreateTime, or name another topic"
+        )
+    if oldest is None:
+        return
+    if oldest <= 0:
+        raise NotAllowed(
+            "some of these records have no timestamp, and Kafka would give them the present time. Nothing was written. "
+            "Replay with a transform that sets the column timestamp"
+        )
+    if 0 <= kept < datetime.now(UTC).timestamp() * 1000 - oldest:
+        when = datetime.fromtimestamp(oldest / 1000, UTC)
+        raise NotAllowed(
+            f"'{target}' keeps records for {kept / 3_600_000:g} h, and the oldest here is of {when:%Y-%m-%d %H:%M} UTC: Kafka would "
+            "delete it at once. Nothing was written. Set retention.ms=-1 on that topic, or replay from a later start"
+        )
 
 
 def _run(name: Any) -> str:
@@ -104,39 +145,87 @@ def _run(name: Any) -> str:
 
 
 def _shape(made: Any) -> DataFrame:
-    """A transformation gives a frame with key and value."""
+    """A transformation gives a frame with key, value and timestamp."""
     columns = getattr(made, "columns", None)
     if columns is None:
         raise NotAllowed(f"a transform takes a frame and returns one, not {type(made).__name__}")
-    if "value" not in columns or "key" not in columns:
-        raise NotAllowed(
-            f"a transform returns a frame with key and value; this one has {', '.join(columns) or 'nothing'}"
-        )
+    if not {"key", "value", "timestamp"} <= set(columns):
+        has = ", ".join(columns) or "nothing"
+        raise NotAllowed(f"a transform returns a frame with key, value and timestamp; this one has {has}")
     frame: DataFrame = made
     return frame
 
 
-def _by_partition(frame: DataFrame) -> dict[int, int]:
-    """How many rows came of which partition; a transformation that forgets it has them all under -1."""
-    if "partition" not in frame.columns:
-        return {-1: frame.count()}
-    return {row["partition"]: row["count"] for row in frame.groupBy("partition").count().orderBy("partition").collect()}
-
-
-def _write(rows: DataFrame, cluster: Kafka, target: str, run: str) -> None:
-    """Key and value as text or bytes, the record's own headers, and ours."""
+def _by_partition(frame: DataFrame) -> tuple[dict[int, int], int | None]:
+    """How many rows came of which partition, and the oldest time in milliseconds; without a column `partition` all are under -1."""
     from pyspark.sql import functions as f
 
-    from kqlib.spark.session import sink
+    where = "partition" if "partition" in frame.columns else "-1 AS partition"
+    found = frame.selectExpr(where, "coalesce(unix_millis(timestamp), 0) AS ms").groupBy("partition")
+    rows = found.agg(f.count("*"), f.min("ms")).orderBy("partition").collect()
+    return {row[0]: row[1] for row in rows}, min((row[2] for row in rows), default=None)
 
-    marks = [f.struct(f.lit(RUN).alias("key"), f.lit(run.encode()).alias("value"))]
-    if "id" in rows.columns:
-        marks.append(f.struct(f.lit(ORIGIN).alias("key"), f.col("id").cast("binary").alias("value")))
-    headers = f.array(*marks)
-    if "headers" in rows.columns:
-        own = f.filter(f.map_entries("headers"), lambda each: ~each.key.startswith(OURS))
-        headers = f.concat(f.coalesce(own, f.array().cast("array<struct<key:string,value:binary>>")), headers)
-    rows.select("key", "value", headers.alias("headers")).write.format("kafka").options(**sink(cluster, target)).save()
+
+def _write(rows: DataFrame, cluster: Kafka, target: str, run: str, same: bool) -> None:
+    """Each Spark partition by a producer of its own. same: every record into the partition that it came from."""
+    more = [name if name in rows.columns else f"NULL AS {name}" for name in ("headers", "id")]
+    where = "partition" if same else "-1 AS partition"
+    out = rows.selectExpr("key", "value", "unix_millis(timestamp) AS ms", where, *more)
+    files = {name for name in PEM if Path(str(cluster._own.get(name, ""))).is_file()}  # other machines do not have them
+    own = {name: value for name, value in cluster._own.items() if name not in files}
+    own |= {PEM[name]: Path(cluster._own[name]).read_text() for name in files}
+    try:
+        out.foreachPartition(partial(_send, cluster.bootstrap, own, target, run))
+    except Exception as error:
+        said = re.search(r"(?:errors|kafka|cimpl)\.\S*: (.+)", str(error))
+        why = said[1] if said else str(error).splitlines()[0]
+        raise NotAllowed(
+            f"The replay into '{target}' stopped: {why}. What was written stays there. Once the cause is gone, replay again with "
+            f"run='{run}': a record that is there twice has the same header {OF}"
+        ) from None
+
+
+def _send(bootstrap: str, own: Mapping[str, Any], target: str, run: str, rows: Iterable[Any]) -> None:
+    """Runs on an executor: these rows as records, in their order; it returns when all are acknowledged."""
+    from confluent_kafka import Producer
+
+    failed: list[str] = []
+
+    def done(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    producer = Producer(Kafka(bootstrap, dict(own)).client(acks="all", linger_ms=20, enable_idempotence=True))
+    for row in rows:
+        record = {"value": _bytes(row.value), "key": _bytes(row.key), "headers": _headers(row, run)}
+        while not failed:
+            try:
+                producer.produce(target, partition=row.partition, timestamp=row.ms, on_delivery=done, **record)
+                break
+            except BufferError:  # its queue is full: let it send
+                producer.poll(0.1)
+        producer.poll(0)
+        if failed:
+            break
+    left = producer.flush(SENT)
+    if failed:
+        raise NotAllowed(failed[0])
+    if left:
+        raise NotInTime(seconds=SENT, why=f"the records to be in '{target}'", last=f"{left} are not acknowledged")
+
+
+def _headers(row: Any, run: str) -> list[tuple[str, bytes | None]]:
+    """The record's own headers, and where it comes from. The marks of an earlier replay are left out."""
+    own = row.headers or []
+    if isinstance(own, dict):
+        own = reversed(own.items())  # `items` has the last header first
+    kept = [(name, _bytes(value)) for name, value in own if name not in (RUN, OF)]
+    return [*kept, (RUN, run.encode()), *([(OF, row.id.encode())] if row.id else [])]
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Text or bytes, as Spark's own sink takes them."""
+    return value if value is None else value.encode() if isinstance(value, str) else bytes(memoryview(value))
 
 
 # --- dead letters -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ A running plan cannot gain a branch. So when a batch holds an id that has none, 
 committed: the query ends, and starts again on its checkpoint with the new branch; the same rows come again, and none twice, since
 `each` never saw them. An id that the registry does not know either is bad, and the batch goes on.
 
+Each batch is counted: rows = out + broken + late (`Running.counted`), so that no row is left out in silence.
+
 `each` runs once or several times for a batch, with the same rows and number: what it writes it must replace, not add.
 """
 
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.spark.decode import Decoded, decode, good
+from kqlib.spark.progress import Counted, explained, lost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,6 +35,7 @@ class Running:
 
     def __init__(self, start: Callable[[Running], StreamingQuery]) -> None:
         self.restarts = 0  # how often a new schema came
+        self.counted = Counted()  # what became of the rows of all batches since the start
         self.error: BaseException | None = None
         self._start, self._stopping, self._again = start, False, False
         self._cause: Exception | None = None
@@ -90,8 +94,6 @@ class Running:
             from py4j.protocol import Py4JError
             from pyspark.errors import PySparkException
 
-            from kqlib.spark.progress import explained, lost
-
             spark_said = self._cause is None or isinstance(self._cause, PySparkException | Py4JError)
             told = self.error if lost(self.error) else self._cause or self.error  # the cause alone says it in a line
             self.error = explained(told) if spark_said else self._cause
@@ -107,10 +109,12 @@ def stream(
     schema: Any = None,
     once: bool = False,
     every: str | None = None,
+    late: str = "false",
 ) -> Running:
     """Decode a stream and give each batch to `each(good, bad, batch)`; a schema that appears meanwhile is taken up.
 
     once: end when everything that is there now is done. every: '10 seconds' between batches; else as fast as they come.
+    late: a condition in SQL; rows of which it is true are counted as late (`_kq.value` is the decoded value).
     """
     if not getattr(df, "isStreaming", False):
         raise NotAllowed("stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other")
@@ -122,14 +126,14 @@ def stream(
 
     def start(running: Running) -> StreamingQuery:
         decoded = decode(df, registry, reader, schema=schema)
-        writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running))
+        writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running, late))
         writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     return Running(start)
 
 
-def _batch(decoded: Decoded, each: Each, running: Running) -> Callable[[DataFrame, int], None]:
+def _batch(decoded: Decoded, each: Each, running: Running, late: str) -> Callable[[DataFrame, int], None]:
     def batch(rows: DataFrame, number: int) -> None:
         rows = rows.persist()  # decoded once, whatever `each` does with it
         try:
@@ -138,6 +142,7 @@ def _batch(decoded: Decoded, each: Each, running: Running) -> Callable[[DataFram
                 running.again()
                 raise KqError(f"schema {found} appeared; the query starts again with it")
             each(good(rows), decoded.quarantined(rows, found), number)
+            running.counted += _counted(rows, late)
         except Exception as error:
             running.failed(error)
             raise
@@ -145,3 +150,10 @@ def _batch(decoded: Decoded, each: Each, running: Running) -> Callable[[DataFram
             rows.unpersist()
 
     return batch
+
+
+def _counted(rows: DataFrame, late: str) -> Counted:
+    """What became of a batch's rows."""
+    decoded, is_late = "_kq IS NOT NULL", f"coalesce({late}, false)"
+    conditions = (f"{decoded} AND NOT {is_late}", "_kq IS NULL", f"{decoded} AND {is_late}")
+    return Counted(*rows.selectExpr("count(*)", *(f"count_if({each})" for each in conditions)).collect()[0])

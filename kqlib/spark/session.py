@@ -57,6 +57,8 @@ SMALL = {
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
     # an explained plan shows a reader's options, and a login is one of them
     "spark.sql.redaction.options.regex": "(?i)url|jaas|secret|password|token|keystore|truststore",
+    "spark.sql.redaction.string.regex": r"(?s)DataSource\(.*?\), kafka, \[",  # a streaming plan shows them in a second place
+    "spark.redaction.regex": "(?i)jaas|secret|password|token|keystore|access[.]?key",  # settings, logs
     "spark.executor.memory": "700m",
     "spark.sql.shuffle.partitions": "4",  # each costs a stream a state store a batch; a checkpoint keeps its number for ever
     "spark.sql.limit.initialNumPartitions": "1000",  # 'is there any?' is one job, and not one of 1, 4, 16 partitions after the other
@@ -140,29 +142,41 @@ def close() -> None:
 
 
 def source(cluster: Kafka, *topics: str, **more: Any) -> dict[str, str]:
-    """The options of Spark's Kafka reader for this cluster: its address, TLS and login, committed records only, what makes it fast.
+    """The options of Spark's Kafka reader for this cluster: its address, the client's settings, committed records only, what is fast.
 
-    topics: what to read: `spark.read.format("kafka").options(**kq.spark.source(cluster, "football")).load()`.
+    topics: what to read: `spark.read.format("kafka").options(**kq.spark.source(cluster, "football")).load()`. A client's setting
+    that Spark's clients do not have is refused by name: `NotAllowed`.
     more: further options, in Spark's words: `source(cluster, "football", startingOffsets="earliest")`.
     """
     if wrong := [each for each in topics if not isinstance(each, str) or not each or "," in each]:
         raise NotAllowed(f"a topic is named by a text, not {wrong[0]!r}")
     named = {"subscribe": ",".join(topics)} if topics else {}
-    return _reached(cluster) | READING | named | {name: str(value) for name, value in more.items()}
+    return _options(READING, _reached(cluster, writes=False), named, more)
 
 
 def sink(cluster: Kafka, topic: str | None = None, **more: Any) -> dict[str, str]:
     """The options of Spark's Kafka writer for this cluster; without a topic each row names its own, in its column `topic`."""
     named = {} if topic is None else {"topic": topic}
-    return _reached(cluster) | {"includeHeaders": "true"} | named | {name: str(value) for name, value in more.items()}
+    return _options({"includeHeaders": "true"}, _reached(cluster, writes=True), named, more)
 
 
-def _reached(cluster: Any) -> dict[str, str]:
-    """How Java's clients reach this cluster."""
+def _options(*parts: Mapping[str, Any]) -> dict[str, str]:
+    """All of them as text, the later ones overrule; a repr of the dict does not show a password."""
+    return settings.hidden({name: str(value) for part in parts for name, value in part.items()})
+
+
+def _reached(cluster: Any, writes: bool) -> dict[str, str]:
+    """How Java's clients reach this cluster, with the client's own settings."""
     if cluster is None:
         raise NotAllowed("which cluster? A lab's is lab.cluster, one's own kq.connect()")
     _check(cluster)
-    own = {f"kafka.{name}": value for name, value in _travelling(settings.to_java(cluster._own)).items()}
+    carried, left = settings.for_spark(cluster._own, writes)
+    if left:
+        raise NotAllowed(
+            f"Spark's Kafka clients cannot take over these settings of your client: {', '.join(left)}. Nothing was read or written. "
+            "Give Spark a file without them (--config FILE or KQ_KAFKA_CONFIG)"
+        )
+    own = {f"kafka.{name}": value for name, value in _travelling(carried).items()}
     return {"kafka.bootstrap.servers": cluster.bootstrap, **own}
 
 

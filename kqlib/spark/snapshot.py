@@ -2,24 +2,27 @@
 
 In:  a batch's number and its frames. Out: the frames of the batch before; a snapshot that is whole or not there.
 
-    home/current/12          {"before": 11}: appears in one step when batch 12 is whole; the highest counts
-    home/games/batch=12/     Parquet; written anew when the batch is worked again
+    home/current/12          {"games": [files, bytes], "teams": …}: appears in one step when batch 12 is whole; the highest counts
+    home/games/batch=12/     Parquet
     home/teams/batch=12/
     home/checkpoint/         Spark's own: which offsets a batch has
 
-A batch that comes again after a crash begins from the same batch before, has the same rows, and replaces its own directories: nothing
-is added twice. Only the two newest batches stay. `current` is not one file that is replaced: Hadoop deletes the old one before the
-new one is there, and a stream that is killed in between would begin with nothing and not know it. Any file system of Hadoop's will do;
-on a cluster it must be one that all share.
+Batch 12 goes on from batch 11, whose file and directories must be there as they were written. What is lost or cut is refused: going on
+without it would give wrong standings. A batch that comes again after a crash first deletes its own file in `current`, and then does
+everything again from the same batch before. Only the two newest batches stay. `current` is not one file that is replaced: Hadoop
+deletes the old one before the new one is there. Any file system of Hadoop's will do; on a cluster it must be one that all share.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kqlib.errors import NotAllowed
+from kqlib.spark.checkpoint import ANEW
+from kqlib.spark.files import Files
 from kqlib.spark.table import GAMES, TEAMS
 
 if TYPE_CHECKING:
@@ -35,39 +38,37 @@ class Snapshot:
     spark: SparkSession
     home: str
 
-    def current(self) -> tuple[int, int | None] | None:
-        """The batch that counts and the one before it; None when there is none yet."""
-        files, home = self._files(), self._path("current")
-        names = [found.getPath().getName() for found in (files.list(home) if files.exists(home) else ())]
-        batch = max((int(name) for name in names if name.isdigit()), default=None)  # others were being written
-        if batch is None:
-            return None
-        opened = files.open(self._path(f"current/{batch}"))
-        try:
-            said = json.loads(bytes(opened.readAllBytes()).decode())
-        finally:
-            opened.close()
-        return batch, said["before"]
+    @cached_property
+    def files(self) -> Files:
+        """The files under `home`."""
+        return Files(self.spark, self.home)
+
+    def current(self) -> int | None:
+        """The batch that counts; None when there is none yet."""
+        return self._newest("current")
+
+    def check(self) -> None:
+        """At a start: is this the snapshot of the checkpoint beside it?"""
+        done = self._newest("checkpoint/commits")
+        coming = 0 if done is None else done + 1
+        if self.current() != coming:  # else that batch was whole, and its end did not reach the checkpoint
+            self._is(done)
 
     def before(self, batch: int) -> int | None:
         """The batch that this one goes on from."""
-        now = self.current()
-        if now is None or now[0] < batch:
-            return None if now is None else now[0]
-        if now[0] == batch:  # it was whole, and its end did not reach the checkpoint
-            return now[1]
-        why = f"the snapshot in {self.home} is of batch {now[0]}, and the stream begins with batch {batch}"
-        raise NotAllowed(
-            f"{why}: its checkpoint is another one. Begin with an empty directory, or bring the checkpoint back"
-        )
+        if self.current() == batch:  # it comes again
+            self.files.delete(f"current/{batch}")
+        last = batch - 1 if batch else None
+        self._is(last)
+        return last
 
     def read(self, what: str, batch: int | None = None) -> DataFrame:
         """A frame of a batch; of the one that counts, if none is named."""
         if batch is None:
-            now = self.current()
-            if now is None:
+            batch = self.current()
+            if batch is None:
                 raise NotAllowed(f"there is no snapshot in {self.home} yet: no batch has been done")
-            batch = now[0]
+            self._whole(batch)
         return self.spark.read.schema(KINDS[what]).parquet(self._of(what, batch))
 
     def write(self, what: str, batch: int, frame: DataFrame) -> DataFrame:
@@ -77,27 +78,48 @@ class Snapshot:
 
     def commit(self, batch: int, before: int | None) -> None:
         """From here on this batch counts."""
-        files = self._files()
-        files.mkdirs(self._path("current"))
-        pointer = self._path(f"current/{batch}")
-        if not files.exists(pointer):  # a batch that comes again would say the same
-            told = files.createAtomic(pointer, False)
-            told.write(json.dumps({"before": before}).encode())
-            told.close()  # renames it
+        self.files.write(f"current/{batch}", json.dumps(self._measured(batch)))
         for what in ("current", *KINDS):
-            for found in files.list(self._path(what)) if files.exists(self._path(what)) else ():
-                if found.getPath().getName().removeprefix("batch=") not in {str(batch), str(before)}:
-                    files.delete(found.getPath())
+            for name in self.files.sizes(what):
+                if name.removeprefix("batch=") not in {str(batch), str(before)}:
+                    self.files.delete(f"{what}/{name}")
+
+    def _newest(self, folder: str) -> int | None:
+        """The highest number of a file in this folder; files with other names were being written."""
+        return max((int(name) for name in self.files.sizes(folder) if name.isdigit()), default=None)
+
+    def _is(self, batch: int | None) -> None:
+        """`NotAllowed` unless this batch counts and is there as it was written."""
+        now = self.current()
+        if now is not None and (batch is None or now > batch):
+            raise NotAllowed(
+                f"the snapshot in {self.home} is of batch {now}, and the stream goes on "
+                f"{'from the start' if batch is None else f'after batch {batch}'}: its checkpoint is another one. "
+                f"Bring the checkpoint back, or begin anew. {ANEW}"
+            )
+        if now != batch:
+            self._lost(f"current/{batch}", batch)
+        if batch is not None:
+            self._whole(batch)
+
+    def _whole(self, batch: int) -> None:
+        """`NotAllowed` unless the files of this batch are there as they were written."""
+        if self.files.read(f"current/{batch}") != json.dumps(self._measured(batch)):
+            self._lost(f"current/{batch}, games/batch={batch} or teams/batch={batch}", batch)
+
+    def _lost(self, what: str, batch: int | None) -> None:
+        raise NotAllowed(
+            f"the snapshot in {self.home} is not as batch {batch} left it: {what} is lost or cut. "
+            f"Bring the directory back as a whole, or begin anew. {ANEW}. The standings are the same if the log still has every record"
+        )
+
+    def _measured(self, batch: int) -> dict[str, list[int]]:
+        """How many files a batch has, and of how many bytes together."""
+        found = {what: self.files.sizes(f"{what}/batch={batch}") for what in KINDS}
+        parts = {
+            what: [size for name, size in sizes.items() if name.startswith("part-")] for what, sizes in found.items()
+        }
+        return {what: [len(sizes), sum(sizes)] for what, sizes in parts.items()}
 
     def _of(self, what: str, batch: int) -> str:
         return f"{self.home}/{what}/batch={batch}"
-
-    def _path(self, name: str) -> Any:
-        jvm: Any = self.spark.sparkContext._jvm
-        return jvm.org.apache.hadoop.fs.Path(f"{self.home}/{name}" if name else self.home)
-
-    def _files(self) -> Any:
-        """Spark's own way to replace a file in one step, on whatever file system."""
-        jvm: Any = self.spark.sparkContext._jvm
-        manager = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-        return manager.create(self._path(""), self.spark._jsparkSession.sessionState().newHadoopConf())

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import NotAllowed
-from kqlib.spark import sinks
+from kqlib.spark import checkpoint, sinks
 from kqlib.spark.running import Running, stream
 from kqlib.spark.session import source
 from kqlib.spark.snapshot import Snapshot
-from kqlib.spark.table import COLUMNS, COUNTS, LATE, facts, table, whole
+from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, table, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,18 +66,22 @@ def standings(
     once: bool = False,
     every: str | None = None,
     quarantine: str | None = None,
+    subject: str | None = None,
     **options: Any,
 ) -> Running:
     """Keep the standings of the events in `games`: in the compacted topic `out`, keyed by team, and in Parquet under `home`.
 
     late: seconds after which a row does not count any more. once: end when all that is there is done. every: '10 seconds'.
-    quarantine: a topic for the rows that cannot be decoded. options: further ones of Spark's Kafka reader.
+    quarantine: a topic for the rows that cannot be decoded; without one they are only counted (`counted`). subject: of the schemas of
+    `games`, by default GAMES-value; a replayed topic has that of its original. options: further ones of Spark's Kafka reader.
     """
-    checkpoint = _checkpoint(home)
+    checkpoint.path(home)
     for topic in (games, out, *filter(None, [quarantine])):
         cluster.partitions(topic)  # TopicMissing now, and not in the middle of a batch
+    place = checkpoint.claim(spark, home, cluster, games, out)
     kept, number = Snapshot(spark, home), registry.register(f"{out}-value", STANDING)
     schema = registry.schema(number)
+    kept.check()
 
     def each(good: DataFrame, bad: DataFrame, batch: int) -> None:
         before = kept.before(batch)
@@ -91,7 +94,8 @@ def standings(
         kept.commit(batch, before)
 
     events = _read(spark, cluster, games, options)
-    return stream(events, registry, f"{games}-value", each, checkpoint, once=once, every=every)
+    how: dict[str, Any] = {"once": once, "every": every, "late": came_late(late, "_kq.value")}
+    return stream(events, registry, subject or f"{games}-value", each, place, **how)
 
 
 def form(
@@ -107,9 +111,10 @@ def form(
     **options: Any,
 ) -> Running:
     """From the standings topic each team's last five results and its records, into the compacted topic `out`, keyed by team."""
-    checkpoint = _checkpoint(home)
+    checkpoint.path(home)
     for topic in (standings, out):
         cluster.partitions(topic)
+    place = checkpoint.claim(spark, home, cluster, standings, out)
     number = registry.register(f"{out}-value", FORM)
     schema = registry.schema(number)
     names = [field["name"] for field in FORM["fields"]]  # type: ignore[index]
@@ -119,7 +124,7 @@ def form(
         sinks.put(derived.select(_key(), sinks.avro(names, schema, number).alias("value")), cluster, out, batch)
 
     told = _read(spark, cluster, standings, options)
-    return stream(told, registry, f"{standings}-value", each, checkpoint, once=once, every=every)
+    return stream(told, registry, f"{standings}-value", each, place, once=once, every=every)
 
 
 def latest(good: DataFrame) -> DataFrame:
@@ -180,9 +185,3 @@ def _key() -> Any:
 def _read(spark: SparkSession, cluster: Kafka, topic: str, options: dict[str, Any]) -> DataFrame:
     told = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": AT_ONCE, **options}
     return spark.readStream.format("kafka").options(**source(cluster, topic, **told)).load()
-
-
-def _checkpoint(home: Any) -> str:
-    if not isinstance(home, str) or not home.strip():
-        raise NotAllowed(f"home is a directory for the checkpoint and the snapshot, not {home!r}")
-    return f"{home}/checkpoint"

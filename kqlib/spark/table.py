@@ -53,8 +53,13 @@ def facts(good: DataFrame, late: float = LATE) -> DataFrame:
     """A row an event that counts: its game, and the one fact that it tells."""
     _check(good, late)
     names = (f"value.{name}" for name in sorted(NEEDED))
-    rows = good.selectExpr(*names, f"double(timestamp) - double(value.at) > double('{late}') AS late")
+    rows = good.selectExpr(*names, f"{came_late(late)} AS late")
     return rows.where("kind IN ('goal', 'correction', 'final') OR late").selectExpr(*KEY, f"array({_FACT}) AS told")
+
+
+def came_late(late: float, value: str = "value") -> str:
+    """The condition, in SQL, that a row is late."""
+    return f"double(timestamp) - double({value}.at) > double('{late}')"
 
 
 def table(played: DataFrame) -> DataFrame:

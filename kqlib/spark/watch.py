@@ -39,7 +39,7 @@ STATE = (
     "partition int, offset long, created timestamp, theirs boolean, ended timestamp, results long, dead long, again long, "
     "was string"
 )
-FORM = 1
+FORM = 2
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Saved:
     )  # topic -> topic id: a topic of the same name made anew is another one
     totals: dict[str, int] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)  # from where on every item of the queue was read
+    unseen: dict[int, int] = field(default_factory=dict)  # up to when items may have endings that were removed unread
 
 
 def watch(
@@ -84,6 +85,7 @@ def watch(
     results: str,
     state: str | Path,
     of: str = frames.ITEM,
+    outputs: int = 1,
     verdicts: str | None = None,
     on_loss: str = "raise",
 ) -> Watch:
@@ -92,7 +94,8 @@ def watch(
     state: a directory of its own, on a disk that all of Spark's processes share. verdicts: a compacted topic for every verdict that
     is final or a fault. on_loss: what to do when retention was faster: "raise", or "go on" and leave those records out.
     """
-    return Watch(spark, cluster, Asked(queue, site, results, of), Path(state), verdicts=verdicts, on_loss=on_loss)
+    asked = Asked(queue, site, results, of, outputs=outputs)
+    return Watch(spark, cluster, asked, Path(state), verdicts=verdicts, on_loss=on_loss)
 
 
 class Watch:
@@ -134,14 +137,17 @@ class Watch:
         seen = cut.take(self.cluster, self.asked.queue, self.asked.site, self.asked.topics(self.cluster))
         begin = self._begin(seen)
         new = facts(self.spark, self.cluster, self.asked, begin, seen.ends).withColumn("was", _null("string"))
-        whole = _merged(new, self._before(), self.saved.begun, self.saved.ends.get(self.asked.queue, {}))
-        found = judged(self.spark, whole, seen).persist()
+        read, outputs = self.saved.ends.get(self.asked.queue, {}), self.asked.outputs
+        whole = _merged(new, self._before(), self.saved.begun, read, outputs)
+        unseen = self.asked.unseen(self.cluster, seen, self.saved.ends)
+        unseen = {number: max(until, self.saved.unseen.get(number, 0)) for number, until in unseen.items()}
+        found = judged(self.spark, whole, seen, unseen, outputs).persist()
         try:
-            return self._settle(found, seen, begin)
+            return self._settle(found, seen, begin, unseen)
         finally:
             found.unpersist()
 
-    def _settle(self, found: DataFrame, seen: cut.Cut, begin: cut.Ends) -> Round:
+    def _settle(self, found: DataFrame, seen: cut.Cut, begin: cut.Ends, unseen: dict[int, int]) -> Round:
         """Say what has changed, keep what is not settled, and only then move on."""
         from pyspark.sql import functions as f
 
@@ -162,7 +168,7 @@ class Watch:
                 totals[row["was"] or ""] -= row["n"]
         del totals[""]
         now = {verdict: totals[verdict] for verdict in VERDICTS if totals[verdict]}
-        self._save(Saved(number, seen.ends, self._ids(seen), now, self._begun(begin[self.asked.queue])))
+        self._save(Saved(number, seen.ends, self._ids(seen), now, self._begun(begin[self.asked.queue]), unseen))
         read = sum(end - begin[topic][n] for topic, ends in seen.ends.items() for n, end in ends.items())
         open_since = [row["oldest"].timestamp() for row in groups if row["verdict"] in OPEN]
         age = max((seen.taken - since for since in open_since), default=None)
@@ -220,26 +226,40 @@ class Watch:
             self.home.mkdir(parents=True, exist_ok=True)
             return Saved()
         said = json.loads(file.read_text())
-        mine = {"queue": self.asked.queue, "site": self.asked.site, "results": self.asked.results, "of": self.asked.of}
-        if said.get("form") != FORM or said.get("asked") != mine:
+        if said.get("form") != FORM:
             raise NotAllowed(
-                f"{self.home.name} holds the state of another audit: {said.get('asked')}. Name another directory"
+                f"{self.home} was written by another version of kqlib, and this one cannot read it. "
+                "Nothing was changed. Name an empty directory: the audit then begins from the start"
             )
-        ends = {topic: {int(n): at for n, at in parts.items()} for topic, parts in said["ends"].items()}
-        return Saved(said["round"], ends, said["ids"], said["totals"], {int(n): at for n, at in said["begun"].items()})
+        if said.get("asked") != self._mine():
+            raise NotAllowed(
+                f"{self.home} holds the state of another audit: {said.get('asked')}. Nothing was changed. Name another directory"
+            )
+        ends = {topic: _numbered(parts) for topic, parts in said["ends"].items()}
+        begun, unseen = _numbered(said["begun"]), _numbered(said["unseen"])
+        return Saved(said["round"], ends, said["ids"], said["totals"], begun, unseen)
+
+    def _mine(self) -> dict[str, Any]:
+        """Which audit this is."""
+        return {name: getattr(self.asked, name) for name in ("queue", "site", "results", "of", "outputs")}
 
     def _save(self, saved: Saved) -> None:
         """From here on the round has happened; what the one before it kept is not needed any more."""
-        mine = {"queue": self.asked.queue, "site": self.asked.site, "results": self.asked.results, "of": self.asked.of}
-        places.write_atomic(self.home / "state.json", json.dumps({"form": FORM, "asked": mine, **vars(saved)}))
+        whole = {"form": FORM, "asked": self._mine(), **vars(saved)}
+        places.write_atomic(self.home / "state.json", json.dumps(whole))
         self.saved = saved
         for old in self.home.glob("round-*"):
             if old.name != f"round-{saved.round}":
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def _merged(new: DataFrame, before: DataFrame, begun: dict[int, int], read: dict[int, int]) -> DataFrame:
-    """What is new and what was kept, an item a row. An ending for an item that is neither was done once already: it counts twice."""
+def _numbered(parts: dict[str, int]) -> dict[int, int]:
+    """By partition, as JSON does not have it."""
+    return {int(number): value for number, value in parts.items()}
+
+
+def _merged(new: DataFrame, before: DataFrame, begun: dict[int, int], read: dict[int, int], outputs: int) -> DataFrame:
+    """What is new and what was kept, an item a row. An item in neither was done in an earlier round: a new result is one too many."""
     from pyspark.sql import functions as f
 
     whole = added(new.unionByName(before), "was")
@@ -247,7 +267,7 @@ def _merged(new: DataFrame, before: DataFrame, begun: dict[int, int], read: dict
     late = f.col("created").isNull() & passed & (f.col("results") + f.col("dead") > 0)
     return (
         whole.withColumn("late", late)
-        .withColumn("results", f.col("results") + f.col("late").cast("int"))
+        .withColumn("results", f.col("results") + f.col("late").cast("int") * outputs)
         .withColumn("was", f.when(f.col("late"), f.lit("once")).otherwise(f.col("was")))
         .withColumn("created", f.when(f.col("late"), f.col("ended")).otherwise(f.col("created")))
         .drop("late")

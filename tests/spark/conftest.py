@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kqlib.broker import Kafka
+from tests.patience import WAIT
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,10 +25,11 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(kq_cluster: Kafka) -> Iterator[Any]:
-    """The session of this process, on the test's cluster."""
+    """The session of this process, on the test's cluster; its web page shows the last few queries only."""
     from kqlib.spark import close, session
 
-    yield session(kq_cluster)
+    kept = ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.sql.ui.retainedExecutions")
+    yield session(kq_cluster, ui=True, config={"spark.ui.port": "0", **dict.fromkeys(kept, "8")})
     close()
     with warnings.catch_warnings():  # the last of Py4J's forgotten sockets go here, and not at pytest's own end
         warnings.simplefilter("ignore", ResourceWarning)
@@ -53,5 +55,5 @@ def kq_topic(kq_cluster: Kafka, kq_topic: str) -> str:
     entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
     changes = ConfigResource(ResourceType.TOPIC, kq_topic, incremental_configs=[entry])
     for done in kq_cluster.admin.incremental_alter_configs([changes]).values():
-        done.result(15)
+        done.result(WAIT)
     return kq_topic

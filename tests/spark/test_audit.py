@@ -20,6 +20,7 @@ from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
 from kqlib.spark import audit, watch
 from kqlib.spark.verdict import VERDICTS
+from tests.patience import WAIT
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Planted:
 
     def claim(self, verdict: str) -> kq.queue.Item:
         """The next item, which shall become this."""
-        item = self.queue.claim(wait=10)
+        item = self.queue.claim(wait=WAIT)
         assert item is not None
         self.expected[verdict].append(item.id)
         return item
@@ -49,7 +50,7 @@ class Planted:
         """A result that somebody writes past the queue."""
         producer = Producer(self.cluster.client())
         producer.produce(self.results, b"again", headers={"kq-item": item_id.encode(), "kq-by": site.encode()})
-        assert producer.flush(20) == 0
+        assert producer.flush(WAIT) == 0
 
     def put(self, n: int) -> None:
         self.queue.put_many([kq.Put(b"%d" % at) for at in range(n)])
@@ -104,7 +105,7 @@ def plant(all_: Planted) -> None:
     all_.result(all_.once().id, site="us")  # another site's work is not ours
     with kq.Site(all_.cluster, "us", session=2) as other:
         theirs = other.queue(queue.name)
-        theirs.bury(theirs.claim(wait=10), "not in the us")  # type: ignore[arg-type]
+        theirs.bury(theirs.claim(wait=WAIT), "not in the us")  # type: ignore[arg-type]
         assert theirs.redrive(1) == 1
     all_.expected["in flight"] = []
     for _ in range(3):
@@ -160,7 +161,7 @@ def test_what_a_worker_loses_that_commits_first_is_found(
     producer = Producer(kq_cluster.client())
     for at in range(12):
         producer.produce(football, b"goal", f"{football}/{at % 2}/{at // 2}", partition=at % 2)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
     for order, crash, verdict, of in (
         ("at-most-once", "commit", "missing", "key"),
         ("at-least-once", "write", "doubled", "key"),
@@ -195,7 +196,7 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
         thread.start()
     going_on = watch(spark, planted.cluster, queue.name, "eu", results=planted.results, state=tmp_path / "state")
     try:
-        for _ in range(3):
+        for _ in range(2):
             looked = going_on.round()
             assert looked.right, looked
             with audit(spark, planted.cluster, queue.name, "eu", results=planted.results) as seen:
@@ -245,6 +246,98 @@ def test_a_watch_corrects_itself_and_survives_being_killed(
         watch(spark, cluster, queue.name, "us", results=results, state=tmp_path / "state")
 
 
+HOUR = 3600
+
+
+def dated(cluster: Kafka, topic: str, *records: tuple[str, float]) -> None:
+    """Records with a key, put so many hours ago, all in partition 0."""
+    producer = Producer(cluster.client())
+    for key, hours in records:
+        producer.produce(topic, b"goal", key, 0, timestamp=int((time.time() - hours * HOUR) * 1000))
+    assert producer.flush(20) == 0
+
+
+def removed(cluster: Kafka, topic: str, offset: int) -> None:
+    """What retention does to partition 0, at once."""
+    for future in cluster.admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(20)
+
+
+def done(cluster: Kafka, topic: str, offset: int) -> str:
+    """A group that has done everything in partition 0 below this offset."""
+    group = f"{topic}-plain"
+    with closing(Consumer(cluster.client(group_id=group, group_protocol="classic"))) as worker:
+        worker.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    return group
+
+
+def test_an_item_whose_result_retention_may_have_removed_is_removed_and_a_newer_one_without_a_result_is_missing(
+    spark: Any, kq_cluster: Kafka, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    name, results = topics
+    dated(kq_cluster, name, *((f"{name}/0/{at}", hours) for at, hours in enumerate((5, 5, 4, 0, 0, 0))))
+    dated(kq_cluster, results, (f"{name}/0/0", 5), (f"{name}/0/2", 4), (f"{name}/0/3", 0))  # 1 and 4 were lost
+    group, how = done(kq_cluster, name, 5), {"results": results, "of": "key"}
+    removed(kq_cluster, results, 1)
+    going_on = watch(spark, kq_cluster, name, group, state=tmp_path / "state", **how)
+    looked = going_on.round()
+    with audit(spark, kq_cluster, name, group, **how) as seen:
+        assert {verdict: seen.ids(verdict) for verdict in ("removed", "missing")} == {
+            "removed": [f"{name}/0/0", f"{name}/0/1"],
+            "missing": [f"{name}/0/4"],
+        }
+        assert looked.totals == {verdict: n for verdict, n in seen.counts.items() if n}
+        assert (seen.counts["once"], seen.counts["waiting"]) == (2, 1)
+        assert repr(seen).endswith("1 waiting, 2 removed, 1 missing)")
+    removed(kq_cluster, results, 3)  # all of it was read before: the watch goes on saying the same
+    again = watch(spark, kq_cluster, name, group, state=tmp_path / "state", **how).round()
+    assert (again.totals, again.changed) == (looked.totals, {})
+
+
+def test_in_a_compacted_topic_an_item_without_a_result_is_missing_only_if_the_result_has_the_items_key(
+    spark: Any, kq_cluster: Kafka, topics: tuple[str, str]
+) -> None:
+    name, results = topics[0], f"{topics[0]}.latest"
+    kq.Plan({results: kq.Topic(1, compact=True)}).apply(kq_cluster, quiet=True)
+    dated(kq_cluster, name, ("ARS-CHE", 0), ("ARS-CHE", 0))
+    group = done(kq_cluster, name, 2)
+    for of, verdict in (("kq-item", "removed"), ("key", "missing")):
+        with audit(spark, kq_cluster, name, group, results=results, of=of) as seen:
+            assert {word: n for word, n in seen.counts.items() if n} == {verdict: 2}
+
+
+def test_a_dead_letter_that_was_removed_leaves_no_missing_item(spark: Any, planted: Planted) -> None:
+    """Its log is empty, so nobody knows until when letters were removed from it."""
+    queue = planted.queue
+    planted.put(4)
+    for verdict in ("removed", "redriven"):
+        queue.bury(planted.claim(verdict), "broken")
+        queue.redrive() if verdict == "redriven" else queue.dead.purge()
+    for number, end in kq.spark.frames.bounds(planted.cluster, f"{queue.name}.dead")[1].items():
+        part = TopicPartition(f"{queue.name}.dead", number, end)
+        planted.cluster.admin.delete_records([part])[part].result(20)
+    with audit(spark, planted.cluster, queue.name, "eu", results=planted.results) as seen:
+        assert {word: n for word, n in seen.counts.items() if n} == {"removed": 1, "redriven": 1, "waiting": 3}
+
+
+def test_an_item_with_two_intended_outputs_is_done_once_when_both_are_there(
+    spark: Any, kq_cluster: Kafka, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    name, results = topics
+    dated(kq_cluster, name, *((f"{name}/0/{at}", 0) for at in range(3)))
+    dated(kq_cluster, results, *((f"{name}/0/{at}", 0) for at in (0, 0, 1, 2, 2, 2)))
+    group, how = done(kq_cluster, name, 3), {"results": results, "of": "key"}
+    going_on = watch(spark, kq_cluster, name, group, state=tmp_path / "state", outputs=2, **how)
+    looked = going_on.round()
+    with audit(spark, kq_cluster, name, group, outputs=2, **how) as seen:
+        assert {word: seen.ids(word) for word in ("once", "missing", "doubled")} == {
+            word: [f"{name}/0/{at}"] for at, word in enumerate(("once", "missing", "doubled"))
+        }
+        assert looked.totals == {"once": 1, "missing": 1, "doubled": 1}
+    dated(kq_cluster, results, (f"{name}/0/0", 0), (f"{name}/0/1", 0))
+    assert going_on.round().totals == {"once": 1, "doubled": 2}  # a third output, and the one that was late
+
+
 def test_records_that_retention_took_before_the_watch_are_said_and_not_skipped(
     spark: Any, planted: Planted, tmp_path: Path
 ) -> None:
@@ -258,12 +351,12 @@ def test_records_that_retention_took_before_the_watch_are_said_and_not_skipped(
     planted.put(10)
     ends = kq.spark.frames.bounds(cluster, name)[1]
     for future in cluster.admin.delete_records([TopicPartition(name, n, end) for n, end in ends.items()]).values():
-        future.result(20)
+        future.result(WAIT)
     with pytest.raises(NotAllowed, match=r"retention has deleted \d+ records that nobody has read here"):
         look().round()
     planted.put(2)
     looked = look(on_loss="go on").round()
-    assert looked.totals["waiting"] >= 2
+    assert looked.totals["waiting"] == 2
     group = f"{name}-plain"
     with closing(Consumer(cluster.client(group_id=group, group_protocol="classic"))) as worker:
         worker.commit(

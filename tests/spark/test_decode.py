@@ -17,9 +17,11 @@ from kqlib.commands.games import produce
 from kqlib.errors import NotAllowed
 from kqlib.schemas import Registry
 from kqlib.schemas.trial import samples
+from kqlib.schemas.wire import HEAD
 from kqlib.spark import decode, source, stream
 from kqlib.spark.quarantine import CAUSES
 from kqlib.topics import Plan, Topic
+from tests.patience import WAIT
 from tests.spark.same import same
 
 PATIENCE = 180
@@ -154,7 +156,7 @@ def test_whatever_comes_in_goes_out_on_one_side(spark: Any) -> None:
         except Exception:
             continue
     found = {row.n for row in good.select("n").collect()}
-    assert len(read - found) <= causes["not read"] + causes["broken"]  # a time that no 64 bits of microseconds hold
+    assert len(read - found) <= 20  # a time that no 64 bits of microseconds hold; 6 of these rows have one
     assert not found - read
     assert len(found & read) >= 300
     for each in (came, good, bad):
@@ -197,6 +199,19 @@ def read(spark: Any, cluster: Kafka, topic: str, **more: Any) -> Any:
     return spark.readStream.format("kafka").options(**told).load()
 
 
+def test_of_many_ids_that_nobody_expected_the_one_that_the_registry_has_is_found(spark: Any) -> None:
+    registry = Registry()
+    registry.register("s", seasons.schema(1))
+    other = registry.register("other", record({"name": "n", "type": "int"}))
+    rubbish = [HEAD.pack(0, 1000 + n) + b"x" for n in range(2000)]
+    rows = [*rubbish, HEAD.pack(0, other) + b"x", HEAD.pack(0, other + 1) + b"x"]
+    mixed = decode(frame(spark, *rows), registry, "s")
+    assert registry.register("s", seasons.schema(2)) == other + 1  # after the frame was made
+    assert mixed.unexpected(mixed.rows) == [other, other + 1]
+    found = {row["cause"]: row["count"] for row in mixed.bad.groupBy("cause").count().collect()}
+    assert found == {"unknown id": 2000, "wrong schema": 1, "new schema": 1}
+
+
 @pytest.mark.kq_partitions(2)
 def test_a_schema_that_appears_in_flight_is_taken_up_and_no_row_is_lost_or_doubled(
     spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str, within: Any
@@ -226,7 +241,7 @@ def test_an_id_that_nobody_knows_is_bad_and_the_stream_goes_on_from_its_checkpoi
     stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True).wait(PATIENCE)
     producer = Producer(kq_cluster.client())
     producer.produce(kq_topic, b"\0\0\0\x27\x0f??")
-    assert producer.flush(10) == 0
+    assert producer.flush(WAIT) == 0
     produce(kq_cluster, kq_topic, told[:10])
     again = stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True)
     assert again.wait(PATIENCE)
@@ -257,7 +272,7 @@ def test_records_that_retention_took_before_they_were_read_end_the_stream_with_a
     stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True).wait(PATIENCE)
     produce(kq_cluster, kq_topic, told[10:])
     for done in kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 20)]).values():  # as retention does
-        done.result(15)
+        done.result(WAIT)
     failed = stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True)
     with pytest.raises(NotAllowed, match="still to read are gone"):
         failed.wait(PATIENCE)
@@ -298,4 +313,4 @@ def test_the_command_fills_a_topic_and_refuses_one_that_would_forget_the_games_a
     Plan({f"{kq_topic}.short": Topic(1, config={"retention.ms": "3600000"})}).apply(kq_cluster, quiet=True)
     assert main([*words, f"{kq_topic}.short"]) == 2
     assert "keeps records for 1 h, and these games were played years ago" in capsys.readouterr().err
-    kq_cluster.admin.delete_topics([f"{kq_topic}.short"])[f"{kq_topic}.short"].result(15)
+    kq_cluster.admin.delete_topics([f"{kq_topic}.short"])[f"{kq_topic}.short"].result(WAIT)

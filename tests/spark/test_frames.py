@@ -17,6 +17,8 @@ from kqlib.broker import Kafka
 from kqlib.errors import KqError, NotAllowed, TopicMissing
 from kqlib.spark import follow, frames, items, ledger, letters, registry, results
 from kqlib.spark.progress import Progress, attend, explained
+from tests.patience import WAIT
+from tests.promises.play import decided
 
 BEGAN = datetime(2026, 5, 4, 18, 0, tzinfo=UTC)
 
@@ -26,7 +28,7 @@ def put(cluster: Kafka, topic: str, records: list[dict[str, Any]], **settings: A
     producer = Producer(cluster.client(**settings))
     for record in records:
         producer.produce(topic, **record)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
     return producer
 
 
@@ -46,8 +48,9 @@ def test_a_topic_is_a_typed_frame_of_what_is_committed(spark: Any, kq_cluster: K
     for value, end in ((b"taken back", producer.abort_transaction), (b"meant", producer.commit_transaction)):
         producer.begin_transaction()
         producer.produce(kq_topic, value, partition=1)
-        producer.flush(20)
+        producer.flush(WAIT)
         end(20)
+    decided(kq_cluster, kq_topic)
     whole = items(spark, kq_cluster, kq_topic)
     kinds = {
         "topic": "string",
@@ -109,7 +112,7 @@ def test_a_queue_leaves_frames_behind(spark: Any, kq_cluster: Kafka) -> None:
     with kq.Site(kq_cluster, "eu", session=2) as site:
         queue = site.queue(name)
         queue.put_many([kq.Put(b"%d" % at) for at in range(5)])
-        taken = [queue.claim(wait=10) for _ in range(4)]
+        taken = [queue.claim(wait=WAIT) for _ in range(4)]
         with queue.step(taken[1]) as step:
             step.put(site.queue(f"{name}.results", max_attempts=None), b"done")
         queue.bury(taken[2], "broken")
@@ -158,7 +161,7 @@ def test_kafkas_own_tools_see_how_far_a_stream_is(
     # The topic grows while the stream runs: what comes into the new partition is read from its first record.
     query = run(once=False)
     with follow(lambda: query, kq_cluster, group) as follower:
-        kq_cluster.admin.create_partitions([NewPartitions(kq_topic, 3)])[kq_topic].result(20)
+        kq_cluster.admin.create_partitions([NewPartitions(kq_topic, 3)])[kq_topic].result(WAIT)
         kq_cluster.wait_for_topic(kq_topic, 3)
         put(kq_cluster, kq_topic, [{"value": b"z", "partition": 2}])
         within(120, lambda: follower.committed.get(kq_topic) == {0: 12, 1: 5, 2: 1}, f"last: {follower.committed}")
@@ -189,7 +192,7 @@ def test_retention_that_passes_a_checkpoint_is_explained_and_nothing_is_skipped(
     attend(run())
     put(kq_cluster, kq_topic, [{"value": b"%d" % at} for at in range(4, 9)])
     (future,) = kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 7)]).values()  # as retention does
-    future.result(20)
+    future.result(WAIT)
     with pytest.raises(NotAllowed, match="retention deleted them while it stood still") as error:
         attend(run())
     assert "failOnDataLoss=false for one run" in str(error.value)
@@ -204,7 +207,7 @@ def test_a_frame_whose_records_are_gone_before_it_is_read_fails(spark: Any, kq_c
     put(kq_cluster, kq_topic, [{"value": b"%d" % at} for at in range(4)])
     whole = items(spark, kq_cluster, kq_topic)
     (future,) = kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 2)]).values()
-    future.result(20)
+    future.result(WAIT)
     deadline = time.monotonic() + 30
     while frames.bounds(kq_cluster, kq_topic)[0] != {0: 2} and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,25 @@ from kqlib.errors import NotAllowed
 from kqlib.spark import life
 
 
-def test_a_program_runs_in_a_process_of_its_own_until_it_ends_or_is_killed(kq_cluster: Kafka, tmp_path: Path) -> None:
+def test_a_program_runs_in_a_process_of_its_own_and_one_that_is_killed_leaves_nothing(
+    kq_cluster: Kafka, tmp_path: Path, marked: Any, within: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here, file = os.getpid(), tmp_path / "said"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # it looks for a directory anew
 
-    def program(spark: Any, cluster: Kafka, file: str, killed: bool) -> None:
+    def program(spark: Any, cluster: Kafka, file: str) -> None:
         Path(file).write_text(f"{spark.range(10).count()} {os.getpid() != here} {len(cluster.brokers)}")
-        if killed:
-            os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    for killed, said in ((True, "killed"), (False, "ended")):
-        file.unlink(missing_ok=True)
-        assert life(kq_cluster, program, str(file), killed) == said
-        assert file.read_text() == "10 True 1"
+    assert life(kq_cluster, program, str(file)) == "killed"
+    assert file.read_text() == "10 True 1"
+    within(60, lambda: not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.glob("kqlib-*"))))
+
+
+@pytest.mark.nightly  # the run has the other two ends
+def test_a_program_that_comes_to_its_end_has_ended(kq_cluster: Kafka) -> None:
+    assert life(kq_cluster, lambda spark, cluster: spark.range(10).count()) == "ended"
 
 
 def test_what_a_program_failed_of_is_told(kq_cluster: Kafka) -> None:

@@ -19,7 +19,9 @@ import kqlib as kq
 from kqlib import seasons
 from kqlib.__main__ import main
 from kqlib.broker import Kafka
-from kqlib.commands.games import produce
+from kqlib.commands.games import FOR_EVER, produce
+from kqlib.spark.table import LATE
+from tests.patience import WAIT
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def name(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     with kq.Site(kq_cluster, "eu", session=2) as site:
         queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
         queue.put_many([kq.Put(b"%d" % at) for at in range(5)])
-        for item in [queue.claim(wait=10) for _ in range(2)]:
+        for item in [queue.claim(wait=WAIT) for _ in range(2)]:
             with queue.step(item) as step:
                 step.put(results, b"done")
         queue.ack(queue.claim())
@@ -58,6 +60,11 @@ def test_an_audit_says_what_is_wrong_and_ends_with_one(
     assert main([*words, "--once", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["counts"]["once"] == 2 and said["ids"] == {"missing": [f"{name}/0/2"], "doubled": []}
+    assert main([*words, "--outputs", "2", "--once", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["counts"]["once"] == 0
+    for more in (["--once"], []):  # also where the audit goes on
+        assert main([*words, "--outputs", "0", *more]) == 2
+        assert "outputs is a whole number" in capsys.readouterr().err
     assert main([*words, "--since", "2026-01-01"]) == 2 and "--since goes with --once" in capsys.readouterr().err
     assert main(["pipeline", "audit", name, "--site", "eu", "--results", "nobodys", "--once"]) == 2
     assert "'nobodys' does not exist" in capsys.readouterr().err
@@ -95,10 +102,12 @@ def test_bad_rows_go_into_a_topic_with_their_cause(
     producer = Producer(kq_cluster.client())
     for value in (codec.encode({"game": "ARS-CHE"}), None, codec.encode({"game": "LIV-EVE"}) + b"x", b"abc"):
         producer.produce(f"{name}.avro", value, b"k")
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
     words = ["pipeline", "quarantine", f"{name}.avro", f"{name}.bad", "--once"]
-    assert main(words) == 0
-    assert "lag 0 records" in capsys.readouterr().out
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert "lag 0 records · 4 in = 1 out + 3 broken + 0 late\n" in out
+    assert err == f"3 of 4 rows could not be decoded: they are in '{name}.bad' with their causes\n"
     (records,) = kq.snapshot.records(kq_cluster, f"{name}.bad").values()
     told = [{key: (value or b"").decode() for key, value in record.headers() or []} for record in records]
     assert [(record.key().decode(), each["kq-cause"]) for record, each in zip(records, told, strict=True)] == [
@@ -138,18 +147,64 @@ def test_games_become_standings_and_a_second_call_goes_on(
         "--quarantine",
         f"{games}.bad",
     ]
-    assert main([*words, "--once"]) == 0
-    out = capsys.readouterr().out
+    assert main([*words, "--once"]) == 1
+    out, broken = capsys.readouterr().out, sum(bool(each.damage) for each in told)
     assert "400 rows" in out and "lag 0 records" in out
+    assert f"400 in = {400 - broken} out + {broken} broken + 0 late" in out
     (table,) = kq.snapshot.records(kq_cluster, f"{games}.table").values()
     (bad,) = kq.snapshot.records(kq_cluster, f"{games}.bad").values()
     teams = {team for each in told for team in each.game.split("-")}
-    assert {record.key().decode() for record in table} == teams and len(bad) == sum(bool(each.damage) for each in told)
+    assert {record.key().decode() for record in table} == teams and len(bad) == broken
+    late = [
+        each for each in kq.games.season(300, seed=5, sport="football", late=0.2) if each.sent - each.at > LATE * 1000
+    ]
+    produce(kq_cluster, games, seasons.messages(late, registry, f"{games}-value"))
+    assert main([*words, "--once"]) == 1
+    out, err = capsys.readouterr()
+    assert f"{len(late)} in = 0 out + 0 broken + {len(late)} late" in out and len(late) > 10
+    assert err.startswith(
+        f"{len(late)} of {len(late)} rows came more than 60 min late and do not count: the field 'late'"
+    )
+    table = kq.snapshot.records(kq_cluster, f"{games}.table")[0]
     assert main([*words, "--once"]) == 0
+    assert capsys.readouterr().err == ""
     assert len(kq.snapshot.records(kq_cluster, f"{games}.table")[0]) == len(table)
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 1), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+def test_rows_that_cannot_be_decoded_are_counted_and_change_the_exit_status_also_without_a_quarantine(
+    spark: Any, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    monkeypatch.setenv("KQ_STATE", str(tmp_path / "kq"))
+    games = f"games-{secrets.token_hex(3)}"
+    plan = {games: kq.Topic(2, config=FOR_EVER), f"{games}.table": kq.Topic(1, compact=True)}
+    kq.Plan(plan).apply(kq_cluster, quiet=True)
+    registry = kq.schemas.Registry(cluster=kq_cluster)
+    told = list(kq.games.season(437, sport="football", broken=0.15, seed=5))
+    broken = sum(bool(each.damage) for each in told)
+    registry.register(f"{games}-value", seasons.schema(1))
+    produce(kq_cluster, games, [(b"k", b"rubbish", seasons.FIRST)] * 50)
+    words = ["pipeline", "standings", games, f"{games}.table", "--once"]
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert "50 in = 0 out + 50 broken + 0 late" in out
+    assert err == f"50 of 50 rows could not be decoded: see kq pipeline quarantine {games} TOPIC\n"
+    produce(kq_cluster, games, seasons.messages(told, registry, f"{games}-value"))
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert f"437 in = {437 - broken} out + {broken} broken + 0 late" in out
+    assert err.startswith(f"{broken} of 437 rows could not be decoded")
+    assert main(words) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "number, code",
+    [
+        pytest.param(signal.SIGTERM, 1, id="SIGTERM", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGINT, 130, id="Ctrl-C"),
+    ],
+)
 def test_a_stream_that_is_stopped_goes_on_where_it_was(
     kq_cluster: Kafka, name: str, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -164,11 +219,16 @@ def test_a_stream_that_is_stopped_goes_on_where_it_was(
         )
         running.send_signal(number)
         began = time.monotonic()
-        _, err = running.communicate(timeout=120)
-        assert running.returncode == code and time.monotonic() - began < 60
+        _, err = running.communicate(timeout=WAIT)
+        assert running.returncode == code and time.monotonic() - began < WAIT
         assert err == "stopped; the same command goes on from here\n"
     finally:
         running.kill()
     state = json.loads((tmp_path / "state" / "state.json").read_text())
     assert state["round"] >= 1 and state["totals"]["once"] == 2
     assert (tmp_path / "state" / f"round-{state['round']}").is_dir()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) as again:
+        try:
+            assert again.stdout and f"round {state['round'] + 1}:" in again.stdout.readline()
+        finally:
+            again.kill()

@@ -9,9 +9,14 @@ import pytest
 from confluent_kafka import Producer
 
 import kqlib as kq
+from kqlib import seasons
 from kqlib.broker import Kafka
+from kqlib.commands.games import FOR_EVER, produce
 from kqlib.errors import NotAllowed, PayloadTooLarge, TopicMissing
-from kqlib.spark import audit, repair, replay
+from kqlib.spark import audit, decode, items, repair, replay, table
+from kqlib.spark.table import games
+from tests.patience import WAIT
+from tests.spark.hand import by_hand
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def test_a_backfill_says_how_many_and_then_writes_them_marked(
     for at in range(10):
         own = [("kind", b"goal"), ("kq-due", b"1")]
         producer.produce(source, b"%d" % at, b"key-%d" % at, partition=at % 2, headers=own)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
 
     def odd_ones(rows: Any) -> Any:
         return rows.where("cast(cast(value as string) as int) % 4 <> 0").withColumn("value", rows["key"])
@@ -46,12 +51,123 @@ def test_a_backfill_says_how_many_and_then_writes_them_marked(
     one = next(record for record in found if record.value() == b"key-6")
     assert (one.key(), one.headers()) == (
         b"key-6",
-        [("kind", b"goal"), ("kq-replay", b"fill-1"), ("kq-origin", f"{source}/0/3".encode())],
+        [("kind", b"goal"), ("kq-due", b"1"), ("kq-replay", b"fill-1"), ("kq-replay-of", f"{source}/0/3".encode())],
     )
+    was = kq.snapshot.records(kq_cluster, source)[0][3]
+    assert one.timestamp() == was.timestamp()
     with pytest.raises(TopicMissing):
         replay(spark, kq_cluster, source, "nobody-made-this")
-    with pytest.raises(NotAllowed, match="a frame with key and value; this one has key"):
+    with pytest.raises(NotAllowed, match="a frame with key, value and timestamp; this one has key"):
         replay(spark, kq_cluster, source, target, transform=lambda rows: rows.select("key"))
+
+
+def test_a_replayed_topic_gives_the_same_standings_and_quarantine_as_its_original(
+    spark: Any, kq_cluster: Kafka, names: tuple[str, str]
+) -> None:
+    source, target = (f"{name}.games" for name in names)
+    plan = {name: kq.Topic(2, config=FOR_EVER) for name in (source, target)}
+    kq.Plan(plan).apply(kq_cluster, quiet=True)
+    registry, subject = kq.schemas.Registry(), f"{source}-value"
+    told = list(kq.games.season(900, late=0.2, doubled=0.05, broken=0.02))
+    produce(kq_cluster, source, seasons.messages(told, registry, subject))
+    replay(spark, kq_cluster, source, target, dry=False)
+
+    def seen(topic: str) -> tuple[list[Any], list[Any]]:
+        found = decode(items(spark, kq_cluster, topic), registry, subject)
+        rows = table(games(found.good)).collect()
+        bad = found.bad.select("partition", "key", "value", "timestamp", "schema_id", "cause", "why").collect()
+        return sorted(map(tuple, rows), key=lambda row: (row[0], row[2])), sorted(map(tuple, bad), key=str)
+
+    ours, theirs = seen(target), seen(source)
+    late = sum(row[11] for row in ours[0])
+    wrong = [row for row in theirs[0] if row not in ours[0]]
+    assert ours == theirs, f"{len(wrong)} of {len(theirs[0])} teams differ, {late} rows are late"
+    assert theirs[0] == by_hand(row for row in told if not row.damage) and late > 5 and len(theirs[1]) > 5
+
+
+def test_a_replay_there_and_back_gives_the_same_records(spark: Any, kq_cluster: Kafka, names: tuple[str, str]) -> None:
+    source, there, back = names[0], f"{names[0]}.there", f"{names[0]}.back"
+    kq.Plan({name: kq.Topic(2, config=FOR_EVER) for name in (there, back)}).apply(kq_cluster, quiet=True)
+    producer = Producer(kq_cluster.client())
+    several = [("twice", b"1"), ("kind", b""), ("twice", b"2"), ("none", None), ("kq-due", b"7")]
+    for at, (key, value) in enumerate(((b"k", b"v"), (None, b"v"), (b"k", None), (b"", b""), (b"\xff\0", b"\xff"))):
+        for part in (0, 1):
+            headers = several if at % 2 == part else None
+            producer.produce(
+                source, value, key, partition=part, timestamp=seasons.FIRST + 1001 * at + part, headers=headers
+            )
+    assert producer.flush(WAIT) == 0
+    replay(spark, kq_cluster, source, there, dry=False)
+    replay(spark, kq_cluster, there, back, dry=False)
+
+    def seen(topic: str) -> list[Any]:
+        """Key, value, time and headers but ours of each record, partition by partition."""
+        rows = [row for part in (0, 1) for row in kq.snapshot.records(kq_cluster, topic)[part]]
+        ours = ("kq-replay", "kq-replay-of")
+        heads = [[head for head in row.headers() or [] if head[0] not in ours] for row in rows]
+        places = [(row.partition(), row.key(), row.value(), row.timestamp()) for row in rows]
+        return list(zip(places, heads, strict=True))
+
+    assert len(seen(source)) == 10
+    assert seen(back) == seen(source)
+
+
+def test_replayed_results_and_dead_letters_give_the_same_audit_as_their_originals(
+    spark: Any, kq_cluster: Kafka, names: tuple[str, str]
+) -> None:
+    name, target = names
+    kq.Plan({f"{name}.results": kq.Topic(2), f"{target}.dead": kq.Topic(2)}).apply(kq_cluster, quiet=True)
+    with kq.Site(kq_cluster, "eu", session=2) as site:
+        queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
+        queue.put_many([kq.Put(b"%d" % at, key=b"k%d" % at) for at in range(6)])
+        for at in range(4):
+            item = queue.claim(wait=10)
+            assert item is not None
+            with queue.step(item) as step:
+                step.put(results, b"done", key=item.key)
+                step.put(results, b"again") if at == 0 else None
+        queue.bury(queue.claim(wait=10), "broken")  # type: ignore[arg-type]
+    replay(spark, kq_cluster, f"{name}.results", target, dry=False)
+    with (
+        audit(spark, kq_cluster, name, "eu", results=f"{name}.results") as before,
+        audit(spark, kq_cluster, name, "eu", results=target) as after,
+    ):
+        assert after.counts == before.counts
+        assert after.counts["once"] == 3 and after.counts["doubled"] == after.counts["dead"] == 1
+        columns = ("id", "verdict", "created", "ended")
+        ended = [sorted(map(str, seen.items.select(*columns).collect())) for seen in (before, after)]
+        assert ended[0] == ended[1]
+    replay(spark, kq_cluster, f"{name}.dead", f"{target}.dead", dry=False)
+    story = ("item", "site", "attempts", "reason", "created", "buried", "key", "value", "partition", "timestamp")
+    letters = [kq.spark.letters(spark, kq_cluster, queue).select(*story).collect() for queue in (name, target)]
+    assert letters[0] == letters[1] and len(letters[0]) == 1
+
+
+def test_a_replay_into_a_topic_that_would_not_keep_the_times_or_the_records_is_refused(
+    spark: Any, kq_cluster: Kafka, names: tuple[str, str]
+) -> None:
+    source, target = names
+    topics = {
+        f"{target}.now": {"message.timestamp.type": "LogAppendTime"},
+        f"{target}.hour": {"retention.ms": 3_600_000},
+        f"{target}.small": FOR_EVER | {"max.message.bytes": 500},
+    }
+    kq.Plan({name: kq.Topic(2, config=config) for name, config in topics.items()}).apply(kq_cluster, quiet=True)
+    produce(kq_cluster, source, [(b"k", b"v", seasons.FIRST)])
+    cases = {
+        f"{target}.now": "gives each record the time of its arrival",
+        f"{target}.hour": "keeps records for 1 h, and the oldest here is of 2000-01-01",
+    }
+    for topic, says in cases.items():
+        for dry in (True, False):
+            with pytest.raises(NotAllowed, match=says):
+                replay(spark, kq_cluster, source, topic, dry=dry)
+        assert not any(kq.snapshot.records(kq_cluster, topic).values())
+    produce(kq_cluster, source, [(b"k", b"v" * 1000, seasons.FIRST)])
+    with pytest.raises(NotAllowed, match=r"stopped: .*too large.* replay again with run='r1'"):
+        replay(spark, kq_cluster, source, f"{target}.small", run="r1", dry=False)
+    with pytest.raises(NotAllowed, match="a frame with key, value and timestamp; this one has key, value"):
+        replay(spark, kq_cluster, source, target, transform=lambda rows: rows.select("key", "value"))
 
 
 def test_dead_letters_are_repaired_and_put_back_once_each(
@@ -61,7 +177,7 @@ def test_dead_letters_are_repaired_and_put_back_once_each(
     with kq.Site(kq_cluster, "eu", session=2) as site:
         queue = site.queue(name)
         queue.put_many([kq.Put(b"%d" % at, key=b"k%d" % at, headers={"mine": b"1"}) for at in range(8)])
-        for item in [queue.claim(wait=10) for _ in range(6)]:
+        for item in [queue.claim(wait=WAIT) for _ in range(6)]:
             assert item is not None
             queue.bury(item, "broken")
         dead = {item.data for item in queue.dead.peek(10)}
@@ -79,7 +195,7 @@ def test_dead_letters_are_repaired_and_put_back_once_each(
         assert (done.read, done.written, done.left) == (dry.read, dry.written, dry.left)
         (left,) = queue.dead.peek(10)
         assert left.data == min(dead)
-        back = [queue.claim(wait=10) for _ in range(7)]
+        back = [queue.claim(wait=WAIT) for _ in range(7)]
         assert all(item is not None and item.attempt == 1 for item in back) and queue.claim() is None
         repaired = {item.data: (item.key, item.headers) for item in back if item and item.data and b" " in item.data}
         some = sorted(dead - {min(dead), max(dead)})
@@ -97,7 +213,7 @@ def test_a_repair_that_fails_leaves_every_letter_where_it_was(kq_cluster: Kafka,
     with kq.Site(kq_cluster, "eu", session=2) as site:
         queue = site.queue(names[0])
         queue.put(b"poison")
-        queue.bury(queue.claim(wait=10), "broken")  # type: ignore[arg-type]
+        queue.bury(queue.claim(wait=WAIT), "broken")  # type: ignore[arg-type]
 
         def refuses(item: kq.queue.Item) -> bytes:
             raise ValueError("no idea")
@@ -115,4 +231,4 @@ def test_a_repair_that_fails_leaves_every_letter_where_it_was(kq_cluster: Kafka,
         with pytest.raises(NotAllowed, match="n is a whole number, at least 1"):
             repair(queue, lambda item: item.data, n=0)
         assert queue.depth() == 0
-        assert repair(queue, lambda item: item.data, dry=False).written and queue.claim(wait=10).data == b"poison"  # type: ignore[union-attr]
+        assert repair(queue, lambda item: item.data, dry=False).written and queue.claim(wait=WAIT).data == b"poison"  # type: ignore[union-attr]

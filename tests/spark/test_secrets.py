@@ -1,0 +1,165 @@
+"""A cluster with a login, read and written by Spark: the client's settings arrive, and no secret is shown by anything on the way."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+
+from kqlib import snapshot
+from kqlib.broker import Cluster, Kafka, settings
+from kqlib.commands.games import produce
+from kqlib.spark import sink, source
+from kqlib.topics import Plan, Topic
+
+MARK = "m4rked"
+HARD = f'{MARK}"in \\quotes;{MARK}'  # a password that has to be escaped on its way to Java
+NOW = 0  # librdkafka's word for it
+SET = {
+    "client.id": "kq-marked",
+    "socket.timeout.ms": 41_000,
+    "topic.metadata.refresh.interval.ms": 7_000,
+    "linger.ms": 3,
+}
+HEARD = ("client.id = kq-marked", "request.timeout.ms = 41000", "metadata.max.age.ms = 7000", "linger.ms = 3")
+MODES = ("simple", "extended", "codegen", "cost", "formatted")
+
+
+@pytest.fixture(scope="module")
+def locked() -> Iterator[Cluster]:
+    """A cluster with TLS and a login. Its one certificate also serves as the client's: a private key to look for."""
+    with Cluster(secure=True) as made:
+        assert made._security
+        whole = (made._security.home / "broker.pem").read_text()
+        at = whole.index("-----BEGIN CERTIFICATE-----")
+        made._own |= {"ssl.key.pem": whole[:at], "ssl.certificate.pem": whole[at:], **SET}
+        Plan({"games": Topic(1), "copies": Topic(1)}).apply(made, quiet=True)
+        produce(made, "games", [(b"key", b"value", NOW)])
+        yield made
+
+
+def test_one_session_reads_from_several_clusters_also_from_a_locked_one(
+    spark: Any, kq_cluster: Kafka, kq_topic: str, locked: Cluster
+) -> None:
+    produce(kq_cluster, kq_topic, [(b"key", b"value", NOW), (b"key", b"value", NOW)])
+    assert load(spark, locked, "games").count() == 1
+    assert load(spark, kq_cluster, kq_topic).count() == 2
+
+
+def test_no_secret_leaves_by_repr_log_error_plan_or_web_page(
+    spark: Any, locked: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: dict[str, str] = {}
+    with noisy(spark, caplog):
+        games = load(spark, locked, "games")
+        copies = {"kafka": sink(locked, "copies")}
+        games.write.format("kafka").options(**copies["kafka"]).save()
+        stream = spark.readStream.format("kafka").options(**source(locked, "games", startingOffsets="earliest")).load()
+        to_kafka = stream.writeStream.format("kafka").options(**copies["kafka"])
+        checkpoint = str(tmp_path / "checkpoint")
+        query = to_kafka.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        for mode in MODES:
+            games.explain(mode=mode)
+        stream.explain(extended=True)
+        query.explain(extended=True)
+        shown["a frame's plan"] = (
+            games._jdf.queryExecution().toString() + games._jdf.queryExecution().logical().toJSON()
+        )
+        shown["a stream's plan"] = stream._jdf.queryExecution().toString() + stream._jdf.toString()
+        shown["a stream's progress"] = f"{query.lastProgress} {query.recentProgress}"
+        wrong = Kafka(locked.bootstrap, locked._own | {"sasl.password": HARD})
+        shown["errors"] = refused(lambda: load(spark, wrong, "games").count())
+        shown["errors of a stream"] = refused(
+            lambda: spark.readStream.format("kafka").options(**source(wrong, "games")).load()
+            .writeStream.format("noop").start().processAllAvailable()
+        )  # fmt: skip
+    assert len(snapshot.records(locked, "copies")[0]) == 2, "nothing was written: this proves nothing"
+    out, err = capsys.readouterr()
+    assert out.count("== Physical Plan ==") >= len(MODES)
+    shown |= {"explain()": out, "stderr": err, "Python's log": caplog.text, "Spark's log": spark_log()}
+    assert "sasl.jaas.config" in shown["Spark's log"] and "py4j" in caplog.text, "the logs are not noisy enough"
+    assert [heard for heard in HEARD if heard not in shown["Spark's log"]] == []
+    assert "Authentication failed" in shown["errors"] and "uthentication" in shown["errors of a stream"]
+    shown |= pages(spark.sparkContext) | files(tmp_path)
+    assert len([name for name in shown if "/SQL/execution/" in name]) >= 3 and any(
+        "environment" in name for name in shown
+    )
+    shown |= {"reader": f"{source(locked, 'games')}", "writer": f"{copies}"}
+    secrets = secrets_of(locked)
+    told = [
+        (name, text[: text.find(secret)][-60:]) for name, text in shown.items() for secret in secrets if secret in text
+    ]
+    assert not told, told
+
+
+def test_each_setting_that_is_carried_to_spark_is_one_of_javas(spark: Any) -> None:
+    clients = spark.sparkContext._jvm.org.apache.kafka.clients
+    assert {*settings.BOTH.values(), *settings.READER.values()} - {
+        *clients.consumer.ConsumerConfig.configNames()
+    } == set()
+    assert {*settings.BOTH.values(), *settings.WRITER.values()} - {
+        *clients.producer.ProducerConfig.configNames()
+    } == set()
+
+
+def load(spark: Any, cluster: Kafka, topic: str) -> Any:
+    return spark.read.format("kafka").options(**source(cluster, topic)).load()
+
+
+def secrets_of(locked: Cluster) -> list[str]:
+    """The password, the body of the private key, and what the hard password is made of."""
+    own = locked._own
+    return [str(own["sasl.password"]), own["ssl.key.pem"].splitlines()[1], MARK]
+
+
+@contextmanager
+def noisy(spark: Any, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Inside of it Spark and Python log everything."""
+    spark.sparkContext.setLogLevel("DEBUG")
+    with caplog.at_level(logging.DEBUG):
+        yield
+    spark.sparkContext.setLogLevel("WARN")
+
+
+def refused(call: Any) -> str:
+    """Everything that an error says: itself, its causes, its stack, in every form."""
+    with pytest.raises(Exception) as caught:
+        call()
+    error = caught.value
+    return "".join(traceback.format_exception(error)) + f"{error} {error!r} {vars(error)}"
+
+
+def spark_log() -> str:
+    return str(sys.modules["kqlib.spark.session"]._now.jvm.log.read_text())
+
+
+def pages(context: Any) -> dict[str, str]:
+    """Every page of Spark's own web server that a reader gets to from the first one, and the same for programs."""
+    base = context.uiWebUrl
+    api = f"{base}/api/v1/applications/{context.applicationId}"
+    found: dict[str, str] = {}
+    ahead = [f"{base}/", f"{api}/environment", f"{api}/sql?details=true&planDescription=true&length=100"]
+    while ahead:
+        url = ahead.pop()
+        if url not in found:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                found[url] = answer.read().decode(errors="replace")
+            links = re.findall(r'href="([^"#]+)"', found[url])
+            near = [urljoin(url, link.replace("&amp;", "&")) for link in links]
+            ahead += [each for each in near if each.startswith(base) and not re.search("/static/|kill", each)]
+    return found
+
+
+def files(home: Path) -> dict[str, str]:
+    """What a stream has written beside Kafka."""
+    return {str(path): path.read_text(errors="replace") for path in home.rglob("*") if path.is_file()}
