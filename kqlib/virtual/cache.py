@@ -9,10 +9,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from kqlib.queue.item import DUE, SITE, Headers, Record
+from kqlib.queue.item import OURS, Headers, Record
 
 KEY = "kq-key"  # header: the key of an item; the record's own key is its queue
-HIDDEN = (DUE, SITE, KEY)
+HIDDEN = {*OURS, KEY}
 BYTES = 8_000_000
 ROUGHLY = 400  # bytes that a record takes beside its data
 

@@ -1,14 +1,14 @@
 """The door: what is checked of every request before any route sees it, and the page that lists the routes.
 
-In:  ASGI requests. Out: the same, or a refusal: no token (401), too large (413), too slow (408), too many at once (503). An exception
-that nobody expected is logged here and answered with a sentence, never with a trace.
+In:  ASGI requests. Out: the same, or a refusal: no token (401), too large (413), too slow (408), too many at once (503), requests or
+bytes of their bodies. A body is refused by the length that it announces, before it is read. An exception that nobody expected is
+logged here and answered with a sentence, never with a trace. `origin` comes before it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import html
-import json
 import logging
 import resource
 import secrets
@@ -17,8 +17,12 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from kqlib.virtual.refusal import announced, refuse
+
 log = logging.getLogger("kqlib.virtual")
 BODY = 4_194_304  # bytes
+ROOM = 268_435_456  # bytes of all bodies that are read or answered at once
+VALUES = 12_000  # in one body: each takes a few µs to check, and all other requests wait for that
 SLOW = 10.0  # seconds for a whole body
 IDLE = 60.0  # seconds after which, or twice that, a connection without a request is closed: also one that never finishes its headers
 OPEN = ("/health", "/ready")  # asked by whoever watches, without a token
@@ -40,7 +44,12 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         if len(self.connections) > places() * 4 // 3:
             transport.abort()
-        self.loop.call_later(IDLE, self._look, self._seen())
+        self._next = self.loop.call_later(IDLE, self._look, self._seen())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone, and nothing of it waits for the next look."""
+        self._next.cancel()
+        super().connection_lost(exc)
 
     def _seen(self) -> tuple[Any, int]:
         """What changes while something happens: the request, and how much of its answer nobody has fetched."""
@@ -53,7 +62,7 @@ class Connection(H11Protocol):
         now = self._seen()
         if now == before and (now[1] or not at_work):
             self.transport.abort()
-        self.loop.call_later(IDLE, self._look, now)
+        self._next = self.loop.call_later(IDLE, self._look, now)
 
 
 class _Refused(Exception):  # noqa: N818
@@ -68,12 +77,13 @@ class Door:
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self.app, self._token = app, token
         self._at_once, self._most = 0, places()
+        self._bytes = 0  # of bodies, as they were announced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             return
-        begun, asked = False, scope
+        begun, asked, held, read = False, scope, 0, False
         if scope["method"] == "HEAD":  # GET, and the server keeps the body to itself
             asked = {**scope, "method": "GET"}
 
@@ -85,23 +95,41 @@ class Door:
         self._at_once += 1
         try:
             self._known(scope)
-            self._room(scope)
-            body = await asyncio.wait_for(_whole(scope, receive), SLOW)
+            held = self._room(scope)
+            self._bytes += held
+            body = await asyncio.wait_for(_whole(receive), SLOW)
+            read = True
+            self._bytes += len(body) - held
+            held = len(body)
+            if sum(map(body.count, (b",", b"[", b"{"))) > VALUES:
+                raise _Refused(422, "NotAllowed", f"a body has at most {VALUES:,} values: put fewer records at once")
             await self.app(asked, _again(body, receive), sending)
         except _Refused as error:
-            await _say(send, error.status, error.name, str(error))
+            await refuse(scope, send, error.status, error.name, str(error), read=read)
         except TimeoutError:
-            await _say(send, 408, "TooSlow", f"the body did not come within {SLOW:g} s")
+            await refuse(scope, send, 408, "TooSlow", f"the body did not come within {SLOW:g} s")
         except Exception:
             log.exception("%s %s", scope["method"], scope["path"])
             if not begun:
-                await _say(send, 500, "Broken", "something went wrong in this node; its log says what")
+                why = "something went wrong in this node; its log says what"
+                await refuse(scope, send, 500, "Broken", why, read=read)
         finally:
             self._at_once -= 1
+            self._bytes -= held
 
-    def _room(self, scope: Scope) -> None:
-        if self._at_once > self._most and scope["path"] not in OPEN:
+    def _room(self, scope: Scope) -> int:
+        """How many bytes its body may have, if there is room for it."""
+        length = announced(scope)
+        length = BODY if length is None else length
+        if length > BODY:
+            raise _too_large()
+        if scope["path"] in OPEN:
+            return 0  # without a token: it takes no room from others
+        if self._at_once > self._most:
             raise _Refused(503, "Unavailable", f"this node answers {self._most:,} requests at once, and not one more")
+        if self._bytes + length > ROOM:
+            raise _Refused(503, "Unavailable", f"this node takes {ROOM:,} bytes of bodies at once; ask again soon")
+        return length
 
     def _known(self, scope: Scope) -> None:
         if self._token is None or scope["path"] in OPEN:
@@ -111,12 +139,12 @@ class Door:
             raise _Refused(401, "NoToken", "this node asks for its token: send it as 'Authorization: Bearer …'")
 
 
-async def _whole(scope: Scope, receive: Receive) -> bytes:
-    """The body, unless it is too large: said by its length, or as soon as it is."""
-    said = dict(scope["headers"]).get(b"content-length", b"0")
-    too_large = _Refused(413, "PayloadTooLarge", f"a body has at most {BODY:,} bytes: put fewer records at once")
-    if said.isdigit() and int(said[:20]) > BODY:
-        raise too_large
+def _too_large() -> _Refused:
+    return _Refused(413, "PayloadTooLarge", f"a body has at most {BODY:,} bytes: put fewer records at once")
+
+
+async def _whole(receive: Receive) -> bytes:
+    """The body, unless it is larger than it may be."""
     parts, size = [], 0
     while True:
         message = await receive()
@@ -125,7 +153,7 @@ async def _whole(scope: Scope, receive: Receive) -> bytes:
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > BODY:
-            raise too_large
+            raise _too_large()
         if not message.get("more_body"):
             return b"".join(parts)
 
@@ -142,19 +170,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-async def _say(send: Send, status: int, name: str, why: str) -> None:
-    body = json.dumps({"error": name, "why": why}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    if status in (408, 413):
-        headers.append((b"connection", b"close"))
-    if status == 503:
-        headers.append((b"retry-after", b"1"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def page(openapi: dict[str, Any]) -> str:

@@ -39,6 +39,10 @@ class NoToken(KqError):
     """This node asks for its token: send it as `Authorization: Bearer …`."""
 
 
+class Foreign(KqError):
+    """{why}"""
+
+
 class NoNode(Unreachable):
     """No node of the virtual queues answered at {address}: {why}."""
 
@@ -53,6 +57,7 @@ class Missing(Exception):
 
 ANSWERS: dict[type[KqError], int] = {
     NoToken: 401,
+    Foreign: 403,
     NotFound: 404,
     NotMine: 409,
     LeaseLost: 410,

@@ -72,7 +72,11 @@ class Keeper:
     """A partition of ours."""
 
     def __init__(
-        self, partition: int, begin: Callable[[], Taken], fetch: Callable[..., None], proof: Callable[[int], list[Out]]
+        self,
+        partition: int,
+        begin: Callable[[Callable[[], bool]], Taken],  # its argument: has the partition been given up meanwhile?
+        fetch: Callable[..., None],
+        proof: Callable[[int], list[Out]],
     ) -> None:
         self.partition = partition
         self.state = "loading"
@@ -86,7 +90,7 @@ class Keeper:
         self.epoch = self.low = 0
         self._proved = float("-inf")
         self._written = 0  # the end of what was written into this partition
-        self._parked: dict[str, list[Op]] = defaultdict(list)
+        self._parked: dict[str, dict[Op, None]] = defaultdict(dict)
         self._until: list[tuple[float, int, Op]] = []  # when they stop waiting; a heap
         self._number = itertools.count()
         self._batch: list[Any] = []
@@ -145,7 +149,7 @@ class Keeper:
 
     def _run(self) -> None:
         try:
-            taken = self._taken = self._begin()
+            taken = self._taken = self._begin(self._leave.is_set)
             self.shelf, self.epoch = taken.shelf, taken.epoch
             while not self._leave.is_set() and (self.shelf.index.head < taken.end or time.monotonic() < taken.ready):
                 self._load(self._gather(0.02))
@@ -242,7 +246,7 @@ class Keeper:
         if value is not NOTHING:
             self._answers.append((op, value))
         elif op.until > time.monotonic():
-            self._parked[op.queue].append(op)
+            self._parked[op.queue][op] = None
             heapq.heappush(self._until, (op.until, next(self._number), op))
         else:
             self._answers.append((op, op.empty))
@@ -267,16 +271,26 @@ class Keeper:
         while self._until and self._until[0][0] <= time.monotonic():
             op = heapq.heappop(self._until)[2]
             if op in self._parked.get(op.queue, ()):
-                self._parked[op.queue].remove(op)
+                del self._parked[op.queue][op]
                 ops.append(op)
                 if not self._parked[op.queue]:
                     del self._parked[op.queue]
         for op in ops:
             self._do(op, out)
 
+    def _sweep(self) -> None:
+        """Of those that were answered, or hung up while they waited, nothing stays."""
+        for queue, ops in list(self._parked.items()):
+            self._parked[queue] = {op: None for op in ops if not op.future.cancelled()}
+            if not self._parked[queue]:
+                del self._parked[queue]
+        self._until = [(op.until, next(self._number), op) for ops in self._parked.values() for op in ops]
+        heapq.heapify(self._until)
+
     def _tidy(self, out: Writes) -> set[str]:
         if time.monotonic() - self._tidied > TIDY:
             self._tidied = time.monotonic()
+            self._sweep()
             for chore in self.chores:
                 chore(self.shelf, out)
         tidied: set[str] = self.shelf.tidy()

@@ -31,8 +31,10 @@ log = logging.getLogger("kqlib.virtual")
 MANY = 500  # records at once
 BLOCK = 0.05  # seconds in poll()
 LEAVE = 3.0  # seconds for a keeper to finish what it has begun
-AGAIN = 10.0  # seconds until a partition is taken over again that another node took while the group says it is ours
-SOON = 0.2  # the same, after a transaction that failed
+# seconds before this node takes a partition back that another node has fenced, while the group still assigns it to this node.
+# A node that was stopped learns in less time that it is out of the group: its overdue heartbeat is refused at once.
+AGAIN = 1.0
+SOON = 0.2  # seconds, the same after a transaction that failed
 LOOK = 5.0  # seconds between two questions whether a client still hears anybody
 DEAF = 15.0  # seconds without an answer after which a new client is asked
 ASK = 1.0  # seconds for an answer
@@ -111,7 +113,7 @@ class Member:
         messages = [] if first is None else [first, *self._consumer.consume(MANY, 0)]
         by: dict[int, list[Any]] = defaultdict(list)
         for message in messages:
-            if message.error() is not None and message.error().fatal():
+            if fatal(message.error()):
                 raise KafkaException(message.error())
             if message.partition() is not None and message.topic() == self.topic:
                 by[message.partition()].append(message)
@@ -143,6 +145,11 @@ class Member:
         """A keeper that ended by itself: another one, which reads everything again, if the partition is still ours."""
         now = time.monotonic()
         for partition, keeper in list(self.keepers.items()):
+            owner = self.map.owners.get(partition)
+            if keeper.state == "serving" and owner and owner.node != self.node and owner.epoch > keeper.epoch:
+                keeper.drop(
+                    "another node has taken it over"
+                )  # an idle owner writes nothing, so no failed write shows that it is fenced
             if keeper.state not in ("lost", "broken"):
                 continue
             since = self._over.setdefault(partition, now)

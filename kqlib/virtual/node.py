@@ -7,14 +7,16 @@ consumer group: the group deals the partitions, Kafka's transactions judge who r
 from __future__ import annotations
 
 import atexit
-import ipaddress
 import logging
 import os
 import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from typing import Self
+from urllib.parse import urlsplit
 
 import uvicorn
 from confluent_kafka import KafkaException, TopicPartition
@@ -33,6 +35,7 @@ from kqlib.virtual.fetcher import Fetcher
 from kqlib.virtual.keeper import Keeper, Op
 from kqlib.virtual.member import Member
 from kqlib.virtual.names import checked_token, partition_of
+from kqlib.virtual.origin import checked_hosts, checked_origins, loopback
 from kqlib.virtual.partmap import PartitionMap
 from kqlib.virtual.shelf import Shelf
 
@@ -63,7 +66,12 @@ class Node:
         session: float | None = None,
         keep_consumers: float = KEEP,
         advertise: str | None = None,
+        origins: Collection[str] = (),
+        hosts: Collection[str] = (),
     ) -> None:
+        """origins: web pages that may ask it, like 'https://team.example'. hosts: names it may be asked under, besides its own."""
+        self.origins = checked_origins(origins)
+        named = checked_hosts(hosts)
         self.token = _needed(checked_token(token if token is not None else os.environ.get(TOKEN)), host)
         if session is not None:
             arguments.seconds("session", session, 0.5, 3600)
@@ -72,30 +80,26 @@ class Node:
         self.topic_id, self.partitions = takeover.counts(cluster, topic)
         takeover.policies(cluster, topic)
         self.trouble = ""  # why nothing is served, if so
-        self._socket = _listen(host, port)
-        self.url = advertise or f"http://{_shown(host)}:{self._socket.getsockname()[1]}"
-        limit = max(1, _limits(cluster, [topic])[topic] - DEAD_MORE_BYTES)  # a dead letter carries more than its item
-        keep = float(keep_consumers)
-        self.ours = takeover.Ours(cluster, topic, self.topic_id, self.partitions, limit, keep, self.id, self.url)
+        most, keep = _limits(cluster, [topic])[topic], float(keep_consumers)
+        limit = max(1, most - DEAD_MORE_BYTES)  # a dead letter carries more than its item
         self.map = PartitionMap(topic, self.partitions)
         if session is not None:
             _set_session(cluster, self.group, session)
-        self._fetcher = Fetcher(cluster, topic)
-        self._member = Member(cluster, topic, self.group, self.map, self.id)
-        self._member.make, self._member.left = self._keeper, self._farewell
-        config = uvicorn.Config(
-            routes.app(self),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http=Connection,
-            ws="none",
-            server_header=False,
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=2,
-            h11_max_incomplete_event_size=65_536,
-        )
-        self._server = uvicorn.Server(config)
+        with ExitStack() as undo:  # if the rest fails, the port is free again and no thread is left
+            self._socket = _listen(host, port)
+            undo.callback(self._socket.close)
+            self.url = advertise or f"http://{_shown(host)}:{self._socket.getsockname()[1]}"
+            own = {urlsplit(self.url).hostname or "", host.lower()}
+            self.hosts = named | own if named or loopback(host) else None  # elsewhere a token is asked for
+            self.ours = takeover.Ours(
+                cluster, topic, self.topic_id, self.partitions, limit, keep, self.id, self.url, most
+            )
+            self._server = _server(self)
+            self._fetcher = Fetcher(cluster, topic)
+            undo.callback(self._fetcher.close)
+            self._member = Member(cluster, topic, self.group, self.map, self.id)
+            self._member.make, self._member.left = self._keeper, self._farewell
+            undo.pop_all()
         self._http = threading.Thread(target=self._serve, name="kq-virtual-http", daemon=True)
         self._began = time.monotonic()
         self._closed = threading.Event()
@@ -118,6 +122,7 @@ class Node:
             deadline = time.monotonic() + 10
             while not self._server.started:
                 if time.monotonic() > deadline or not self._http.is_alive():
+                    self.close()
                     raise Unreachable(address=self.url, why="the HTTP server did not start")
                 time.sleep(0.005)
         return self
@@ -209,7 +214,10 @@ class Node:
         def proof(epoch: int) -> list[Out]:
             return [takeover.said(self.ours, partition, epoch)]
 
-        keeper = Keeper(partition, lambda: takeover.take_over(self.ours, partition, mine), self._fetcher.fetch, proof)
+        def begin(left: Callable[[], bool]) -> takeover.Taken:
+            return takeover.take_over(self.ours, partition, mine, left)
+
+        keeper = Keeper(partition, begin, self._fetcher.fetch, proof)
         keeper.chores.append(Shelf.forget_idle)
         return keeper
 
@@ -245,18 +253,28 @@ class Node:
 
 
 def _needed(token: str | None, host: str) -> str | None:
-    if token is None and not _loopback(host):
+    if token is None and not loopback(host):
         raise NotAllowed(
             f"whoever reaches {host} could read and delete every queue: set {TOKEN}, or listen on 127.0.0.1"
         )
     return token
 
 
-def _loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _server(node: Node) -> uvicorn.Server:
+    """What answers its requests."""
+    config = uvicorn.Config(
+        routes.app(node),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http=Connection,
+        ws="none",
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=2,
+        h11_max_incomplete_event_size=65_536,
+    )
+    return uvicorn.Server(config)
 
 
 def _shown(host: str) -> str:

@@ -13,28 +13,48 @@ In:  a DB-API connection (sqlite3, psycopg, …) and jobs. Out: the same jobs in
         if inbox.first(item): …                           # the effect and the mark, both or neither
     queue.ack(item)
 
-Three steps can be cut by a crash. Before the commit: neither data nor job. After it: both, and the job waits in the table.
-Between the queue's answer and the table's: the job is put a second time under the same id, which is why `first` is asked.
-`move` commits, so it is for a connection without an open transaction; `add` and `first` never do.
-Time and place of a job in the table are by its id: the clock, then chance.
+A crash before the commit: neither data nor job is stored. A crash after it: both are stored, and the job is moved later. A crash
+after the queue has stored the job and before its row is deleted: the job is put again under the same id, and `first` knows it.
+Jobs are moved in the order of their ids: the time in ns, then chance.
+
+A job that its queue refuses (no such queue, too large) is set aside with the reason, and later jobs of its key with it, which keeps
+their order; all others move. `aside()` lists them. Correct the cause and call `back()`, or delete the job from the table.
+
+    kq_outbox         id, queue, job                every job that is not in its queue yet
+    kq_outbox_aside   id, queue, item_key, reason   marks: these jobs stay where they are
+    kq_outbox_done    id                            at a reader: what `first` has seen
+
+`move` and `back` commit. They refuse while a transaction is open, if the driver reports that (sqlite3, psycopg, mysql.connector).
+With any other driver give them a connection of their own. The other methods end no transaction. Tables made in an open transaction
+are part of it. MySQL commits whatever is open when a table is made: there, make the outbox outside of a transaction.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import logging
 import secrets
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from kqlib.errors import NotAllowed
+from kqlib.errors import BadPayload, BadTopicName, KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.queue import arguments
 from kqlib.queue.item import Put
 
+log = logging.getLogger("kqlib.virtual")
 HEADER = "outbox-id"
 NAME = 64  # characters of an id
+EVERY = 1_000_000_000  # rows
+CANNOT = (
+    NotAllowed,
+    BadPayload,
+    PayloadTooLarge,
+    TopicMissing,
+    BadTopicName,
+)  # the same tomorrow: trying again is no use
 MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}"}
 
 
@@ -44,11 +64,32 @@ class Puts(Protocol):
     def put_many(self, items: list[Put]) -> Any: ...
 
 
+class Aside(NamedTuple):
+    """A job that was set aside, and why."""
+
+    id: str
+    queue: str
+    reason: str
+
+
+class Job(NamedTuple):
+    """A job as it stands in the table."""
+
+    id: str
+    queue: str
+    put: Put
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """What keeps its order: the queue and the key; None: nothing does."""
+        return None if self.put.key is None else (self.queue, base64.b64encode(self.put.key).decode())
+
+
 class Outbox:
     """Jobs that wait in a database; and at a reader, the ids of those that it has done."""
 
     def __init__(self, connection: Any, table: str = "kq_outbox", paramstyle: str | None = None) -> None:
-        """The tables `table` and `table_done` are made if they are not there. paramstyle: as the driver's module says."""
+        """The tables are made if they are not there. paramstyle: as the driver's module says."""
         if not callable(getattr(connection, "cursor", None)):
             raise NotAllowed(f"an outbox lives in a DB-API connection, and {type(connection).__name__} has no cursor()")
         if not isinstance(table, str) or not table.isidentifier() or not table.isascii():
@@ -57,9 +98,8 @@ class Outbox:
         self._mark = MARKS.get(_style(connection, paramstyle), "")
         if not self._mark:
             raise NotAllowed(f"say the driver's paramstyle: one of {', '.join(MARKS)}")
-        self._do(f"CREATE TABLE IF NOT EXISTS {table} (id VARCHAR({NAME}) PRIMARY KEY, queue VARCHAR(255), job TEXT)")
-        self._do(f"CREATE TABLE IF NOT EXISTS {table}_done (id VARCHAR({NAME}) PRIMARY KEY)")
-        connection.commit()
+        self._made = False
+        self._make()
 
     def add(
         self,
@@ -75,37 +115,50 @@ class Outbox:
         if HEADER in (headers or {}):
             raise NotAllowed(f"the header '{HEADER}' is the outbox's own")
         job = Put(data, key, headers or {}, delay)  # checks all of it
+        self._make()
         name = f"{time.time_ns():020d}-{secrets.token_hex(8)}"
         self._do(f"INSERT INTO {self.table} (id, queue, job) VALUES ({self._marks(3)})", name, queue, _text(job))
         return name
 
     def move(self, queue: Callable[[str], Puts], n: int = 100) -> int:
-        """Put up to n waiting jobs into their queues, `queue("ARS-CHE")`, and take them out of the table. How many."""
+        """Put up to n waiting jobs into their queues, `queue("ARS-CHE")`, and take them out of the table. How many were dealt with:
+        those that went aside count as well."""
         arguments.count("n", n)
-        if getattr(self.connection, "in_transaction", False) and getattr(self.connection, "autocommit", 0) is not False:
-            raise NotAllowed(
-                "a transaction is open, and its jobs are not committed: commit it first, or move by another connection"
-            )
-        waiting = self._do(f"SELECT id, queue, job FROM {self.table} ORDER BY id", many=n)
-        by: dict[str, list[tuple[str, str]]] = {}
-        for name, where, job in waiting:
-            by.setdefault(where, []).append((name, job))
-        for where, jobs in by.items():
-            queue(where).put_many([_put(name, job) for name, job in jobs])
-            for name, _ in jobs:
-                self._do(f"DELETE FROM {self.table} WHERE id = {self._marks(1)}", name)
-            self.connection.commit()
-        return len(waiting)
+        self._idle()
+        try:
+            rows = self._do(f"SELECT id, queue, job FROM {self._waiting} ORDER BY id", many=n)
+            held = self._held()  # read after the jobs: one that another mover has set aside since is in here
+            self.connection.commit()  # nothing is open while queues answer
+            for where, jobs in self._by_queue(rows, held).items():
+                self._put(queue, where, jobs, held)
+        except BaseException:
+            self.connection.rollback()
+            raise
+        return len(rows)
 
     def waiting(self) -> int:
-        """How many jobs are in the table."""
-        return int(self._do(f"SELECT COUNT(*) FROM {self.table}", many=1)[0][0])
+        """How many jobs are to be moved."""
+        return int(self._look(f"SELECT COUNT(*) FROM {self._waiting}")[0][0])
+
+    def aside(self) -> list[Aside]:
+        """Jobs that could not be put, and those that follow them by key, in their order."""
+        sql = f"SELECT id, queue, MIN(reason) FROM {self._aside} GROUP BY id, queue ORDER BY id"
+        return [Aside(*row) for row in self._look(sql)]
+
+    def back(self) -> int:
+        """Have all that is aside wait again, in its old order: how many."""
+        self._idle()
+        many = len(self.aside())
+        self._do(f"DELETE FROM {self.table}_aside")
+        self.connection.commit()
+        return many
 
     def first(self, item: Any) -> bool:
         """At a reader: is this the first item with its id? It is noted in the open transaction. Without an id it is one."""
         name = item.headers.get(HEADER)
         if name is None:
             return True
+        self._make()
         ident = name.decode(errors="replace")
         if self._do(f"SELECT id FROM {self.table}_done WHERE id = {self._marks(1)}", ident, many=1):
             return False
@@ -113,7 +166,112 @@ class Outbox:
         return True
 
     def __repr__(self) -> str:
-        return f"Outbox('{self.table}', {self.waiting()} waiting)"
+        aside = len(self.aside())
+        return f"Outbox('{self.table}', {self.waiting()} waiting{f', {aside} aside' * bool(aside)})"
+
+    # --- one queue's jobs ---
+
+    def _by_queue(self, rows: list[Any], held: dict[tuple[str, str], str]) -> dict[str, list[Job]]:
+        """Jobs that can be tried; one that cannot be read, or follows one that is aside, goes aside."""
+        by: dict[str, list[Job]] = {}
+        for name, where, text in rows:
+            try:
+                job = Job(name, where, _put(name, text))
+            except (KqError, ValueError, KeyError, TypeError, AttributeError) as error:
+                self._set_aside(
+                    name, where, None, f"the job in the table cannot be read: {type(error).__name__}: {error}"
+                )
+                continue
+            if not self._follows(job, held):
+                by.setdefault(where, []).append(job)
+        return by
+
+    def _put(self, queue: Callable[[str], Puts], where: str, jobs: list[Job], held: dict[tuple[str, str], str]) -> None:
+        """All at once; if the queue refuses that, one by one, and what it refuses goes aside."""
+        try:
+            queue(where).put_many([job.put for job in jobs])
+            self._take(jobs)
+        except CANNOT:
+            for job in jobs:
+                if self._follows(job, held):
+                    continue
+                try:
+                    queue(where).put_many([job.put])
+                    self._take([job])
+                except CANNOT as error:
+                    self._set_aside(job.id, where, job.place, str(error))
+                    if job.place is not None:
+                        held[job.place] = job.id
+
+    def _take(self, jobs: list[Job]) -> None:
+        """They are in their queue: out of the table."""
+        for job in jobs:
+            self._do(f"DELETE FROM {self.table} WHERE id = {self._marks(1)}", job.id)
+        self.connection.commit()
+
+    def _follows(self, job: Job, held: dict[tuple[str, str], str]) -> bool:
+        """Is an earlier job of its key aside? Then it goes there too, or it would overtake."""
+        first = held.get(job.place) if job.place is not None else None
+        if first is None or first >= job.id:  # another mover may have set this very job aside since it was read
+            return False
+        self._set_aside(job.id, job.queue, job.place, f"{first}, an earlier job of its key, is aside")
+        return True
+
+    def _set_aside(self, name: str, where: str, place: tuple[str, str] | None, reason: str) -> None:
+        """A mark beside the job, which stays where it is: two that move at once may both set it."""
+        log.warning("outbox '%s': %s for '%s' goes aside: %s", self.table, name, where, reason)
+        sql = f"INSERT INTO {self.table}_aside (id, queue, item_key, reason) VALUES ({self._marks(4)})"
+        self._do(sql, name, where, place and place[1], reason)
+        self.connection.commit()
+
+    def _held(self) -> dict[tuple[str, str], str]:
+        """Keys that have a job aside: queue and key -> the first of them."""
+        rows = self._do(f"SELECT queue, item_key, MIN(id) FROM {self._aside} GROUP BY queue, item_key", many=EVERY)
+        return {(where, key): name for where, key, name in rows if key is not None}
+
+    # --- the database ---
+
+    @property
+    def _waiting(self) -> str:
+        return f"{self.table} WHERE id NOT IN (SELECT id FROM {self.table}_aside)"
+
+    @property
+    def _aside(self) -> str:
+        """Marks of jobs that are still there."""
+        return f"{self.table}_aside WHERE id IN (SELECT id FROM {self.table})"
+
+    def _make(self) -> None:
+        """The tables are there. In an open transaction they live and die with it, so the next call looks again."""
+        if self._made:
+            return
+        open_, name = _open(self.connection), f"id VARCHAR({NAME})"
+        key = f"{name} PRIMARY KEY"
+        self._do(f"CREATE TABLE IF NOT EXISTS {self.table} ({key}, queue VARCHAR(255), job TEXT)")
+        self._do(f"CREATE TABLE IF NOT EXISTS {self.table}_done ({key})")
+        self._do(
+            f"CREATE TABLE IF NOT EXISTS {self.table}_aside ({name}, queue VARCHAR(255), item_key TEXT, reason TEXT)"
+        )
+        if open_ is False:
+            self.connection.commit()  # of ours alone
+        self._made = not open_
+
+    def _idle(self) -> None:
+        """`NotAllowed` if a transaction is open: it is not ours to end."""
+        if _open(self.connection):
+            raise NotAllowed(
+                "a transaction is open, and its jobs are not committed: commit it first, or move by another connection. "
+                "(A sqlite3 connection with autocommit=False always has one open.)"
+            )
+        self._make()
+
+    def _look(self, sql: str) -> list[Any]:
+        """Rows; a transaction that a driver begins for that ends with it."""
+        self._make()
+        open_ = _open(self.connection)
+        rows = self._do(sql, many=EVERY)
+        if open_ is False:
+            self.connection.commit()
+        return rows
 
     def _do(self, sql: str, *values: Any, many: int = 0) -> list[Any]:
         cursor = self.connection.cursor()
@@ -125,6 +283,14 @@ class Outbox:
 
     def _marks(self, n: int) -> str:
         return ", ".join(self._mark.format(at) for at in range(1, n + 1))
+
+
+def _open(connection: Any) -> bool | None:
+    """Is a transaction open? None: this driver does not say."""
+    said = getattr(connection, "in_transaction", None)  # sqlite3, mysql.connector
+    if said is None:
+        said = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg: 0 is idle
+    return None if said is None else bool(said)
 
 
 def _style(connection: Any, said: str | None) -> str:

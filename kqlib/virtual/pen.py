@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from kqlib.broker.kafka import Kafka
 from kqlib.queue.item import Out
 from kqlib.queue.said import first
+from kqlib.topic_rules import RECORD_BYTES
 from kqlib.virtual.names import transactional_id
 
 kafkas = logging.getLogger("kqlib.virtual.kafka")
@@ -47,7 +48,8 @@ class Broken(Exception):
 class Pen:
     """The transactional producer of one partition."""
 
-    def __init__(self, cluster: Kafka, topic: str, partition: int) -> None:
+    def __init__(self, cluster: Kafka, topic: str, partition: int, most: int = RECORD_BYTES) -> None:
+        """most: bytes of a record in this topic, and so of a batch."""
         settings: dict[str, Any] = {
             "transactional.id": transactional_id(topic, partition),
             "transaction.timeout.ms": int(TIMEOUT * 1000),
@@ -56,18 +58,23 @@ class Pen:
             "linger.ms": 0,
             "logger": kafkas,
             "socket.nagle.disable": True,  # a commit after a pause took 45 ms, and 1 without waiting for the last packet's answer
+            "batch.size": min(1_000_000, most),  # Kafka refuses a larger batch as it refuses a larger record
             "message.max.bytes": 1_000_000_000,  # the topic's own limit is checked before
         }
         self._producer = Producer(cluster.client(**settings))
-        self._topic = topic
+        self._topic, self.partition = topic, partition
         self._clock = time.time(), time.monotonic()  # Kafka's, when it last said it, and ours then
+
+    def connect(self) -> None:
+        """Know a broker: without one `begin` sleeps for 0.5 s."""
+        try:
+            self._producer.list_topics(self._topic, timeout=TIMEOUT)
+        except KafkaException as error:
+            raise _said(error, unknown=False) from None
 
     def begin(self) -> None:
         """Whoever had this id is fenced from now on, and what it had open is aborted."""
         try:
-            self._producer.list_topics(
-                self._topic, timeout=TIMEOUT
-            )  # once connected; before, the next line sleeps for 0.5 s
             self._producer.init_transactions(TIMEOUT)
         except KafkaException as error:
             raise _said(error, unknown=False) from None

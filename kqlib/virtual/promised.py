@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import NotInTime
+from kqlib.patience import PATIENCE
 from kqlib.queue.rungs import lines_of
 from kqlib.queue.site import _alter
 from kqlib.topics import Plan
@@ -30,7 +31,7 @@ from kqlib.virtual.readers import reader
 
 TOPIC, COUNT, NODES = "kq-virtual", 4, 2
 SESSION = 10.0  # seconds: nobody stops a node here, and a busy machine shall not either
-PATIENCE = 60.0  # seconds until nodes that were started serve
+SERVING = 60.0 * PATIENCE  # seconds until nodes that were started serve
 NODE = """
 import json, sys
 from kqlib.broker.kafka import Kafka
@@ -92,7 +93,7 @@ def addresses(cluster: Kafka, topic: str) -> list[str]:
     said = PartitionMap(topic, 0)
     with closing(reader(cluster, "looks")) as lines:
         lines.assign([TopicPartition(topic + PARTITIONS, 0, 0)])
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + SERVING
         while time.monotonic() < deadline:
             message = lines.poll(1.0)
             if message is None:
@@ -126,11 +127,11 @@ def _pipe(pipe: Any) -> Any:
 
 def _serving(urls: list[str]) -> None:
     """Wait until the partitions are dealt."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + SERVING
     with Client(urls) as client:
         while not _dealt(urls, client.owners):
             if time.monotonic() > deadline:
-                raise NotInTime(seconds=PATIENCE, why="each partition to have a node", last=str(client.owners))
+                raise NotInTime(seconds=SERVING, why="each partition to have a node", last=str(client.owners))
             time.sleep(0.1)
             client._refresh(0.0)
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
-from kqlib.queue import arguments
+from kqlib.queue import arguments, dead
 from kqlib.queue.item import Put, put_of
 from kqlib.queue.put import One
 from kqlib.queue.retry import Retry
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 AT_ONCE = 1_000  # records, items or receipts of one request
 BYTES = 4_000_000  # of records as JSON in one request: a node takes 4 MiB
+VALUES = 10_000  # of records in one request: a node takes 12,000
 LONGEST_WAIT = 20.0  # seconds of one request; a longer wait is several
 DEAD = ".dead"
 
@@ -157,7 +158,7 @@ class VirtualQueue(One):
         """To the dead letters, with its whole story: written there and done here at once, or neither."""
         if not isinstance(reason, str):
             raise NotAllowed(f"a reason is text, not {type(reason).__name__}")
-        self._verb("bury", item, reason=reason[:10_000])
+        self._verb("bury", item, reason=dead.writable(reason)[:10_000])
 
     @property
     def dead(self) -> VirtualQueue:
@@ -248,16 +249,20 @@ class VirtualQueue(One):
 def _batches(queue: str, records: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """As many as fit into one request."""
     batch: list[dict[str, Any]] = []
-    size = 0
+    size = values = 0
     for record in records:
-        own = len(json.dumps(record, ensure_ascii=False).encode()) + 2
+        text = json.dumps(record, ensure_ascii=False)
+        own, many = len(text.encode()) + 2, 1 + sum(map(text.count, ",[{"))
         if own > BYTES:
             raise PayloadTooLarge(topic=queue, size=own, limit=BYTES)
-        if batch and (len(batch) >= AT_ONCE or size + own > BYTES):
+        if many > VALUES:
+            raise NotAllowed(f"an item has at most {VALUES:,} headers here, not {len(record['headers']):,}")
+        if batch and (len(batch) >= AT_ONCE or size + own > BYTES or values + many > VALUES):
             yield batch
-            batch, size = [], 0
+            batch, size, values = [], 0, 0
         batch.append(record)
         size += own
+        values += many
     if batch:
         yield batch
 

@@ -35,6 +35,7 @@ from kqlib.virtual import forms
 from kqlib.virtual.door import Door, page
 from kqlib.virtual.errors import ANSWERS, NotFound, NotMine, Unavailable
 from kqlib.virtual.keeper import Keeper, Op
+from kqlib.virtual.origin import Origins
 from kqlib.virtual.shelf import NOTHING, Shelf
 from kqlib.virtual.states import Writes
 from kqlib.virtual.work import Asked
@@ -72,6 +73,7 @@ def app(node: Node) -> FastAPI:
     made.add_exception_handler(RequestValidationError, _invalid)
     made.add_exception_handler(HTTPException, lambda _, error: _plain(error))
     made.add_middleware(Door, token=node.token)
+    made.add_middleware(Origins, origins=node.origins, hosts=node.hosts)  # the last one added is asked first
     return made
 
 

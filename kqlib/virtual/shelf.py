@@ -25,6 +25,7 @@ from kqlib.virtual.states import Place, States, Writes
 from kqlib.virtual.work import Asked, Name, Work
 
 ANSWER = 4_000_000  # bytes of data in one answer, roughly
+SPARE = 100  # entries of the heap that may be left over
 NOTHING: Any = object()
 
 
@@ -44,6 +45,7 @@ class Shelf(States):
     def __init__(self, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(place, clock)
         self._changes: list[tuple[float, Name]] = []  # when a lease or a delay ends; a heap
+        self._due: dict[Name, float] = {}  # the entry of each work that counts; others are left over
 
     # --- what is read ---
 
@@ -74,15 +76,15 @@ class Shelf(States):
 
     def put(self, queue: str, puts: Sequence[Put], out: Writes) -> Callable[[], list[int]]:
         """Records for a queue: a function to call once they are committed, which gives their offsets."""
-        outs, start = [self.record(queue, put.data, put.key, put.all_headers) for put in puts], len(out.outs)
+        limit, start = self.place.limit, len(out.outs)
+        outs = [self.record(queue, put.data, put.key, put.all_headers, limit) for put in puts]
         out.outs += outs
         return lambda: [out.places[at] for at in range(start, start + len(outs))]
 
-    def record(self, queue: str, data: bytes | None, key: bytes | None, headers: Headers) -> Out:
+    def record(self, queue: str, data: bytes | None, key: bytes | None, headers: Headers, limit: int) -> Out:
         """The record that puts an item into a queue, wherever that queue lies."""
         own = [*headers, *([(KEY, key)] if key is not None else [])]
-        taken, limit = size(data, queue.encode(), own), self.place.limit
-        if taken > limit:
+        if (taken := size(data, queue.encode(), own)) > limit:
             raise PayloadTooLarge(topic=queue, size=taken, limit=limit)
         where = partition_of(queue, self.place.partitions)
         return Out(self.place.topic, data, queue.encode(), own or None, where)
@@ -200,7 +202,7 @@ class Shelf(States):
         places = [n for claimed in taken for n in claimed.offsets]
         for n in places:
             back = dead.back(work.records[n], origin, name[1])
-            out.outs.append(self.record(origin, back.value, None, back.headers or []))
+            out.outs.append(self.record(origin, back.value, None, back.headers or [], self.place.most))
         work.ack(places)
         self._save(name, work, entry, out)
         self._settle(name, work)
@@ -216,7 +218,7 @@ class Shelf(States):
             attempts=work.ledger.attempts(n) or 0,
             reason=reason,
             partitions=1,
-            limit=self.place.limit,
+            limit=self.place.most,
         )
         where = partition_of(queue + DEAD, self.place.partitions)
         out.outs.append(Out(self.place.topic, letter.value, (queue + DEAD).encode(), letter.headers, where))
@@ -253,6 +255,7 @@ class Shelf(States):
     def _forget(self, queue: str, consumer: str, out: Writes) -> None:
         self.index.store(queue, consumer, None)
         self.works.pop((queue, consumer), None)
+        self._due.pop((queue, consumer), None)
         self._state(out, ["consumer", queue, consumer], None)
 
     def delete(self, queue: str, end: int, out: Writes) -> int:
@@ -276,7 +279,10 @@ class Shelf(States):
         """Leases end, delays too: which queues have something again."""
         found = set()
         while self._changes and self._changes[0][0] <= self.clock():
-            _, name = heapq.heappop(self._changes)
+            at, name = heapq.heappop(self._changes)
+            if self._due.get(name) != at:
+                continue
+            del self._due[name]
             if (work := self.works.get(name)) is not None:
                 work.tidy()
                 if work.claimable():
@@ -315,5 +321,12 @@ class Shelf(States):
         """Done with it for now: forgotten if what is stored says all, else looked at again when something changes by itself."""
         if work.cold:
             self.works.pop(name, None)
-        elif (change := work.next_change()) < float("inf"):
+            self._due.pop(name, None)
+        elif (change := work.next_change()) < self._due.get(
+            name, float("inf")
+        ):  # a later one is seen when this one is over
+            self._due[name] = change
             heapq.heappush(self._changes, (change, name))
+        if len(self._changes) > 2 * len(self._due) + SPARE:
+            self._changes = [(at, each) for each, at in self._due.items()]
+            heapq.heapify(self._changes)

@@ -19,6 +19,7 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.queue.item import Out
+from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES
 from kqlib.virtual import work as works
 from kqlib.virtual.cache import Cache
 from kqlib.virtual.errors import NotFound
@@ -44,8 +45,9 @@ class Place:
     partition: int
     partitions: int
     topic_id: str = "-"
-    limit: int = 1_048_588  # bytes of a record
+    limit: int = RECORD_BYTES  # bytes of a record that is put
     keep: float = 7 * 24 * 3600.0  # seconds that an idle consumer is remembered
+    most: int = RECORD_BYTES + DEAD_MORE_BYTES  # bytes of any record: a dead letter has room for its story
 
 
 class States:

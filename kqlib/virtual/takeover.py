@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from kqlib.broker.kafka import Kafka
 from kqlib.errors import NotAllowed, TopicMissing, Unreachable
 from kqlib.queue import state
 from kqlib.queue.item import Out
+from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES
 from kqlib.virtual.names import OFFSETS, PARTITIONS
 from kqlib.virtual.partmap import Owner, record
 from kqlib.virtual.pen import Fenced, Pen
@@ -39,10 +41,11 @@ class Ours:
     topic: str
     topic_id: str
     partitions: int
-    limit: int
+    limit: int  # bytes of a record that is put
     keep: float
     node: str
     url: str
+    most: int = RECORD_BYTES + DEAD_MORE_BYTES  # bytes of any record
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,11 @@ def policies(cluster: Kafka, topic: str) -> None:
             )
 
 
-def take_over(ours: Ours, partition: int, mine: int | None = None) -> Taken:
-    """Fence, read, say so. mine: it was this node's before, as that owner; if another came since, it is `Fenced` instead."""
+def take_over(ours: Ours, partition: int, mine: int | None = None, left: Callable[[], bool] = lambda: False) -> Taken:
+    """Fence, read, say so. mine: it was this node's before, as that owner; if another came since, it is `Fenced` instead.
+
+    left: returns True once this node has lost the partition. Then this raises `Fenced` and fences no other node.
+    """
     topic_id, many = counts(ours.cluster, ours.topic)
     if (topic_id, many) != (ours.topic_id, ours.partitions):
         raise NotAllowed(f"'{ours.topic}' is not the topic that this node began with: {many} partitions now")
@@ -104,11 +110,14 @@ def take_over(ours: Ours, partition: int, mine: int | None = None) -> Taken:
         last = _read(ours.cluster, beside, Shelf(Place(*at, ours.partitions)))
         if last.get("node") != ours.node and last.get("epoch", 0) > mine:
             raise Fenced("another node has it")
-    pen = Pen(ours.cluster, ours.topic, partition)
+    pen = Pen(ours.cluster, ours.topic, partition, ours.most)
+    pen.connect()
+    if left():
+        raise Fenced("this node has given it up")
     pen.begin()  # from here on nobody else writes for it
     fenced = time.monotonic()
     end = state.ends(ours.cluster, [at])[at]
-    shelf = Shelf(Place(*at, ours.partitions, topic_id, ours.limit, ours.keep))
+    shelf = Shelf(Place(*at, ours.partitions, topic_id, ours.limit, ours.keep, ours.most))
     before = _read(ours.cluster, beside, shelf)
     if before and before["topic"] != topic_id:
         raise NotAllowed(

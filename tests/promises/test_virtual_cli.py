@@ -15,8 +15,18 @@ import pytest
 from kqlib.broker import Kafka
 from kqlib.topics import Plan
 from kqlib.virtual.names import topics
+from tests.patience import WAIT
 
 RUN = "import sys; from kqlib.__main__ import main; sys.exit(main())"
+
+
+PAGE = "https://team.example"
+ASKED = {
+    ("Origin", PAGE): 200,
+    ("Origin", "https://elsewhere.example"): 403,
+    ("Host", "queues.test"): 200,
+    ("Host", "elsewhere.example"): 403,
+}
 
 
 def kq(cluster: Kafka, *words: str, **more: str) -> subprocess.Popen[str]:
@@ -28,16 +38,20 @@ def kq(cluster: Kafka, *words: str, **more: str) -> subprocess.Popen[str]:
 def test_a_node_is_served_until_it_is_told_to_end(kq_cluster: Kafka) -> None:
     name = f"cli-{uuid.uuid4().hex[:8]}"
     Plan(topics(name, 2)).apply(kq_cluster, quiet=True)
-    node = kq(kq_cluster, "serve", name, KQ_VIRTUAL_TOKEN="a-secret-token")
+    allowed = ("--allow-origin", PAGE, "--allow-host", "queues.test")
+    node = kq(kq_cluster, "serve", name, *allowed, KQ_VIRTUAL_TOKEN="a-secret-token")
     try:
         assert node.stdout and node.stderr
         url = node.stdout.readline().strip()
-        assert httpx.get(f"{url}/health", trust_env=False).json() == {"status": "ok"}
-        assert httpx.get(f"{url}/map", trust_env=False).status_code == 401
-        said = httpx.get(f"{url}/map", headers={"Authorization": "Bearer a-secret-token"}, trust_env=False)
+        assert httpx.get(f"{url}/health", timeout=WAIT, trust_env=False).json() == {"status": "ok"}
+        assert httpx.get(f"{url}/map", timeout=WAIT, trust_env=False).status_code == 401
+        token = {"Authorization": "Bearer a-secret-token"}
+        said = httpx.get(f"{url}/map", headers=token, timeout=WAIT, trust_env=False)
         assert said.json()["partitions"] == 2
+        asked = {headers: httpx.get(f"{url}/health", headers=[headers], trust_env=False) for headers in ASKED}
+        assert {headers: answer.status_code for headers, answer in asked.items()} == ASKED
         node.send_signal(signal.SIGTERM)
-        assert node.wait(30) == 0
+        assert node.wait(WAIT) == 0
         assert node.stderr.read() == "Serving until Ctrl-C. The routes: /docs\nGiving the partitions up.\n"
     finally:
         node.kill()
@@ -46,7 +60,7 @@ def test_a_node_is_served_until_it_is_told_to_end(kq_cluster: Kafka) -> None:
 
 def test_the_topics_are_planned_in_a_file(kq_cluster: Kafka, tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
-    said, _ = kq(kq_cluster, "plan", "games", str(file), "--partitions", "3").communicate(timeout=30)
+    said, _ = kq(kq_cluster, "plan", "games", str(file), "--partitions", "3").communicate(timeout=WAIT)
     assert said == f"Written: {file}. Now: kq topics apply {file}\n"
     assert Plan.read(file).all == Plan(topics("games", 3)).all
 
@@ -54,6 +68,14 @@ def test_the_topics_are_planned_in_a_file(kq_cluster: Kafka, tmp_path: Path) -> 
 WRONG = (
     (("serve", "not-there"), "'not-there' does not exist on this cluster."),
     (("serve", "x", "--host", "0.0.0.0"), "whoever reaches 0.0.0.0 could read and delete every queue"),
+    (
+        ("serve", "x", "--allow-origin", f"{PAGE}/a"),
+        f"an origin is like 'https://team.example', without a path, not '{PAGE}/a'",
+    ),
+    (
+        ("serve", "x", "--allow-host", "queues.test:80"),
+        "a host is a name or an address without a port, not 'queues.test:80'",
+    ),
     (
         ("plan", "games", "/tmp/x/none/plan.toml", "--partitions", "0"),
         "partitions is a whole number from 1 to 1,000, not 0",
@@ -64,7 +86,7 @@ WRONG = (
 @pytest.mark.parametrize(("words", "sentence"), WRONG)
 def test_wrong_words_are_one_line(kq_cluster: Kafka, words: tuple[str, ...], sentence: str) -> None:
     process = kq(kq_cluster, *words)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=WAIT)
     assert process.returncode == 2 and said.startswith(f"kq: {sentence}") and said.count("\n") == 1
 
 

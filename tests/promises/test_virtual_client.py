@@ -13,6 +13,7 @@ from kqlib.queue.retry import Retry
 from kqlib.virtual.client import Client
 from kqlib.virtual.errors import NoNode, NotFound
 from kqlib.virtual.promised import addresses, nodes
+from tests.patience import WAIT
 from tests.promises.virtual_nodes import Nodes
 
 # --- one client, one node -------------------------------------------------------------------------------------------------
@@ -37,7 +38,7 @@ def test_the_nodes_address_is_found_in_the_topic_of_owners(kq_cluster, urls):
 def test_a_put_item_comes_whole(client):
     queue = client.queue("whole")
     name = queue.put(b"\x00goal", key=b"ARS-CHE", headers={"by": b"\xff", "of": None})
-    item = queue.claim(wait=5)
+    item = queue.claim(wait=WAIT)
     assert (item.id, item.data, item.key, item.attempt) == (name, b"\x00goal", b"ARS-CHE", 1)
     assert item.headers == {"by": b"\xff", "of": None}
     queue.ack(item)
@@ -52,7 +53,7 @@ def test_many_are_put_in_parts_claimed_in_parts_and_acked_in_parts(client):
     assert len(set(names)) == 1500
     items = []
     while len(items) < 1500:
-        items += queue.claim_many(1500, wait=5)
+        items += queue.claim_many(1500, wait=WAIT)
     assert [item.id for item in items] == names
     queue.ack_many(items)
     assert queue.depth() == 0
@@ -65,7 +66,7 @@ def test_two_consumers_each_get_every_item_and_a_reader_reads_beside_them(client
     scores, audit = client.queue("shared", "scores"), client.queue("shared", "audit")
     scores.put_many([(b"1", None), (b"2", None)])
     for consumer in (scores, audit):
-        items = consumer.claim_many(10, wait=5)
+        items = consumer.claim_many(10, wait=WAIT)
         assert [item.data for item in items] == [b"1", b"2"]
         consumer.ack_many(items)
     read = scores.read()
@@ -78,13 +79,13 @@ def test_what_fails_goes_to_the_dead_letters_with_its_story_and_back(client):
     queue.put(b"goal")
 
     def fails(item):
-        raise ValueError("no such game")
+        raise ValueError("no such game \udcff")  # half a character, which cannot be written
 
     worked = queue.work(fails, retry=Retry(attempts=2), until="empty")
     assert (worked.released, worked.buried) == (1, 1)
-    letter = queue.dead.claim(wait=5)
+    letter = queue.dead.claim(wait=WAIT)
     assert letter.data == b"goal"
-    assert b"no such game" in letter.headers["kq-reason"]
+    assert letter.headers["kq-reason"] == b"ValueError: no such game \\udcff"
     queue.dead.release(letter)
     assert queue.redrive(5) == 1
     queue.work(lambda item: done.append(item.attempt), until="empty")
@@ -100,7 +101,7 @@ def test_a_deleted_queue_is_gone_and_begins_anew(client):
     with pytest.raises(NotFound):
         queue.delete()
     queue.put(b"2")
-    item = queue.claim(wait=5)
+    item = queue.claim(wait=WAIT)
     assert item.data == b"2"
     queue.ack(item)
 
@@ -132,16 +133,18 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
             crew += [threading.Thread(target=_takes, args=(queue, done, maybe, stop, lock)) for queue in queues[:4]]
             for thread in crew:
                 thread.start()
-            within(60, lambda: len(done) > 20, "nothing was done before")
-            victim = next(node for node in there.all if node in owners.values())
-            victim.signal(how)
-            before = len(done)
-            within(60, lambda: len(done) > before + 40 and set(client.owners.values()) == {_other(there, victim)})
-            stop.set()
-            for thread in crew:
-                thread.join(70)
+            try:
+                within(60, lambda: len(done) > 20, "nothing was done before")
+                victim = next(node for node in there.all if node in owners.values())
+                victim.signal(how)
+                before = len(done)
+                within(60, lambda: len(done) > before + 40 and set(client.owners.values()) == {_other(there, victim)})
+            finally:
+                stop.set()
+                for thread in crew:
+                    thread.join(WAIT)
             for queue in queues[:4]:
-                while (item := queue.claim(wait=12 if queue.depth() else 0)) is not None:
+                while (item := queue.claim(wait=WAIT if queue.depth() else 0)) is not None:
                     queue.ack(item)
                     done.append(item.data)
                 assert queue.depth() == 0

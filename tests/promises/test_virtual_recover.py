@@ -19,6 +19,7 @@ from kqlib.virtual.client import Client
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.readers import leave, reader
+from tests.patience import PATIENCE, WAIT
 
 NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
 LEFT_OPEN = """
@@ -27,10 +28,11 @@ from kqlib.broker.kafka import Kafka
 from kqlib.virtual.pen import Pen
 
 pen = Pen(Kafka(sys.argv[1]), sys.argv[2], 0)
+pen.connect()
 pen.begin()
 pen._producer.begin_transaction()
 pen._producer.produce(sys.argv[2], b"half", b"q", 0)
-pen._producer.flush(10)
+pen._producer.flush(30)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -53,7 +55,7 @@ def test_a_node_whose_clients_hear_nobody_any_more_takes_others(
     node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
     for room, name, seconds in ((member, "LOOK", 0.2), (member, "DEAF", 1.0), (fetcher, "PATIENCE", 0.5)):
-        monkeypatch.setattr(room, name, seconds)
+        monkeypatch.setattr(room, name, seconds * PATIENCE)
     with Client(node.url, patience=60) as client:
         queue = client.queue("q")
         queue.put(b"before")
@@ -73,7 +75,7 @@ def test_a_node_whose_clients_hear_nobody_any_more_takes_others(
             within(60, lambda: getattr(where, name) is not client_of_nobody and node.ready()[0], what)  # noqa: B023
             queue.put(what.encode())
             assert queue.read().records[-1][1] == what.encode()
-        items = [queue.claim(wait=30) for _ in range(4)]
+        items = [queue.claim(wait=WAIT) for _ in range(4)]
         assert [item and item.data for item in items] == [b"before", *(what.encode() for what in deaf)]
 
 
@@ -81,7 +83,7 @@ def test_what_a_killed_node_left_open_is_never_seen_and_holds_nobody_up(
     kq_cluster: Kafka, topic: str, within: Callable[..., float]
 ) -> None:
     words = [sys.executable, "-c", LEFT_OPEN, kq_cluster.bootstrap, topic]
-    assert subprocess.run(words, check=False, timeout=60).returncode == -9
+    assert subprocess.run(words, check=False, timeout=WAIT).returncode == -9
     with Node(kq_cluster, topic) as node, Client(node.url) as client:
         queue = client.queue("q")
         queue.put(b"whole")
@@ -98,7 +100,7 @@ def test_a_nodes_clock_that_jumps_makes_no_consumer_idle(
     with Node(kq_cluster, topic) as node, Client(node.url) as client:
         queue = client.queue("q", "c")
         queue.put(b"0")
-        item = queue.claim(wait=10)
+        item = queue.claim(wait=WAIT)
         assert item is not None
         queue.ack(item)
         ahead[0] = 30 * 24 * 3600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from kqlib.virtual.shelf import Shelf
 from kqlib.virtual.states import Place
 from kqlib.virtual.takeover import Taken
 from kqlib.virtual.work import Asked
+from tests.patience import PATIENCE
 
 
 class Pen:
@@ -75,7 +77,7 @@ def pen() -> Pen:
 
 @pytest.fixture
 def keeper(pen: Pen) -> Iterator[Keeper]:
-    begun: Any = lambda: Taken(Shelf(Place("games", 0, 1)), pen, 0, 0.0, 3)  # type: ignore[arg-type]  # noqa: E731
+    begun: Any = lambda _: Taken(Shelf(Place("games", 0, 1)), pen, 0, 0.0, 3)  # type: ignore[arg-type]  # noqa: E731
     keeper = Keeper(0, begun, lambda *_: None, lambda _: [PROOF])
     until(lambda: keeper.state == "serving")
     yield keeper
@@ -88,6 +90,18 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+def paused(pen: Pen) -> tuple[threading.Event, threading.Event]:
+    """Let the pen wait before it writes: an event that it has begun, one to let it go on."""
+    begun, go = threading.Event(), threading.Event()
+
+    def before() -> None:
+        begun.set()
+        go.wait(10)
+
+    pen.before = before
+    return begun, go
 
 
 def put(seen: bool = False) -> Op:
@@ -111,10 +125,11 @@ def test_a_write_is_answered_after_its_commit_and_never_before(keeper: Keeper, p
 
 
 def test_what_comes_while_a_commit_runs_shares_the_next_one(keeper: Keeper, pen: Pen) -> None:
-    pen.before = lambda: time.sleep(0.2)
+    begun, go = paused(pen)
     futures = [keeper.ask(put())]
-    time.sleep(0.05)
+    assert begun.wait(10)
     futures += [keeper.ask(put()) for _ in range(20)]
+    go.set()
     assert sorted(future.result(10)[0] for future in futures) == list(range(21))
     assert [len(outs) for outs in pen.written] == [1, 20]
 
@@ -149,7 +164,7 @@ def test_a_claim_waits_for_its_queue_and_holds_nobody_up(keeper: Keeper) -> None
 
 def test_a_claim_that_waits_in_vain_gets_nothing_in_time(keeper: Keeper) -> None:
     start = time.monotonic()
-    assert keeper.ask(claim(wait=0.2)).result(10) == [] and 0.15 < time.monotonic() - start < 5
+    assert keeper.ask(claim(wait=0.2)).result(10) == [] and 0.15 < time.monotonic() - start < 5 * PATIENCE
 
 
 def test_who_has_gone_is_not_given_anything(keeper: Keeper) -> None:
@@ -162,12 +177,13 @@ def test_who_has_gone_is_not_given_anything(keeper: Keeper) -> None:
 
 def test_a_verb_that_must_see_what_is_committed_gets_a_transaction_of_its_own(keeper: Keeper, pen: Pen) -> None:
     seen: list[int] = []
-    pen.before = lambda: time.sleep(0.1)
+    begun, go = paused(pen)
     first = keeper.ask(put())
-    time.sleep(0.03)
+    assert begun.wait(10)
     second, third = put(), Op(lambda shelf, _: seen.append(keeper.written), alone=True)
     keeper.inbox.put(second)
     keeper.inbox.put(third)
+    go.set()
     assert first.result(10) == [0] and second.future.result(10) == [1] and third.future.result(10) is None
     assert seen == [2]
 
@@ -216,7 +232,7 @@ def test_who_leaves_writes_its_last_words_and_answers_nobody_any_more(keeper: Ke
 
 
 def test_nothing_is_answered_before_the_log_was_read_to_its_end(pen: Pen) -> None:
-    begun: Any = lambda: Taken(Shelf(Place("games", 0, 1)), pen, 2, 0.0, 1)  # type: ignore[arg-type]  # noqa: E731
+    begun: Any = lambda _: Taken(Shelf(Place("games", 0, 1)), pen, 2, 0.0, 1)  # type: ignore[arg-type]  # noqa: E731
     keeper = Keeper(0, begun, lambda *_: None, lambda _: [PROOF])
     with pytest.raises(Unavailable, match="its records are being read"):
         keeper.ask(depth()).result(10)
@@ -229,7 +245,7 @@ def test_nothing_is_answered_before_the_log_was_read_to_its_end(pen: Pen) -> Non
 
 def test_the_owner_before_is_waited_for_until_its_proof_is_over(pen: Pen) -> None:
     ready = time.monotonic() + 0.5
-    begun: Any = lambda: Taken(Shelf(Place("games", 0, 1)), pen, 0, ready, 1)  # type: ignore[arg-type]  # noqa: E731
+    begun: Any = lambda _: Taken(Shelf(Place("games", 0, 1)), pen, 0, ready, 1)  # type: ignore[arg-type]  # noqa: E731
     keeper = Keeper(0, begun, lambda *_: None, lambda _: [PROOF])
     until(lambda: keeper.state == "serving")
     assert time.monotonic() >= ready

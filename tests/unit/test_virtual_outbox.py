@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -94,7 +96,7 @@ def test_jobs_of_an_open_transaction_are_not_moved_before_their_data_is_there(co
 
 def test_two_who_move_at_once_lose_nothing_and_what_comes_twice_has_the_same_id(tmp_path):
     file, queues, both = tmp_path / "jobs.db", Queues(), threading.Barrier(2)
-    with sqlite3.connect(file) as db:
+    with closing(sqlite3.connect(file)) as db, db:
         names = [Outbox(db).add("goals", b"%d" % at) for at in range(40)]
 
     class Together:
@@ -115,7 +117,7 @@ def test_two_who_move_at_once_lose_nothing_and_what_comes_twice_has_the_same_id(
     for mover in movers:
         mover.join(60)
     assert sorted(put.headers[HEADER].decode() for put in queues.puts["goals"]) == sorted(names * 2)
-    with sqlite3.connect(file) as db:
+    with closing(sqlite3.connect(file)) as db, db:
         inbox = Outbox(db)
         assert inbox.waiting() == 0
         items = [SimpleNamespace(headers=put.headers) for put in queues.puts["goals"]]
@@ -137,17 +139,17 @@ class Formatted:
 
     __module__ = "elsewhere"
 
-    def __init__(self, mark):
-        self.inner, self.mark = sqlite3.connect(":memory:"), mark
+    def __init__(self, mark, inner):
+        self.inner, self.mark = inner, mark
 
     def cursor(self):
         cursor = self.inner.cursor()
 
         def execute(sql, values):
             assert not values or self.mark in sql
-            return cursor.execute(
-                sql.replace("%s", "?").replace(":1", "?1").replace(":2", "?2").replace(":3", "?3"), values
-            )
+            numbers = re.findall(r":(\d)", sql)
+            assert numbers == [str(at + 1) for at in range(len(numbers))]
+            return cursor.execute(re.sub(r"%s|:\d", "?", sql), values)
 
         return SimpleNamespace(execute=execute, fetchmany=cursor.fetchmany, close=cursor.close)
 
@@ -156,18 +158,16 @@ class Formatted:
 
 
 @pytest.mark.parametrize(("style", "mark"), [("format", "%s"), ("pyformat", "%s"), ("numeric", ":1")])
-def test_other_drivers_are_spoken_to_in_their_words(style, mark):
-    connection = Formatted(mark)
-    outbox, queues = Outbox(connection, paramstyle=style), Queues()
+def test_other_drivers_are_spoken_to_in_their_words(connection, style, mark):
+    outbox, queues = Outbox(Formatted(mark, connection), paramstyle=style), Queues()
     outbox.add("goals", b"1")
     assert outbox.move(queues) == 1
-    connection.inner.close()
 
 
 WRONG = {
     "no connection": (lambda c: Outbox(3), NotAllowed, "a DB-API connection, and int has no cursor"),
     "a table that is no word": (lambda c: Outbox(c, "a; DROP"), NotAllowed, "a table's name is a plain word"),
-    "a driver that nobody knows": (lambda c: Outbox(Formatted("?")), NotAllowed, "say the driver's paramstyle"),
+    "a driver that nobody knows": (lambda c: Outbox(Formatted("?", c)), NotAllowed, "say the driver's paramstyle"),
     "a style that nobody knows": (
         lambda c: Outbox(c, paramstyle="named"),
         NotAllowed,

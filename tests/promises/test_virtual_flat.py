@@ -1,0 +1,154 @@
+"""A node under many requests: nothing grows, no request holds up the others for long, and nothing is bound after a failure.
+
+`tests/faults/test_virtual.py` has the long form, a million requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from kqlib.broker import Kafka
+from kqlib.errors import KqError
+from kqlib.queue.item import Put
+from kqlib.topics import Plan
+from kqlib.virtual import node as nodes
+from kqlib.virtual.client import Client
+from kqlib.virtual.names import topics
+from kqlib.virtual.node import Node
+from tests.patience import PATIENCE, WAIT
+
+JSON = {"Content-Type": "application/json"}
+C = "/queues/q/consumers/c"
+LONGEST = 0.1  # seconds of one callback
+
+
+@pytest.fixture(scope="module")
+def node(kq_cluster: Kafka, within: Callable[..., float]) -> Iterator[Node]:
+    name = f"flat-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
+    with Node(kq_cluster, name) as node:
+        within(60, lambda: node.owned, "the partition to be served")
+        yield node
+
+
+def test_leases_that_are_over_long_after_their_items_leave_nothing_in_memory(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kqlib.virtual.shelf.SPARE", 10, raising=False)
+    with Client(node.url) as client:
+        queue = client.queue("leases", lease=3600)
+        queue.put_many([(b"goal", None)] * 60)
+        for _ in range(60):
+            item = queue.claim(wait=20)
+            assert item is not None
+            queue.ack(item)
+    shelf = node.keeper(0).shelf
+    assert (shelf.works, len(shelf._changes) <= 10) == ({}, True), f"{len(shelf._changes)} entries after 60 items"
+
+
+def test_polls_that_were_answered_or_given_up_leave_nothing_in_memory(node: Node, within: Callable[..., float]) -> None:
+    keeper, http = node.keeper(0), node.url
+
+    async def polls() -> None:
+        async with httpx.AsyncClient(base_url=http, timeout=WAIT, trust_env=False) as client:
+            poll = [client.post(f"/queues/p{n}/consumers/c/claim", json={"wait": 60}) for n in range(20)]
+            asked = [asyncio.create_task(each) for each in poll]
+            async with asyncio.timeout(WAIT):
+                while len(keeper._parked) < 20:
+                    await asyncio.sleep(0.01)
+            record = {"records": [{"data": ""}]}
+            for n in range(10):
+                await client.post(f"/queues/p{n}/records", json=record)
+            await asyncio.gather(*asked[:10])
+            for each in asked[10:]:
+                each.cancel()
+
+    asyncio.run(polls())
+    within(20, lambda: not keeper._parked and not keeper._until, "them to be forgotten")
+
+
+def items(many: int, **record: Any) -> bytes:
+    return json.dumps({"records": [record] * many}).encode()
+
+
+REQUESTS = {
+    "a thousand wrong records": ("/queues/q/records", items(1_000, **{f"a{n}": 1 for n in range(300)})),
+    "wrong headers": ("/queues/q/records", items(1, headers={f"a{n}": 1 for n in range(200_000)})),
+    "many headers": ("/queues/q/records", items(1, headers={f"a{n}": None for n in range(200_000)})),
+    "words that nobody knows": (f"{C}/claim", json.dumps({f"a{n}": 1 for n in range(200_000)}).encode()),
+    "a million lists": (f"{C}/ack", json.dumps({"receipts": [[]] * 1_000_000}).encode()),
+    "a million numbers": (f"{C}/ack", json.dumps({"receipts": [1] * 1_000_000}).encode()),
+    "a deep one": (f"{C}/ack", b"[" * 4_000_000),
+    "as many wrong ones as there may be": (f"{C}/claim", json.dumps({f"a{n}": 1 for n in range(11_990)}).encode()),
+    "as many headers as there may be": ("/queues/q/records", items(800, headers={f"h{n}": "aGk=" for n in range(8)})),
+    "as large as it may be": ("/queues/q/records", items(1_000, data=base64.b64encode(os.urandom(3_000)).decode())),
+}
+
+
+def test_no_request_holds_up_the_others_for_long(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one callback of the node's loop takes of the processor: what it waits for is not its own."""
+    longest = dict.fromkeys(REQUESTS, 0.0)
+    now, run = next(iter(REQUESTS)), asyncio.Handle._run  # type: ignore[attr-defined]
+
+    def timed(handle: Any) -> None:
+        start = time.thread_time()
+        run(handle)
+        if threading.current_thread() is node._http:
+            longest[now] = max(longest[now], time.thread_time() - start)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", timed)
+    monkeypatch.setattr("kqlib.virtual.door.SLOW", WAIT)  # here a body may be late
+    with httpx.Client(base_url=node.url, headers=JSON, timeout=WAIT, trust_env=False) as http:
+        http.get("/openapi.json")  # made once
+        for now, (path, body) in REQUESTS.items():  # noqa: B007 - `timed` reads it
+            said = http.post(path, content=body)
+            assert said.status_code in (201, 400, 413, 422), said.text
+    assert min(longest.values()) > 0, "a request was not timed"
+    assert {what: took for what, took in longest.items() if took > LONGEST * PATIENCE} == {}
+
+
+def test_a_client_puts_any_number_of_items_with_any_number_of_headers(node: Node) -> None:
+    """As many requests as it takes."""
+    with Client(node.url) as client:
+        put = Put(b"x", headers={f"h{n}": b"" for n in range(30)})
+        assert len(client.queue("headers").put_many([put] * 700)) == 700
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise KqError("broken for this test")
+
+
+@pytest.mark.parametrize("what", ["_limits", "_set_session", "_shown", "Fetcher", "Member", "routes.app", "session"])
+def test_a_node_that_cannot_be_made_leaves_no_port_bound_and_no_thread(
+    kq_cluster: Kafka, node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float], what: str
+) -> None:
+    """`session` is the real thing: the broker refuses half a second."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    before = set(threading.enumerate())
+    where, _, name = what.rpartition(".")
+    if what != "session":
+        monkeypatch.setattr(nodes.routes if where else nodes, name, broken)
+    with pytest.raises(KqError) as kept:  # its traceback holds the half-made node, as a notebook does
+        Node(kq_cluster, node.topic, port=port, session=0.5 if what == "session" else 4)
+    with socket.socket() as again:
+        again.bind(("127.0.0.1", port))
+
+    def left() -> set[str]:
+        return {each.name for each in set(threading.enumerate()) - before if each.name.startswith("kq-virtual")}
+
+    within(20, lambda: not left(), "a thread is left")  # one that closes its client needs a moment
+    assert kept.value.why

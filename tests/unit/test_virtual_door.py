@@ -1,0 +1,84 @@
+"""The door's room for bodies: what a request holds of it, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kqlib.virtual import door
+from kqlib.virtual.door import BODY, Door
+
+TOKEN = "a-token-of-this-test"
+KNOWN = [(b"authorization", f"Bearer {TOKEN}".encode())]
+PIECES = (b"transfer-encoding", b"chunked")  # a body whose length is not announced
+
+
+def scope(path: str = "/queues", headers: list[tuple[bytes, bytes]] = KNOWN) -> dict[str, Any]:
+    return {"type": "http", "method": "POST", "path": path, "headers": headers}
+
+
+def long_poll(asked: dict[str, Any], body: bytes) -> tuple[int, int, int]:
+    """What one request holds before its body came, while it is answered, and after that."""
+    held: list[int] = []
+
+    async def run() -> None:
+        async def app(*_: Any) -> None:
+            held.append(made._bytes)
+
+        async def receive() -> dict[str, Any]:
+            held.append(made._bytes)
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            raise AssertionError(message)
+
+        made = Door(app, TOKEN)
+        await made(asked, receive, send)
+        held.append(made._bytes)
+
+    asyncio.run(run())
+    before, during, after = held
+    return before, during, after
+
+
+def test_a_request_that_announces_no_length_gives_back_what_its_body_does_not_take() -> None:
+    assert long_poll(scope(headers=[*KNOWN, PIECES]), b"{}") == (
+        BODY,
+        2,
+        0,
+    )  # a long poll held 4 MB while it waited: 64 of them filled the room
+
+
+def test_a_request_holds_what_it_announces() -> None:
+    assert long_poll(scope(headers=[*KNOWN, (b"content-length", b"100")]), b"x" * 100) == (100, 100, 0)
+
+
+def test_who_needs_no_token_takes_no_room_from_others() -> None:
+    assert long_poll(scope("/health", []), b"")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [("/queues", [*KNOWN, PIECES], 503), ("/health", [PIECES], 200), ("/queues", [PIECES], 401)],
+)
+def test_when_the_room_is_full_only_who_needs_some_is_refused(
+    monkeypatch: pytest.MonkeyPatch, path: str, headers: list[tuple[bytes, bytes]], status: int
+) -> None:
+    monkeypatch.setattr(door, "ROOM", BODY - 1)
+    said: list[int] = []
+
+    async def app(*_: Any) -> None:
+        said.append(200)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            said.append(message["status"])
+
+    made = Door(app, TOKEN)
+    asyncio.run(made(scope(path, headers), receive, send))
+    assert (said, made._bytes, made._at_once) == ([status], 0, 0)
