@@ -20,7 +20,21 @@ from collections.abc import Callable
 
 from bench import broker
 
-ROOMS = "starts", "keys", "schemas", "ledger", "queue", "puts", "pace", "threads", "jobs", "audit", "spark", "virtual"
+ROOMS = (
+    "starts",
+    "keys",
+    "schemas",
+    "ledger",
+    "scale",
+    "queue",
+    "puts",
+    "pace",
+    "threads",
+    "jobs",
+    "audit",
+    "spark",
+    "virtual",
+)
 ROUNDS, FEWER = 9, {"starts": 4, "keys": 5, "ledger": 5, "audit": 1, "spark": 1, "virtual": 3}
 NAMED = {"audit", "spark", "virtual"}  # minutes each: only when they are asked for
 WARM = {

@@ -5,9 +5,11 @@ In:  claims from any thread. Out: items, each with a lease in this process; or n
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import Closed, Unreachable
@@ -58,38 +60,50 @@ class Claiming(Putting):
         wait: float,
         handled: list[Handled] | None = None,
         stop: Callable[[], bool] = lambda: False,
+        *,
+        empty: Callable[[], None] | None = None,
     ) -> list[Item]:
-        """handled: a handler of `work` gets each of them; by what it is known how it ended is put here. stop: give up waiting."""
+        """handled: a handler of `work` gets each of them; by what it is known how it ended is put here. stop: give up waiting.
+
+        empty: called if nothing is left in my partitions: nothing at hand, out, due later or unread.
+        """
         until = time.monotonic() + wait
         self._member.fetch.many = min(MOST, max(self._member.fetch.many, n))
-        ends: dict[tuple[str, int], int] | None = None  # where my partitions ended when the wait was over
+        ends: dict[Owner, int] = {}  # where my partitions ended when the wait was over
         with self._member.changed:
-            self._join(until)
+            self._member.load_again(self._broken())  # perhaps somebody gave a right meanwhile, or repaired a state
             while True:
+                self._join(until)  # the group may have put this process out meanwhile
                 self._usable_here()
-                if taken := self._take(n):
-                    if items := self._hand_out(taken, seconds, handled):
-                        return items
-                elif stop():
+                if items := self._take(n, seconds, handled):
+                    return items
+                if stop():
                     return []
-                elif time.monotonic() < until:
+                if time.monotonic() < until:
                     self._wait(until)
                 elif (since := self._member.loading(self.name)) is not None:
                     self._wait_for(since + FIRST)
-                    ends = None
-                elif ends is None:
-                    ends, seen = self._ends(), time.monotonic() + SEEN
-                elif self._behind(ends):
+                elif not ends.keys() >= (mine := self._mine()):
+                    ends, seen = self._ends(mine), time.monotonic() + SEEN
+                elif self._behind(ends, mine):
                     self._wait_for(seen)
                 else:
+                    if empty is not None and not any(owner.in_hand() or owner.why_blocked() for owner in mine):
+                        empty()
                     return []
 
     def _at_hand(self, n: int, handled: list[Handled]) -> list[Item]:
         """Up to n items that are here already; [] says nothing of what else there is."""
         with self._member.changed:
+            if self._broken():
+                return []  # a claim tries to load it again
             self._usable_here()
             self._member.wanted.claim(self.name, time.monotonic())
-            return self._hand_out(taken, self.lease, handled) if (taken := self._take(n)) else []
+            return self._take(n, self.lease, handled)
+
+    def _broken(self) -> list[tuple[str, int]]:
+        """My partitions whose state could not be loaded or stored."""
+        return [at for at in self._member.broken if at[0] == self.name]
 
     def _wait_for(self, limit: float) -> None:
         """What must be read before anybody may say that there is nothing."""
@@ -99,6 +113,7 @@ class Claiming(Putting):
         self._wait(limit)
 
     def _nothing_claimed(self, why: str) -> Unreachable:
+        self._member.doubted = True
         return Unreachable(address=self.site.cluster.bootstrap, why=f"{why}. Nothing was claimed")
 
     def _join(self, until: float = 0.0) -> None:
@@ -137,11 +152,24 @@ class Claiming(Putting):
         self._member.unstick()
         if self._member.closing is not None:
             raise Closed(thing=f"site '{self.site.name}'")
-        for (topic, _), error in self._member.broken.items():
-            if topic == self.name:
-                raise error
+        for at in self._broken():  # a new error: the same one raised again would carry every traceback before
+            raise copy(self._member.broken[at])
 
-    def _take(self, n: int) -> list[Taken]:
+    def _take(self, n: int, seconds: float, handled: list[Handled] | None = None) -> list[Item]:
+        """What is at hand. What was chosen and cannot be handed out is taken back: Unreachable, or Ctrl-C in a cell."""
+        while True:
+            try:
+                taken = self._choose(n)
+                if not taken:
+                    return []
+                if items := self._hand_out(taken, seconds, handled):
+                    return items
+            except BaseException:
+                for owner in self._member.owners_of(self.name):
+                    owner.undo_all(threading.get_ident())
+                raise
+
+    def _choose(self, n: int) -> list[Taken]:
         """From the partitions in turn, what is at hand."""
         owners = self._member.owners_of(self.name)
         taken: list[Taken] = []
@@ -159,13 +187,8 @@ class Claiming(Putting):
         return taken
 
     def _hand_out(self, taken: list[Taken], seconds: float, handled: list[Handled] | None = None) -> list[Item]:
-        """Attempts are committed before anybody sees an item; a claim that could not be is taken back."""
-        try:
-            self._member.save([owner for owner, _ in taken])
-        except BaseException:  # Unreachable, or Ctrl-C in a cell
-            for owner, claimed in taken:
-                owner.undo(claimed)
-            raise
+        """Attempts are committed before anybody sees an item."""
+        self._member.save([owner for owner, _ in taken])
         items: list[Item] = []
         for owner, claimed in taken:
             if owner.dropped:
@@ -175,10 +198,11 @@ class Claiming(Putting):
                 continue
             deadline, (lease, offsets, attempts) = owner.start(claimed, seconds), claimed
             name, partition, records, epoch = self.name, owner.partition, owner.records, owner.ledger.epoch
+            site, topic_id = owner.terms.site, owner.ledger.topic
             leases, number, first = owner.leases, lease.number, len(items)
             new = tuple.__new__  # Item(…) takes twice as long
             items += [
-                new(Item, (name, partition, records[offset], attempt, deadline, epoch, number))
+                new(Item, (name, partition, records[offset], attempt, deadline, epoch, number, site, topic_id))
                 for offset, attempt in zip(offsets, attempts, strict=True)
                 if leases.get(offset) is lease  # a purge may have taken it meanwhile
             ]
@@ -200,10 +224,15 @@ class Claiming(Putting):
         finally:
             member.hungry[self.name] -= 1
 
-    def _ends(self) -> dict[tuple[str, int], int]:
-        """Where my partitions end now: read-committed. Asked without the lock: nobody waits for it but us."""
-        owned = [(self.name, owner.partition) for owner in self._member.owners_of(self.name)]
-        return self._unlocked(lambda: state.ends(self.site.cluster, owned)) if owned else {}
+    def _mine(self) -> set[Owner]:
+        """My partitions, but for those that are on their way to another process."""
+        return {owner for owner in self._member.owners_of(self.name) if not owner.leaving}
+
+    def _ends(self, mine: set[Owner]) -> dict[Owner, int]:
+        """Where they end now: read-committed. Asked without the lock: nobody waits for it but us."""
+        owned = {(self.name, owner.partition): owner for owner in mine}
+        found = self._unlocked(lambda: state.ends(self.site.cluster, list(owned)))
+        return {owned[at]: end for at, end in found.items()}
 
     def _unlocked(self, ask: Callable[[], Any]) -> Any:
         self._member.changed.release()
@@ -212,20 +241,10 @@ class Claiming(Putting):
         finally:
             self._member.changed.acquire()
 
-    def _behind(self, ends: dict[tuple[str, int], int]) -> bool:
-        """Is there a part of my log that I have not read, of what was there when the claim began?"""
-        owners = self._member.owners
-        return any(owners[at].target() < end and not owners[at].stuck() for at, end in ends.items() if at in owners)
-
-    def _read_to(self, ends: dict[tuple[str, int], int], seconds: float) -> bool:
-        """Have my partitions been read so far, within these seconds? `changed` is held."""
-        member = self._member
-        member.hungry[self.name] += 1
-        member.wake.set()
-        try:
-            return member.changed.wait_for(lambda: not self._behind(ends), seconds)
-        finally:
-            member.hungry[self.name] -= 1
+    def _behind(self, ends: dict[Owner, int], mine: set[Owner]) -> bool:
+        """Is there a part of my log that I have not read, of what was there when the claim began, and no limit is in the way?"""
+        self._member.fetch.full_ones()
+        return any(owner.target() < ends[owner] and not owner.why_blocked() for owner in mine)
 
     def _bury_used_up(self, owner: Owner) -> None:
         """Nobody gets it again: its attempts are used up, by releases or by crashes."""

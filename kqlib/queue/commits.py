@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kqlib.queue")
 
-RIDE = 0.05  # seconds that a riding ack waits for another commit to ride on
+RIDE = 0.04  # seconds that a riding ack waits for another commit to ride on; its own is on its way within 50 ms
 STUCK = 40.0  # seconds: a coordinator that is away for a while is answered for, or refused, before
 
 
@@ -39,6 +39,7 @@ class Commits:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.given_up = False
+        self.under_way: set[Owner] = set()  # whose states a commit carries now
         self._began: float | None = None
         self._consumer: Any = None
 
@@ -50,19 +51,23 @@ class Commits:
         """Commit every ledger that changed, if somebody waits for one of them or a riding ack has waited long enough."""
         now, member = time.monotonic(), self.member
         with member.changed:
-            dirty = [(at, owner, owner.version) for at, owner in member.owners.items() if owner.version > owner.saved]
+            unsaved = ((at, owner) for at, owner in member.owners.items() if owner.version > owner.saved)
+            dirty = [(at, owner, owner.version) for at, owner in unsaved if not owner.frozen and not owner.dropped]
             due = any(o.wanted > o.saved or now - (o.dirty_since or now) >= RIDE for _, o, _ in dirty)
             if not due or now < member.next_try:
                 return not due
-            parts = [TopicPartition(*at, o.ledger.floor, metadata=o.ledger.text()) for at, o, _ in dirty]
+            parts = [
+                TopicPartition(*at, o.ledger.floor, metadata=o.ledger.text(o.terms.write_version)) for at, o, _ in dirty
+            ]
             self._consumer, self._began = member.consumer, now
+            self.under_way = {owner for _, owner, _ in dirty}
         try:
             said = self._consumer.commit(offsets=parts, asynchronous=False)
             errors = {(part.topic, part.partition): part.error for part in said if part.error is not None}
         except KafkaException as error:  # written or not: the next one carries the whole state again
             errors = {at: first(error) for at, _, _ in dirty}
         with member.changed:
-            self._began = None
+            self._began, self.under_way = None, set()
             if self.given_up:
                 raise GivenUp
             new = any(not owner.saved for _, owner, _ in dirty)

@@ -61,9 +61,13 @@ class DrupalQueue:
             self._note(AVAILABLE)
 
     def delete_queue(self) -> None:
-        """Not available any more, and empty: whatever is in it counts as done for this site. The topic stays as it is."""
-        if self._status() == AVAILABLE:
+        """Not available any more, and empty: whatever is in it counts as done for this site. The topic stays as it is.
+
+        Again: what somebody has put since counts as done as well.
+        """
+        if (status := self._status()) == AVAILABLE:
             self._note(DELETED)  # first: what is put from now on is refused
+        if status is not None:
             (self._queue or self.site.queue(self.name)).purge()
 
     def number_of_items(self) -> int:
@@ -84,7 +88,7 @@ class DrupalQueue:
         while (item := queue.claim(lease=lease_time)) is not None:
             try:
                 data = json.loads(b"null" if item.data is None else item.data)
-            except ValueError:  # somebody else's record; it would come again and again
+            except (ValueError, RecursionError):  # somebody else's record; it would come again and again
                 _aside(queue, item)
                 continue
             return DrupalItem(data, item.id, int(item.created.timestamp()), item)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
+from kqlib.queue import clients
+from kqlib.queue.commits import RIDE
 from kqlib.queue.loader import ANEW, At
 from kqlib.queue.owner import Owner
 from kqlib.queue.said import fatal
@@ -24,13 +26,15 @@ log = logging.getLogger("kqlib.queue")
 QUICK = 0.001  # seconds in poll() while leases are open and things move
 CALM = 0.02  # otherwise
 IDLE = 0.1  # after a second in which nothing moved
-MOST_CACHED, MOST_BYTES = 6_000, 64_000_000  # read and not yet done (two large claims): then no more is taken
+MOST_CACHED = 6_000  # records of a partition that are read and not handed out (two large claims): then no more is taken
+MOST_BYTES = 64_000_000  # of a queue, read and not yet done: then no more of it is taken
 REST = 0.2  # seconds of that until fetching is paused, which throws away what the client has; it resumes at half
 FULL = "too much is in memory: items that are out, wait or are ready; more is read when some are done"
 FAR = 1_000  # offsets: a gap that is read over rather than sought over
 MANY = 500  # records at once, or as many as somebody claims at once
 PAUSE = 0.1  # seconds without a record: a topic that is made anew takes longer than that to be read on (seen: 0.4)
 SETTINGS: dict[str, Any] = {  # of the site's consumer
+    **clients.SETTINGS,
     "group.protocol": "consumer",
     "enable.partition.eof": True,  # its offset lies past a transaction's marks, which are no items
     "isolation.level": "read_committed",
@@ -55,51 +59,68 @@ class Fetch:
 
     def aim(self) -> None:
         """Lead the consumer to what each owner needs next."""
-        full_ones = self._full_ones()
+        full_ones, woken = self.full_ones(), list[TopicPartition]()
         for at, owner in list(self.member.owners.items()):
             with self.member.changed:
                 target, full = owner.target(), at in full_ones
-                owner.full = FULL if full else ""
                 lost = owner.position >= 0 and not owner.position <= target <= owner.position + FAR
             consumer, again = self.member.consumer, not full and at in self.paused
             try:
                 if owner.position < 0 or lost or (again and owner.position != target):
-                    consumer.seek(TopicPartition(*at, target))
+                    consumer.seek(TopicPartition(*at, target, leader_epoch=owner.ledger.leader))
                     owner.position = target
-                    self._wake(at)
+                    woken.append(TopicPartition(*at, 0))
                 if full and at not in self.paused and not self._resting():
                     consumer.pause([TopicPartition(*at)])
                     self.paused.add(at)
                 elif again:
                     consumer.resume([TopicPartition(*at)])
                     self.paused.discard(at)
-                    self._wake(at)
+                    woken.append(TopicPartition(*at, 0))
             except KafkaException as error:  # just assigned, or just taken away: the next round tries again
                 log.debug("seek on %s: %s", at, error)
+        if woken:
+            self._wake(woken)
 
-    def _wake(self, at: At) -> None:
-        """After a seek and a resume librdkafka's fetcher sleeps on for up to a second (seen: 1,005 ms); an answer wakes it (10 ms)."""
-        self.member.consumer.get_watermark_offsets(TopicPartition(*at), timeout=0.5)
+    def _wake(self, parts: list[TopicPartition]) -> None:
+        """After a seek and a resume librdkafka's fetcher sleeps on for up to a second (seen: 1,005 ms); an answer wakes it (10 ms).
 
-    def _full_ones(self) -> set[At]:
-        """Those of which enough is here. If all are, nothing is taken: a moment later somebody may have claimed it."""
+        One question for all of them: one a partition took 70 ms each, and the site's thread stood for minutes.
+        """
+        try:
+            self.member.consumer.offsets_for_times(parts, timeout=0.5)
+        except KafkaException as error:
+            log.debug("no answer to wake the fetcher: %s", error)
+
+    def full_ones(self) -> set[At]:
+        """Those of which enough is here; `owner.full` says so. If all are, nothing is taken: soon somebody may have claimed it."""
         with self.member.changed:
-            owners = self.member.owners
-            full = {at for at, owner in owners.items() if self._full(owner, at in self.paused)}
+            owners, total = self.member.owners, self._bytes()
+            heavy = {topic for topic, _ in owners.keys() - self.paused if total[topic] > MOST_BYTES}
+            for (topic, _), owner in owners.items() if heavy else ():
+                if topic in heavy:
+                    owner.drop_payloads()
+            total = self._bytes() if heavy else total
+            full = {at for at, owner in owners.items() if self._full(owner, at in self.paused, total[at[0]])}
+            for at, owner in owners.items():
+                owner.full = FULL if at in full else ""
             since = self._full_since or time.monotonic()
             self._full_since = since if full and len(full) == len(owners) else None
         return full
+
+    def _bytes(self) -> Counter[str]:
+        """What each queue has in memory: it has a limit of its own."""
+        total = Counter[str]()
+        for (topic, _), owner in self.member.owners.items():
+            total[topic] += owner.bytes
+        return total
 
     def _resting(self) -> bool:
         """Is nothing to be taken now? For a moment: whoever takes nothing hears nothing of the group either."""
         return self._full_since is not None and time.monotonic() - self._full_since < REST
 
-    def _full(self, owner: Owner, paused: bool) -> bool:
+    def _full(self, owner: Owner, paused: bool, total: int) -> bool:
         share = 2 if paused else 1
-        total = sum(each.bytes for each in self.member.owners.values())
-        if total > MOST_BYTES and not paused:
-            for each in self.member.owners.values():
-                each.drop_payloads()
         if owner.target() < owner.head:
             return False  # an open item is needed, whatever it weighs
         return owner.cached > MOST_CACHED / share or total > MOST_BYTES / share
@@ -112,10 +133,13 @@ class Fetch:
                 count and not any(owner.claimable() for owner in self.member.owners_of(topic))
                 for topic, count in self.member.hungry.items()
             )
-            asked = self.member.endings.asked() or any(o.wanted > o.saved for o in self.member.owners.values())
+            asked = any(o.wanted > o.saved and not o.frozen for o in self.member.owners.values())
             leases = any(owner.leases for owner in self.member.owners.values())
+            riding = [o.dirty_since for o in self.member.owners.values() if o.dirty_since and not o.frozen]
         now = time.monotonic()
         calm = self._calm(leases or not self.member._subscribed <= self.member.joined, now - self.member._active)
+        if riding:  # its commit is to be on its way in time
+            calm = min(calm, max(QUICK, min(riding) + RIDE - now, self.member.next_try - now))
         resting = self._resting()
         if asked or (self._more and not resting):
             calm = 0 if now >= self.member.next_try else QUICK
@@ -148,13 +172,12 @@ class Fetch:
         by: dict[At, list[Any]] = defaultdict(list)
         for message in messages:
             by[message.topic(), message.partition()].append(message)
+        for error in [each.error() for at in by if at[0] is None for each in by[at]]:  # about the client
+            if fatal(error):
+                raise KafkaException(error)
         self._doubt(by)
         with self.member.changed:
             for at, batch in by.items():
-                if at[0] is None and fatal(
-                    said := KafkaException(batch[0].error())
-                ):  # about the client, not a partition
-                    raise said
                 owner = self.member.owners.get(at)
                 if owner is not None and owner.position >= 0:
                     self._arrive_at(owner, batch)
@@ -184,16 +207,33 @@ class Fetch:
                 records = []
                 owner.end_seen(message.offset())
         if not owner.arrive(records):
-            self.member.reload(owner, "its log begins anew")
+            self.member.reload(owner, "its log begins anew, or goes on from where it was cut off")
+        elif (
+            owner.position >= owner.head
+        ):  # below a purge mark there may be records of a later leader that are not read yet
+            owner.ledger.leader = max(owner.ledger.leader, _leader(batch))
 
     def look_at_gaps(self) -> None:
-        """Offsets without a record: transactions' marks, or what retention took before anybody read it. Where the log begins tells."""
-        for at, owner in list(self.member.owners.items()):
-            if owner.gaps:
-                try:
-                    low, _ = self.member.consumer.get_watermark_offsets(TopicPartition(*at), timeout=1.0)
-                except KafkaException as error:  # the next round asks again
-                    log.debug("the bounds of %s: %s", at, error)
-                    continue
-                with self.member.changed:
-                    owner.log_begins(low)
+        """Offsets without a record: transactions' marks, or what retention took before anybody read it. Where the log begins tells.
+
+        One question for all partitions: one each takes 100 ms, and no commit is made meanwhile.
+        """
+        gaps = {at: owner for at, owner in self.member.owners.items() if owner.gaps}
+        if not gaps:
+            return
+        try:
+            asked = [TopicPartition(*at, OFFSET_BEGINNING) for at in gaps]
+            found = self.member.consumer.offsets_for_times(asked, timeout=1.0)
+        except KafkaException as error:  # the next round asks again
+            log.debug("where the logs begin: %s", error)
+            return
+        with self.member.changed:
+            for part in found:
+                if part.error is None:
+                    gaps[part.topic, part.partition].log_begins(part.offset)
+
+
+def _leader(batch: list[Any]) -> int:
+    """The leader epoch of the last record; -1: none is known."""
+    last = next((message for message in reversed(batch) if message.error() is None), None)
+    return -1 if last is None or (epoch := last.leader_epoch()) is None else epoch

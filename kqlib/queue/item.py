@@ -12,13 +12,16 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from kqlib.queue import arguments
+from kqlib.queue.arguments import LONGEST_DELAY
 
-DUE = "kq-due"  # header: not before this moment, in milliseconds since 1970
+DUE = "kq-due"  # header: not before this moment, in milliseconds since 1970, by the producer's clock
+DELAY = "kq-delay"  # header: and not later than so many seconds after an owner read it, by the owner's clock
 SITE = "kq-site"  # header: only for this site; the others count it as done
 ITEM = "kq-item"  # header of what a step has put: which item it came of
 BY = "kq-by"  # header of what a step has put: the site that worked on that item
 AGAIN = "kq-again"  # header of a redriven item: the id that it had when it was buried
-OURS = {DUE, SITE, ITEM, BY, AGAIN}  # not shown as an item's own
+DEATHS = "kq-deaths"  # header of a dead letter and of a redriven item: how often it was dead, if more than once
+OURS = {DUE, DELAY, SITE, ITEM, BY, AGAIN, DEATHS}  # not shown as an item's own
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -41,7 +44,9 @@ class Item(NamedTuple):  # not a frozen dataclass: that takes ten times as long 
     attempt: int
     deadline: float  # on the site's clock: monotonic
     epoch: int
-    lease: int  # with offset and epoch the receipt that every verb checks; 0: it was only looked at
+    lease: int  # its number; 0: it was only looked at
+    site: str = ""  # whose lease it is
+    topic_id: str = ""  # a topic that is made anew under the same name has another id
 
     @property
     def id(self) -> str:
@@ -80,9 +85,9 @@ class Item(NamedTuple):  # not a frozen dataclass: that takes ten times as long 
         return hash(self.receipt)
 
     @property
-    def receipt(self) -> tuple[str, int, int]:
-        """What makes this hand-out different from every other."""
-        return self.id, self.epoch, self.lease
+    def receipt(self) -> tuple[str, str, str, int, int]:
+        """What makes this hand-out different from every other; every verb checks it."""
+        return self.site, self.topic_id, self.id, self.epoch, self.lease
 
     def __repr__(self) -> str:
         return f"Item({self.id}, attempt {self.attempt})" if self.lease else f"Item({self.id}, not claimed)"
@@ -121,8 +126,22 @@ class Out(NamedTuple):  # as Item: quick to make
 
 
 def due(delay: float) -> Headers:
-    """The header that holds an item back; none if it is due at once."""
-    return [(DUE, str(round((time.time() + delay) * 1000)).encode())] if delay else []
+    """The headers that hold an item back; none if it is due at once."""
+    moment = str(round((time.time() + delay) * 1000))
+    return [(DUE, moment.encode()), (DELAY, str(float(delay)).encode())] if delay else []
+
+
+def held_back(headers: Headers) -> tuple[float, float] | None:
+    """The moment when it is due, in seconds since 1970, and its delay in seconds; None: it is not held back."""
+    found = dict(headers)
+    moment, delay = found.get(DUE) or b"", found.get(DELAY) or b""
+    if not moment.isdigit() or len(moment) > 15:
+        return None
+    try:
+        longest = float(delay)
+    except ValueError:  # a record of version 0.1, or of another client
+        longest = LONGEST_DELAY
+    return int(moment) / 1000, longest if 0 <= longest <= LONGEST_DELAY else LONGEST_DELAY
 
 
 def put_of(value: Any) -> Put:

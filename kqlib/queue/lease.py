@@ -20,6 +20,12 @@ class Handled:
     owner: Owner
     offset: int
     ended: str = ""  # "done", "released", "buried"; "" while it runs, and for ever if its lease was lost
+    begun: bool = False  # the handler runs, or has run
+
+    def begin(self) -> bool:
+        """The handler begins. False: its partition is being given up, and it may not. A drain asks in the other order."""
+        self.begun = True
+        return not (self.owner.leaving or self.owner.dropped)
 
     def holds(self, now: float) -> bool:
         """Is the lease still the one that it was handled with?"""
@@ -34,7 +40,13 @@ class Lease:
     number: int
     deadline: float  # inf until the claim is committed
     thread: int = field(default_factory=threading.get_ident)
-    handled: Handled | None = None  # a handler of `work` runs it: then the lease is this item's alone
+    handled: Handled | None = None  # `work` has it for a handler: then the lease is this item's alone
+
+    def at_work(self, closing: int | None) -> bool:
+        """Does somebody work on it? Not what nobody was given yet, and not for the thread that closes: it is here."""
+        if self.deadline == float("inf"):
+            return False
+        return self.handled.begun if self.handled else self.thread != closing
 
 
 class Claimed(NamedTuple):

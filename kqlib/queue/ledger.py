@@ -35,6 +35,7 @@ class Ledger:
     top: int = 0
     epoch: int = 0
     topic: str = "-"
+    leader: int = -1  # the leader epoch under which the log was read: none of the records below top has a higher one
     _starts: list[int] = field(default_factory=list)
     _ends: list[int] = field(default_factory=list)
     _attempts: list[int] = field(default_factory=list)
@@ -108,6 +109,8 @@ class Ledger:
         done = 0
         while self._starts and self._starts[0] < below:
             done += self._remove(self._starts[0], min(self._ends[0], below))
+        if below > self.top:  # nobody here has read these records
+            self.leader = -1
         self.skip(below)
         return done
 
@@ -121,7 +124,7 @@ class Ledger:
     def copy(self) -> Ledger:
         """The same state, to try something on."""
         state = (list(self._starts), list(self._ends), list(self._attempts), self._cost)
-        return Ledger(self.floor, self.top, self.epoch, self.topic, *state)
+        return Ledger(self.floor, self.top, self.epoch, self.topic, self.leader, *state)
 
     # --- the runs ---
 
@@ -235,13 +238,14 @@ class Ledger:
 
     def text(self, version: int = ledger_text.VERSION) -> str:
         """The state as it is committed beside the floor; an older version, while older readers are about."""
-        return ledger_text.write(State(self.floor, self.top, self.epoch, self.topic, list(self.runs())), version)
+        state = State(self.floor, self.top, self.epoch, self.topic, list(self.runs()), self.leader)
+        return ledger_text.write(state, version)
 
     @classmethod
     def read(cls, text: str, floor: int) -> Ledger:
         """The ledger that wrote this text beside this floor. Anything else is `LedgerCorrupt`: never a guess."""
         state = ledger_text.read(text, floor)
-        ledger = cls(floor, state.top, state.epoch, state.topic)
+        ledger = cls(floor, state.top, state.epoch, state.topic, state.leader)
         for run in state.runs:
             ledger._put(len(ledger._starts), *run)
         ledger._cost = ledger._counted()

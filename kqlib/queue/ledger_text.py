@@ -3,6 +3,8 @@
 In:  a state. Out: its text; and of a text and a floor the state, or `LedgerCorrupt`: never a guess. Pure.
 
     1 <epoch> <topic id> <base85 of: tail, runs, checksum>      ASCII, at most 4,095 characters
+    2 <epoch> <topic id> <base85 of: leader, tail, runs, checksum>
+    leader      the leader epoch under which the log was read, + 1, in 4 bytes; 0: not known. No record below top has a higher one
     tail        top - the end of the last run (0 where nothing is open: then floor and top are one)
     a run       gap since the run before (the first: 0), then length * 16 + attempts
     checksum    crc32 of the floor, the head and all that, 4 bytes: a text beside another floor is not this state
@@ -15,14 +17,14 @@ import base64
 import re
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kqlib.errors import LedgerCorrupt, NotAllowed
 
-VERSION = 1
+VERSION = 1  # written unless a site chooses another: every process of a site must be able to read it
 CHARACTERS = 4_095  # Kafka refuses more (OFFSET_METADATA_TOO_LARGE)
-HEAD = 64  # version, epoch, topic id, spaces
-FRAME = 10 + 4  # the tail, the checksum
+HEAD = 59  # version, epoch, topic id, spaces
+FRAME = 4 + 10 + 4  # the leader, the tail, the checksum
 ROOM = (CHARACTERS - HEAD) * 4 // 5 - FRAME  # bytes for runs
 MOST = 15  # attempts are counted up to here
 FORM = re.compile(r"(\d+) (0|[1-9]\d{0,18}) ([A-Za-z0-9_-]{1,32}) (\S+)")
@@ -36,6 +38,7 @@ class State(NamedTuple):
     epoch: int
     topic: str
     runs: list[tuple[int, int, int]]  # start, end, attempts of what is open
+    leader: int = -1
 
 
 def write(state: State, version: int) -> str:
@@ -62,8 +65,8 @@ def read(text: str, floor: int) -> State:
     body = whole[:-4]
     if whole[-4:] != _checksum(floor, text[: form.end(3)], body):
         raise corrupt(f"its checksum does not fit to the floor {floor}")
-    top, runs = READERS[version](floor, body)
-    state = State(floor, top, epoch, topic, runs)
+    top, runs, *leader = READERS[version](floor, body)
+    state = State(floor, top, epoch, topic, runs, *leader)
     if write(state, version) != text:
         raise corrupt("nothing in this version writes it like that")
     return state
@@ -121,8 +124,18 @@ def _read_1(floor: int, body: bytes) -> tuple[int, list[tuple[int, int, int]]]:
     return end + numbers[0], runs
 
 
-WRITERS: dict[int, Callable[[State], bytes]] = {1: _write_1}
-READERS: dict[int, Callable[[int, bytes], tuple[int, list[tuple[int, int, int]]]]] = {1: _read_1}  # older ones stay
+def _write_2(state: State) -> bytes:
+    """The leader, then as in version 1."""
+    return (state.leader + 1).to_bytes(4, "big") + _write_1(state)
+
+
+def _read_2(floor: int, body: bytes) -> tuple[int, list[tuple[int, int, int]], int]:
+    """The top, the runs and the leader."""
+    return *_read_1(floor, body[4:]), int.from_bytes(body[:4], "big") - 1
+
+
+WRITERS: dict[int, Callable[[State], bytes]] = {1: _write_1, 2: _write_2}
+READERS: dict[int, Callable[[int, bytes], tuple[Any, ...]]] = {1: _read_1, 2: _read_2}  # older ones stay
 
 
 def _checksum(floor: int, head: str, body: bytes) -> bytes:

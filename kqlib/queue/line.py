@@ -9,10 +9,12 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from kqlib.queue.item import DUE, SITE
+from kqlib.queue import ledger_text
+from kqlib.queue.item import SITE, held_back
 from kqlib.queue.lease import Claimed
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rates import Rates
@@ -29,6 +31,15 @@ class Terms:
     max_attempts: int | None = 5
     clock: Callable[[], float] = time.monotonic
     rates: Rates = field(default_factory=Rates, compare=False)
+    write_version: int = ledger_text.VERSION  # of the committed text
+
+
+class View(NamedTuple):
+    """What an owner knows of its partition: up to `head` all of it, beyond nothing."""
+
+    ledger: Ledger
+    fresh: int
+    head: int
 
 
 class Line(Reading):
@@ -40,6 +51,10 @@ class Line(Reading):
         self.blocked = ""
         self._loading = terms.order == "key" and bool(missing)
         self._fresh: deque[int] = deque()
+        self._came: deque[tuple[int, float]] = (
+            deque()
+        )  # fresh records came in batches: the offset behind each, and when
+        self._due_at: dict[int, float] = {}  # of delayed items that were looked at
         self._back: list[int] = []
         self._later: list[tuple[float, int]] = []
         self._busy: dict[bytes, int] = {}
@@ -53,8 +68,11 @@ class Line(Reading):
 
     # --- records come in ---
 
-    def _new(self, offsets: Iterable[int]) -> None:
-        self._fresh.extend(offsets)
+    def _new(self, offsets: Sequence[int]) -> None:
+        if offsets:
+            self._fresh.extend(offsets)
+            self._came_until(self._fresh[0])
+            self._came.append((offsets[-1] + 1, self.terms.clock()))
 
     def _found(self, offset: int) -> None:
         if not self._loading:
@@ -64,9 +82,9 @@ class Line(Reading):
         self._loaded()
         self._skip()
 
-    def left(self) -> int:
-        """How many items are not done, of all that was read."""
-        return self.ledger.open + sum(not self._foreign(offset) for offset in self._fresh)
+    def view(self) -> View:
+        """What is known of the partition: what is open, how many items are read beyond that, and where reading goes on."""
+        return View(self.ledger.copy(), sum(not self._foreign(offset) for offset in self._fresh), self.head)
 
     @property
     def cached(self) -> int:
@@ -109,13 +127,22 @@ class Line(Reading):
         return self.records[offset].key() if self.terms.order == "key" else None
 
     def _due(self, offset: int) -> float:
-        """When its header allows it, on our clock."""
+        """When its headers allow it, on our clock: at its moment, but never later than its own delay after it came."""
+        if (known := self._due_at.get(offset)) is not None:
+            return known
         headers = self.records[offset].headers()
-        if headers:
-            for name, value in headers:
-                if name == DUE and value and value.isdigit() and len(value) < 16:
-                    return self.terms.clock() + int(value) / 1000 - time.time()
-        return 0.0
+        if not headers or (held := held_back(headers)) is None:
+            return 0.0
+        (moment, delay), now = held, self.terms.clock()
+        came = self._came_until(offset)
+        self._due_at[offset] = at = min(now + moment - time.time(), (now if came is None else came) + delay)
+        return at
+
+    def _came_until(self, offset: int) -> float | None:
+        """Forget the batches that lie before this offset; when the next one came, which has it or follows it."""
+        while self._came and self._came[0][0] <= offset:
+            self._came.popleft()
+        return self._came[0][1] if self._came else None
 
     def _early(self, offset: int) -> bool:
         return self._due(offset) > self.terms.clock()

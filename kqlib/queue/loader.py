@@ -26,7 +26,6 @@ from kqlib.queue.sender import Sender
 
 At = tuple[str, int]
 log = logging.getLogger("kqlib.queue")
-DEAF = 15.0  # seconds without an answer until other clients ask
 ANEW = "its topic was deleted, and one of the same name is another queue"
 
 
@@ -39,8 +38,9 @@ class Loading:
     was: str = ""  # the topic's id, if this is not the first time under this assignment: of another one nothing is ours
     ended: str = ""  # the id of a topic that was deleted while the partition was ours: nobody else can still have that
     patience: float = 0.0  # seconds within which others hear that their topic is another one
+    latest: int = 0  # where its log ended when on_lost="latest" was chosen
     ledger: Ledger | None = None
-    low: int = 0
+    low: int = 0  # what lies below is lost, if it is not done
     error: KqError | None = None
     trouble: str = ""  # why it takes so long
     since: float = field(default_factory=time.monotonic)
@@ -62,7 +62,6 @@ class Loader:
         self.done: queues.SimpleQueue[Loading] = queues.SimpleQueue()
         self._asked: queues.SimpleQueue[list[Loading]] = queues.SimpleQueue()
         self._stop, self._idle = threading.Event(), threading.Event()
-        self._heard = 0.0  # when the cluster last answered, or other clients began to ask
         self._thread = threading.Thread(target=self._run, name="kq-loader", daemon=True)
         self._thread.start()
 
@@ -105,16 +104,11 @@ class Loader:
         try:
             if batch:
                 self._load(batch)
-                self._heard = time.monotonic()
             if self._asked.empty():
                 self._idle.set()
         except Unreachable as error:
             for each in batch:
                 each.trouble = str(error.facts["why"])
-            if time.monotonic() - max(self._heard, min(each.since for each in batch)) > DEAF:
-                self._heard = time.monotonic()
-                self.notes.renew()
-                self.looker.renew()
         except KqError as error:
             for each in batch:
                 each.error = error
@@ -141,6 +135,9 @@ class Loader:
                 each.error = error
                 continue
             each.low = seen[each.at].low
+            each.ledger.leader = max(each.ledger.leader, seen[each.at].leader)  # the log was compared with this one's
+            if known and seen[each.at].committed is None and each.on_lost == "latest":
+                each.low = max(each.low, min(each.latest, seen[each.at].end))
             if not known and seen[each.at].committed is not None:
                 new.append((key, seen[each.at].topic_id))
         self.notes.write(new, self.sender)

@@ -20,13 +20,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Unreachable
 from kqlib.queue import state
+from kqlib.queue.clients import HOLDS, judge
 from kqlib.queue.commits import STUCK, Commits, GivenUp
 from kqlib.queue.ending import Endings
 from kqlib.queue.fetch import SETTINGS, Fetch
 from kqlib.queue.loader import Loader
 from kqlib.queue.notes import Notes
 from kqlib.queue.owner import Owner
-from kqlib.queue.partitions import Partitions
+from kqlib.queue.partitions import LAST, Partitions
 from kqlib.queue.said import fatal, first
 from kqlib.queue.sender import Sender
 from kqlib.queue.wanted import LONG, Wanted
@@ -52,6 +53,7 @@ class Member(Partitions):
         self._active = 0.0  # when something last moved
         self.next_try = 0.0  # of a commit or a subscription, after one that failed
         self._minded = 0.0
+        self.doubted, self._turn = False, cluster.turn  # doubted: this thread is to judge its consumer
         self._stop = False
         self._thread = self._new_thread()
 
@@ -87,9 +89,8 @@ class Member(Partitions):
             answers = False
             self.changed.release()
             try:
-                answers = bool(state.topic_ids(self.cluster, sorted(self.terms), 2.0))
-            except Unreachable:
-                self.cluster.renew()  # asked again in a second, by a client that has not been told of no broker
+                with suppress(Unreachable):  # asked again in a second
+                    answers = bool(state.topic_ids(self.cluster, sorted(self.terms), 2.0))
             finally:
                 self.changed.acquire()
             if answers and commits.stuck() and commits is self.commits:
@@ -102,6 +103,7 @@ class Member(Partitions):
         for at in [*self.owners, *self._loading, *self.broken]:
             self._drop(at, f"{why}, and the partition was given up")
         self.consumer, self._subscribed, self.next_try = None, set(), time.monotonic() + 0.5
+        self.group = None
         self.fetch, self.commits = Fetch(self), Commits(self)
         for topic in self.joined:
             self.begun.pop(topic, None)
@@ -117,8 +119,9 @@ class Member(Partitions):
         while not self._stop:
             try:
                 self._subscribe()
+                self._reread()
                 self._take_loaded()
-                self.endings.run()
+                self._introduce()
                 self.commits.run()
                 self._mind()
                 self.fetch.aim()
@@ -195,6 +198,8 @@ class Member(Partitions):
         if now - self._minded < 0.2:
             return
         self._minded = now
+        if self.doubted or self._turn != self.cluster.turn:
+            self._judge()
         self.fetch.look_at_gaps()
         with self.changed:
             for at, owner in self.owners.items():
@@ -203,30 +208,44 @@ class Member(Partitions):
                     owner.changed()
                     owner.wanted = owner.version
 
+    def _judge(self) -> None:
+        """Is this consumer dead, and has not said so? Then it is left as one that has."""
+        dead = self.consumer is not None and judge(self.cluster, self.consumer, HOLDS)
+        self.doubted, self._turn = False, self.cluster.turn
+        if dead:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "it knows no broker any more"))
+
     # --- the end ---
 
     def stop(self, seconds: float, give_back: bool) -> bool:
         """Drain, commit, leave the group; False: it did not come to its end in time (the broker is down) and is left behind."""
         with self.changed:
             self.closing, self.give_back = threading.get_ident(), give_back
+            self.drained_by = time.monotonic() + self.drain
             self._stop = True
             self.wake.set()
             self.changed.notify_all()
         if self._thread.ident:
             self._thread.join(seconds)
+        self.endings.close(0 if self._thread.is_alive() else LAST)
+        self._give_up()
         self._loader.close()
         return not self._thread.is_alive()
 
     def _finish(self) -> None:
         try:
-            self._drain(list(self.owners))
-            with self.changed:
-                for at in [*self.owners, *self._loading]:
-                    self._drop(at, "its site is closed")
-                self.changed.notify_all()
+            owners = self._let_end(list(self.owners))
+            self.endings.close(LAST)  # its partitions are frozen until a transaction has ended
+            self._store(owners)
+            self._give_up()
             if self.consumer is not None:
                 self.consumer.close()
         except Exception:
             log.exception("leaving the group")
-        finally:
-            self.endings.close()
+
+    def _give_up(self) -> None:
+        """Whoever waits for one of our partitions hears of it."""
+        with self.changed:
+            for at in [*self.owners, *self._loading]:
+                self._drop(at, "its site is closed")
+            self.changed.notify_all()

@@ -8,7 +8,9 @@ In:  notes written by any process. Out: the last one of each key, read continuou
     [site, queue, "purge", partition]     {"topic": id, "offset": end}           everything below counts as done
     [site, queue, "purged", partition]    the same: that mark was applied, and is not applied again
 
-A record's key is the first column as JSON, its value the second. Compacted: one record a key stays.
+A record's key is the first column as JSON, its value the second. Compacted: the last record of a key stays.
+Of terms the first record counts, so that of two processes that create a queue at the same moment one wins. Whoever opens the queue
+and finds other terms behind the first ones (`contested`) writes the first ones again, before compaction could forget them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -25,6 +28,7 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import TopicMissing, Unreachable
+from kqlib.queue.clients import Kept, judge
 from kqlib.queue.said import as_ours, first, patient
 from kqlib.queue.sender import Record, Sender
 from kqlib.topic_rules import QUEUES
@@ -40,11 +44,12 @@ class Notes:
         self.cluster, self._heard = cluster, heard
         _ensure(cluster)
         self._values: dict[Key, Any] = {}
+        self.contested: set[Key] = set()  # terms behind which other ones stand
         self._position = 0
         self._changed = threading.Condition()
         self._stop = False
-        self._deaf = False  # another consumer is to read on
-        self._reader = self._made()
+        self._doubted = False  # its thread is to judge the consumer
+        self._kept = Kept(cluster, self._made)
         self._thread = threading.Thread(target=self._read, name="kq-notes", daemon=True)
         self._thread.start()
         self.catch_up()
@@ -54,10 +59,6 @@ class Notes:
         reader = Consumer(self.cluster.client(group_id="kqlib-notes", enable_partition_eof=True, **quick))
         reader.assign([TopicPartition(QUEUES, 0, self._position)])
         return reader
-
-    def renew(self) -> None:
-        """Another consumer reads on: one that was once told of no broker never comes back (librdkafka 5301)."""
-        self._deaf = True
 
     def get(self, *key: Any) -> Any:
         """The last note of this key; None if there is none."""
@@ -93,31 +94,38 @@ class Notes:
 
     def catch_up(self, seconds: float = PATIENCE) -> None:
         """Return when everything that is in the topic now has been read."""
-        admin, part = self.cluster.admin, TopicPartition(QUEUES, 0)
         try:
-            latest = {part: OffsetSpec.latest()}
-            end = patient(lambda: admin.list_offsets(latest, request_timeout=5)[part].result(6).offset, seconds, admin)
+            end = patient(self._end, seconds, partial(judge, self.cluster))
         except (KafkaException, TimeoutError) as error:
             why = first(error).str() if isinstance(error, KafkaException) else "no answer"
             raise Unreachable(address=self.cluster.bootstrap, why=f"{why} (asked to read '{QUEUES}')") from None
         self._until(end, seconds)
 
+    def _end(self) -> int:
+        admin, part = self.cluster.admin, TopicPartition(QUEUES, 0)
+        return int(admin.list_offsets({part: OffsetSpec.latest()}, request_timeout=5)[part].result(6).offset)
+
     def _until(self, position: int, seconds: float = PATIENCE) -> None:
+        def there() -> bool:
+            return self._position >= position
+
         with self._changed:
-            if not self._changed.wait_for(lambda: self._position >= position, seconds):
-                raise Unreachable(address=self.cluster.bootstrap, why=f"'{QUEUES}' could not be read to its end")
+            if not self._changed.wait_for(there, seconds / 3):
+                self._doubted = True
+                if not self._changed.wait_for(there, seconds * 2 / 3):
+                    raise Unreachable(address=self.cluster.bootstrap, why=f"'{QUEUES}' could not be read to its end")
 
     def _read(self) -> None:
         while not self._stop:
             with suppress(KafkaException):
-                if self._deaf:
-                    self._deaf = False
-                    self._reader.close()
-                    self._reader = self._made()
-                message = self._reader.poll(0.2)
+                reader = self._kept.now()
+                message = reader.poll(0.2)
                 if message is not None:
-                    self._take([message, *self._reader.consume(500, 0)])
-        self._reader.close()
+                    self._take([message, *reader.consume(500, 0)])
+                if self._doubted:
+                    self._doubted = False
+                    self._kept.dead()
+        self._kept.close()
 
     def _take(self, messages: list[Any]) -> None:
         with self._changed:
@@ -135,10 +143,15 @@ class Notes:
         with suppress(ValueError, TypeError):  # somebody else's line
             key = tuple(json.loads(message.key()))
             value = None if message.value() is None else json.loads(message.value())
+            old = self._values.get(key)
+            self.contested.discard(key)
             if value is None:
                 self._values.pop(key, None)
+            elif old is not None and key[2:] == ("terms",):
+                if value != old:
+                    self.contested.add(key)
             else:
-                self._values[key] = _later(self._values.get(key), value)
+                self._values[key] = _later(old, value)
 
     def close(self) -> None:
         """Stop reading."""
@@ -160,8 +173,11 @@ def _record(key: Key, value: Any) -> Record:
 def _ensure(cluster: Kafka) -> None:
     """The plan makes it; where this user may, a missing one is made here."""
     deadline = time.monotonic() + PATIENCE
-    if QUEUES in cluster.describe().topics:
-        return
+    try:
+        if QUEUES in patient(lambda: cluster.admin.list_topics(timeout=5).topics, PATIENCE, partial(judge, cluster)):
+            return
+    except KafkaException as error:
+        raise Unreachable(address=cluster.bootstrap, why=first(error).str()) from None
     asked = cluster.admin.create_topics([NewTopic(QUEUES, 1, config={"cleanup.policy": "compact"})])
     try:
         asked[QUEUES].result(PATIENCE)

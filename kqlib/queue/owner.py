@@ -5,7 +5,7 @@ No Kafka here: `member` reads and commits. Not locked: the site's lock is held b
 
 An item is in one of these places:
     fresh       read, at or above the ledger's top, nobody has looked at it yet
-    back        open and ready: released, expired, due, its key became free. Goes before what is fresh
+    back        open and ready: released, expired, due, its key became free. Goes before what is fresh, the older offset first
     later       open, due at a time
     waiting     open, its key is busy (order="key")
     leases      handed out
@@ -16,13 +16,41 @@ An item is in one of these places:
 from __future__ import annotations
 
 import heapq
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
+from typing import Any, TypeVar, cast
 
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Claimed, Handled, Lease
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.line import Line, Terms
+
+TORN = "a change of its state was broken off (Ctrl-C), and it is read again"
+ALONE = (
+    "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
+)
+UNBURIED = (
+    "what failed for good waits and is tried again: there is no dead-letter topic to bury it in, or it takes nothing"
+)
+AGAIN = 5.0  # seconds until the owner tries again to bury an item
+log = logging.getLogger("kqlib.queue")
+Change = TypeVar("Change", bound=Callable[..., Any])
+
+
+def whole(change: Change) -> Change:
+    """A change that Ctrl-C strikes in the middle leaves a state that nobody knows: it is given up, and never committed."""
+
+    @wraps(change)
+    def run(self: Owner, *words: Any, **named: Any) -> Any:
+        try:
+            return change(self, *words, **named)
+        except BaseException:
+            self.dropped = self.dropped or TORN
+            raise
+
+    return cast(Change, run)
 
 
 class Owner(Line):
@@ -35,8 +63,10 @@ class Owner(Line):
         lost = ledger.purge(low) + unread  # no longer in the log, and not done: retention was faster
         missing = [offset for start, end, _ in ledger.runs() for offset in range(start, end)]
         super().__init__(terms, ledger, missing)
+        self._inherited = {offset for offset in missing if ledger.attempts(offset)}  # who had them may have died of one
         self.partition, self.lost = partition, lost
         self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
+        self.frozen = 0  # the version that a transaction commits now; until it ends nothing else is committed. 0: none
         self.dirty_since: float | None = None
         self.dropped: str | None = None  # why it is no longer ours
         self.leaving = False  # being given up: hands out nothing
@@ -46,9 +76,10 @@ class Owner(Line):
         self.leases: dict[int, Lease] = {}
         self.ending: dict[int, Lease | None] = {}
         self.used_up: list[int] = []  # to be buried by the member
+        self._aside: set[int] = set()  # what could not be buried and is due later
         self._expiring: list[tuple[float, list[int]]] = []  # a claim's offsets together: one entry, however many
         self._listed = 0  # offsets in there
-        self._alone: int | None = None  # an item on its last attempts: nothing else goes out beside it
+        self._alone: int | None = None  # an item that is out, and nothing else goes out beside it
         self._number = 0
 
     # --- records come in ---
@@ -64,26 +95,28 @@ class Owner(Line):
 
     # --- handing out ---
 
+    @whole
     def claim(self, most: int) -> Claimed:
         """Up to `most` items, in order. Counted in the ledger, not yet committed."""
         self.tidy()
         self._number += 1
         claimed = Claimed(Lease(self._number, float("inf")), [], [])
         given = claimed.offsets
-        if self._alone is not None or self._loading or self.leaving:
+        self.blocked = ALONE if self._alone is not None else ""
+        if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
-        pending = self._plain(most) if not self._back and not self._on_last(self.ledger.top) else []
-        self.blocked = ""
+        pending = self._plain(most) if not self._back and not self._goes_alone(self.ledger.top) else []
         while len(given) + len(pending) < most and not self.blocked:
             if (offset := self._next_back()) is None and (offset := self._next_fresh(claimed, pending)) is None:
                 break
-            last = self._on_last(offset)
-            if last and (self.leases or self.ending or given or pending):
+            alone = self._goes_alone(offset)
+            if alone and (self.leases or self.ending or given or pending):
                 self._put_back([offset])
+                self.blocked = ALONE
                 break
             pending.append(offset)
-            if last:
-                self._alone = offset
+            if alone:
+                self._alone, self.blocked = offset, ALONE
                 break
         self._hand_out(claimed, pending)
         if given:
@@ -121,11 +154,15 @@ class Owner(Line):
         most = self.terms.max_attempts
         return most is not None and (self.ledger.attempts(offset) or 0) >= most
 
-    def _on_last(self, offset: int) -> bool:
-        """Is the coming attempt one of its last two? A poison item then takes nobody with it."""
-        most = self.terms.max_attempts
-        return most is not None and (self.ledger.attempts(offset) or 0) + 1 >= most - 1
+    def _goes_alone(self, offset: int) -> bool:
+        """Is the coming attempt one of its last two, and did a dead owner make the earlier ones, if there were any?
 
+        A poison item then takes nobody with it. One that a living process released has killed nobody.
+        """
+        most, made = self.terms.max_attempts, self.ledger.attempts(offset) or 0
+        return most is not None and made + 1 >= most - 1 and (not made or offset in self._inherited)
+
+    @whole
     def start(self, claimed: Claimed, seconds: float) -> float:
         """The claim is committed: the lease begins. Its deadline."""
         lease, offsets, _ = claimed
@@ -138,17 +175,31 @@ class Owner(Line):
         heapq.heappush(self._expiring, (deadline, offsets))
         self._listed += len(offsets)
 
+    @whole
     def undo(self, claimed: Claimed) -> None:
         """The claim was not handed out after all."""
         for offset in claimed.offsets:
             if self.leases.get(offset) is claimed.lease:
                 self.unclaim(offset)
 
-    def unclaim(self, offset: int) -> None:
-        """It was claimed for nothing: ready again, and the attempt does not count."""
-        self._release(offset)
+    @whole
+    def undo_all(self, thread: int) -> None:
+        """No claim of this thread was handed out, of those that are under way."""
+        for offset, lease in list(self.leases.items()):
+            if lease.deadline == float("inf") and lease.thread == thread:
+                self.unclaim(offset)
+
+    @whole
+    def unclaim(self, offset: int, delay: float = 0.0) -> None:
+        """It was claimed for nothing: ready again, or due later, and the attempt does not count."""
+        self._release(offset, delay)
         self.ledger.give_back(offset)
         self.changed()
+
+    def due_now(self, offsets: set[int]) -> None:
+        """Those of them that are due later are due at once."""
+        self._later = [(at if offset not in offsets else 0.0, offset) for at, offset in self._later]
+        heapq.heapify(self._later)
 
     def tidy(self) -> None:
         """What became due, whose lease ended: ready again."""
@@ -180,12 +231,14 @@ class Owner(Line):
         return bool(self._back or self._fresh) and self._alone is None and not self.leaving
 
     def why_blocked(self) -> str:
-        """Why nothing new is handed out although there may be something; '' if nothing is in the way."""
-        return self.blocked or ("" if self._back or self._fresh else self.full)
+        """Why nothing is handed out although there may be something; '' if nothing is known to be in the way."""
+        self.tidy()
+        return self.blocked if self._back or self._fresh else self.full
 
-    def stuck(self) -> bool:
-        """Is there nothing to wait for until somebody acks? Then a claim need not read on."""
-        return bool(self.blocked or self.full or self._alone is not None)
+    def why_aside(self) -> str:
+        """What is said while an item waits that cannot be buried."""
+        self._aside.intersection_update([*(offset for _, offset in self._later), *self.ending])
+        return UNBURIED if self._aside else ""
 
     def in_hand(self) -> bool:
         """Is something out, due later or ready?"""
@@ -211,17 +264,21 @@ class Owner(Line):
 
     def holding(self, items: Iterable[Item], now: float) -> list[int]:
         """The offsets of those whose receipt holds: the quick way of `why_not`, for many."""
-        leases, current = self.leases, self.ledger.epoch
+        leases, site, topic, current = self.leases, self.terms.site, self.ledger.topic, self.ledger.epoch
         if self.dropped:
             return []
         return [
             offset
-            for _, _, record, _, _, epoch, number in items
+            for _, _, record, _, _, epoch, number, of_site, topic_id in items
             if (lease := leases.get(offset := record.offset())) is not None
-            and (lease.number, epoch) == (number, current)
+            and number == lease.number
+            and epoch == current
+            and topic_id == topic
+            and of_site == site
             and lease.deadline > now
         ]
 
+    @whole
     def ack(self, offsets: list[int]) -> None:
         """Done: their leases were checked."""
         pop = self.leases.pop
@@ -232,24 +289,39 @@ class Owner(Line):
         self._done(offsets)
 
     def _done(self, offsets: list[int]) -> None:
+        self.blocked = ""  # not known before the next claim
         if self._alone is not None and self._alone in offsets:
             self._alone = None
         if self.terms.order == "key":
             for offset in offsets:
                 self._free(offset)
+        if self._due_at:
+            for offset in offsets:
+                self._due_at.pop(offset, None)
         self._forget(offsets)
         self.ledger.ack(sorted(offsets))
         self.changed()
         self._skip()
 
+    @whole
     def release(self, offset: int, delay: float) -> None:
         """Back to the front, or due later; the attempt counts."""
         if (handled := self.leases[offset].handled) is not None:
             handled.ended = "released"
         self._release(offset, delay)
 
+    def set_aside(self, offset: int, delay: float) -> None:
+        """Due later, because it cannot be buried."""
+        self.release(offset, delay)
+        self._unburied(offset)
+
+    def _unburied(self, offset: int) -> None:
+        self._aside.add(offset)
+        _warn(self.terms.queue, self.terms.site)
+
     def _release(self, offset: int, delay: float = 0.0) -> None:
         del self.leases[offset]
+        self.blocked = ""  # not known before the next claim
         if self._alone == offset:
             self._alone = None
         if delay:
@@ -257,6 +329,7 @@ class Owner(Line):
         else:
             heapq.heappush(self._back, offset)
 
+    @whole
     def extend(self, offset: int, seconds: float) -> float:
         """Only the deadline moves; the number stays, so both values ack."""
         old = self.leases[offset]
@@ -271,17 +344,17 @@ class Owner(Line):
         self.leases[offset] = Lease(old.number, old.deadline, old.thread, handled)
         return handled
 
+    @whole
     def discard(self, offset: int) -> str:
         """Done without having been claimed; why not, or ''."""
         self.tidy()
         if offset in self.leases or offset in self.ending:
             return "somebody has claimed it"
         while self._fresh and self._fresh[0] <= offset:
-            first = self._fresh.popleft()
-            if not self.ledger.pass_over([first]):
-                self._fresh.appendleft(first)
+            self.blocked = ""
+            self._pass(self._fresh[0])
+            if self.blocked:
                 return "too many items lie before it; deal with those first"
-            self._ready(first)
         if self.ledger.attempts(offset) is None:
             return "it is not there, or done already"
         self._done([offset])
@@ -308,8 +381,9 @@ class Owner(Line):
                 if done and lease is not None and lease.handled is not None:
                     lease.handled.ended = "done"
                 continue
-            if lease is None:  # to be buried by the owner: again at the next claim
-                heapq.heappush(self._back, offset)
+            if lease is None:  # it could not be buried by the owner
+                heapq.heappush(self._later, (self.terms.clock() + AGAIN, offset))
+                self._unburied(offset)
             else:
                 self.leases[offset] = lease
                 self._expires(lease.deadline, [offset])
@@ -319,6 +393,7 @@ class Owner(Line):
 
     # --- marks, and the end ---
 
+    @whole
     def purge(self, below: int) -> None:
         """Everything below counts as done, whoever has it."""
         if below <= self.ledger.floor:
@@ -341,15 +416,20 @@ class Owner(Line):
         self.changed()
 
     def busy_elsewhere(self, closing: int | None) -> bool:
-        """Does somebody still work on one of these? Not on what nobody was given yet, and not the thread that closes: it is here."""
+        """Does somebody still work on one of these?"""
         self.tidy()
-        at_work = (lease for lease in self.leases.values() if lease.deadline < float("inf"))
-        return bool(self.ending) or any(lease.handled or lease.thread != closing for lease in at_work)
+        return bool(self.ending) or any(lease.at_work(closing) for lease in self.leases.values())
 
+    def at_work(self, closing: int | None) -> list[str]:
+        """The ids of what somebody works on."""
+        offsets = [*self.ending, *(offset for offset, lease in self.leases.items() if lease.at_work(closing))]
+        return [f"{self.terms.queue}/{self.partition}/{offset}" for offset in offsets]
+
+    @whole
     def give_back(self, closing: int | None) -> None:
         """Given up in good order: attempts that nobody made do not count."""
         for offset, lease in list(self.leases.items()):
-            if lease.deadline == float("inf") or (lease.thread == closing and not lease.handled):
+            if not lease.at_work(closing):
                 self.unclaim(offset)
 
     def changed(self) -> None:
@@ -362,4 +442,10 @@ class Owner(Line):
 
     def counts(self) -> dict[str, int]:
         """How many are where."""
-        return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self._later), "lost": self.lost}
+        return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self._later)}
+
+
+@cache
+def _warn(queue: str, site: str) -> None:
+    """Once a process."""
+    log.warning("'%s', site '%s': %s", queue, site, UNBURIED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,20 @@ log = logging.getLogger("kqlib.queue")
 SOON = 0.5  # seconds that an assignment waits for its states: then reading begins where it should; a later seek costs 1 s more
 TOLD = 6.5  # a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms)
 DRAIN = 3.0  # seconds for handlers to end before a partition is given up
+LAST = 0.5  # seconds after that for what is left to be committed
 ASKED = 0.3  # seconds for an answer about a topic
+
+
+def condition(lock: Any) -> threading.Condition:
+    """A condition that `with` leaves by the lock's own method, in C. Ctrl-C at the first line of Python's leaves the lock held."""
+    own = {"__enter__": lock.__enter__, "__exit__": lock.__exit__}
+    return type("Condition", (threading.Condition,), own)(lock)
 
 
 class Partitions:
     """What is ours of each topic."""
 
+    begun: dict[str, float]
     fetch: Fetch
     commits: Commits
     endings: Endings
@@ -45,28 +54,35 @@ class Partitions:
     def __init__(self, cluster: Kafka, site: str, notes: Notes, loader: Callable[[Partitions], Loader]) -> None:
         self.cluster, self.site, self.notes = cluster, site, notes
         self._lock = threading.RLock()
-        self.changed = threading.Condition(self._lock)  # the site's one lock; items and partitions come and go
+        self.changed = condition(self._lock)  # the site's one lock; items and partitions come and go
         self.committed = threading.Condition(self._lock)  # the same lock: commits
         self.wake = threading.Event()
         self.consumer: Any = None
+        self.group: Any = None  # the group's metadata while our partitions were ours; None: to be asked for
         self.owners: dict[At, Owner] = {}
         self.terms: dict[str, Terms] = {}
         self.on_lost: dict[str, str] = {}
+        self.latest: dict[At, int] = {}  # where each log ended when on_lost="latest" was chosen
+        self.lost: Counter[str] = Counter()  # items that partitions had lost which are not here any more
         self.joined: set[str] = set()  # topics of which the group has said what is ours
         self.broken: dict[At, KqError] = {}
         self.ended: dict[At, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
         self.trouble = ""  # what Kafka last complained about
         self.closing: int | None = None  # the thread that closes
         self.give_back, self.drain = True, DRAIN
+        self.drained_by = float("inf")  # by when every drain is over: the site closes
         self.told = TOLD  # seconds after which the group has said what is ours, if anything is
         self._loading: dict[At, Loading] = {}
+        self._reloaded: list[At] = []  # not to be read before their states are known again
         self._loader = loader(self)
 
     # --- asked by other threads, with `changed` held ---
 
     def owners_of(self, topic: str) -> list[Owner]:
         """The partitions of a topic that this process owns and may hand out from."""
-        return [owner for (name, _), owner in self.owners.items() if name == topic and owner.saved]
+        return [
+            owner for (name, _), owner in self.owners.items() if name == topic and owner.saved and not owner.dropped
+        ]
 
     def settled(self, topic: str) -> bool:
         """Has the group said what is ours, and is some of it loaded, if there is any?"""
@@ -74,7 +90,8 @@ class Partitions:
 
     def loading(self, topic: str) -> float | None:
         """Since when the state of a partition of ours is being read; None: all of them are known."""
-        unsaved = [owner.saved_at for (name, _), owner in self.owners.items() if name == topic and not owner.saved]
+        ours = [owner for (name, _), owner in self.owners.items() if name == topic]
+        unsaved = [owner.saved_at for owner in ours if not owner.saved or owner.dropped]
         return min(
             [*unsaved, *(each.since for (name, _), each in self._loading.items() if name == topic)], default=None
         )
@@ -90,7 +107,8 @@ class Partitions:
         """What could not be loaded is tried again, now that somebody has said what to do."""
         for at in broken:
             self.broken.pop(at, None)
-        self._load(broken)
+        if broken:
+            self._load(broken)
 
     # --- rebalances ---
 
@@ -99,16 +117,17 @@ class Partitions:
         log.info("site %s: assigned %s", self.site, ours)
         with self.changed:
             self.joined |= {topic for topic, _ in ours}  # told nothing, it may not have been decided yet
-            self.trouble = ""
+            self.trouble, self.group = "", None
             for at in ours:  # of an assignment before this one nothing counts
                 self._drop(at, ANEW)
             self._load(ours)
         self._loader.wait(SOON)
         self._take_loaded()
-        ready = {at: owner for at, owner in self.owners.items() if at in ours}
+        ready = {at: self.owners[at] for at in ours if at in self.owners}
         for owner in ready.values():
             owner.position = owner.target()
-        consumer.incremental_assign([TopicPartition(*at, ready[at].position if at in ready else 0) for at in ours])
+        begins = {at: {"offset": o.position, "leader_epoch": o.ledger.leader} for at, o in ready.items()}
+        consumer.incremental_assign([TopicPartition(*at, **begins.get(at, {"offset": 0})) for at in ours])
         if ready:
             consumer.resume([TopicPartition(*at) for at in ready])  # a pause outlives the assignment
         self._hold([at for at in ours if at not in ready])
@@ -121,7 +140,10 @@ class Partitions:
 
     def _load(self, ours: list[At], was: str = "") -> None:
         lost = self.on_lost
-        new = [Loading(at, lost.get(at[0], "raise"), was, self.ended.pop(at, ""), self.told) for at in ours]
+        new = [
+            Loading(at, lost.get(at[0], "raise"), was, self.ended.pop(at, ""), self.told, self.latest.get(at, 0))
+            for at in ours
+        ]
         for each in new:
             self._loading[each.at] = each
         self._loader.load(new)
@@ -130,7 +152,7 @@ class Partitions:
         ours = [(part.topic, part.partition) for part in parts]
         log.info("site %s: revoked %s", self.site, ours)
         self._end_of_topics(ours)
-        self._drain(ours)
+        self._store(self._let_end(ours))
         with self.changed:
             for at in ours:
                 self._drop(at, "this partition went to another process")
@@ -142,8 +164,10 @@ class Partitions:
         ours = [(part.topic, part.partition) for part in parts]
         log.warning("site %s: lost %s", self.site, ours)
         with self.changed:
+            self.group = None
             for at in ours:
                 self._drop(at, "this process was out of its group for too long, and the partition went to another")
+            self.joined, self.begun = set(), {}  # what is ours is not known before the group has said it again
             self.changed.notify_all()
 
     def _drop(self, at: At, why: str) -> None:
@@ -154,21 +178,40 @@ class Partitions:
         self.fetch.paused.discard(at)
         if owner := self.owners.pop(at, None):
             owner.dropped = why
+            self.lost[at[0]] += owner.lost if owner.saved else 0
             self.committed.notify_all()
 
     def reload(self, owner: Owner, why: str) -> None:
-        """What is committed is not known here: give it up and read it again; `changed` is held, this thread runs."""
+        """What is committed is not known here: give it up and read it again; `changed` is held."""
         at = (owner.terms.queue, owner.partition)
         if self.owners.get(at) is owner:
             self._drop(at, why)
             self._load([at], owner.ledger.topic)
-            self._hold([at])
+            self._reloaded.append(at)
+
+    def _reread(self) -> None:
+        """What is not known any more is read again. Held on this thread: elsewhere a pause would wait for the poll that runs."""
+        for owner in [owner for owner in list(self.owners.values()) if owner.dropped]:
+            with self.changed:
+                self.reload(owner, owner.dropped or "")
+        if self._reloaded:
+            with self.changed:
+                ours, self._reloaded = [at for at in self._reloaded if at in self._loading], []
+            self._hold(ours)
+
+    def _introduce(self) -> None:
+        """Who we are in the group, for transactions: known while what is ours is ours, so that it is refused afterwards."""
+        if self.group is None and self.joined:
+            group = self.consumer.consumer_group_metadata()
+            with self.changed:
+                self.group = group
+                self.committed.notify_all()
 
     def _end_of_topics(self, ours: list[At]) -> None:
         """What is taken away because its topic is gone: nothing of that can be stored any more, and nobody else has it."""
         with self.changed:
-            had = {at: owner.ledger.topic for at, owner in self.owners.items() if at in ours}
-            had |= {at: each.was for at, each in self._loading.items() if at in ours and each.was}
+            had = {at: self.owners[at].ledger.topic for at in ours if at in self.owners}
+            had |= {at: self._loading[at].was for at in ours if at in self._loading and self._loading[at].was}
         there = self.ids_of({topic for topic, _ in had})
         with self.changed:
             for at, topic_id in had.items():
@@ -182,27 +225,38 @@ class Partitions:
             return {name: said[0] for name, said in state.topic_ids(self.cluster, sorted(topics), ASKED).items()}
         return None
 
-    def _drain(self, ours: list[At]) -> None:
-        """Let handlers end, then commit what they did; claims that nobody was given yet are taken back."""
+    def _let_end(self, ours: list[At]) -> list[Owner]:
+        """Give handlers and transactions the time of a drain, or what is left of it when the site closes."""
         deadline = time.monotonic() + self.drain
         with self.changed:
             owners = [self.owners[at] for at in ours if at in self.owners]
             for owner in owners:
                 owner.leaving = True
-        while time.monotonic() < deadline:
-            self.endings.run()
+        while time.monotonic() < min(deadline, self.drained_by):
+            self._introduce()
             self.commits.run()
             with self.changed:
                 if not any(owner.busy_elsewhere(self.closing) for owner in owners):
-                    break
+                    return owners
             self.wake.wait(0.01)
             self.wake.clear()
+        left = [id_ for owner in owners for id_ in owner.at_work(self.closing)]
+        if left:
+            some = ", ".join(left[:5]) + ", …" * (len(left) > 5)
+            log.warning("site %s: handlers that did not end in time are left behind with %s", self.site, some)
+        return owners
+
+    def _store(self, owners: list[Owner]) -> None:
+        """What was begun by nobody is given back; then what there is to commit is committed, if Kafka answers."""
+        deadline = time.monotonic() + LAST
         with self.changed:
             for owner in owners:
                 if self.give_back:
                     owner.give_back(self.closing)
                 owner.wanted = owner.version
-        while any(o.saved < o.wanted for o in owners) and not self.commits.run() and time.monotonic() < deadline:
+        while any(o.saved < o.wanted and not o.dropped for o in owners):
+            if (self.commits.run() and not any(o.frozen for o in owners)) or time.monotonic() > deadline:
+                return
             time.sleep(0.02)
 
     # --- loading ---
@@ -229,7 +283,7 @@ class Partitions:
     def _mark(self, at: At, owner: Owner) -> None:
         """Apply the queue's purge mark, once."""
         mark = self._mark_for(at, owner.ledger.topic)
-        if mark > owner.purged:
+        if mark > owner.purged and not owner.dropped:
             owner.purge(mark)
             owner.purged, owner.purged_version = mark, owner.version
             owner.wanted = owner.version

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import KqError, PayloadTooLarge, QueueDeleted, Unreachable
+from kqlib.queue.dead import ROOM
 from kqlib.queue.item import Out, Put, put_of, size
 from kqlib.queue.said import TOO_LARGE, as_ours
 from kqlib.queue.sender import Sender, Sent
@@ -52,8 +53,15 @@ class One:
 class Putting(One):
     """A queue as who puts sees it."""
 
+    room = ROOM  # bytes that a put leaves free of what its topic takes
+
     def __init__(self, site: Site, name: str, facts: TopicFacts) -> None:
         self.site, self.name, self.facts = site, name, facts
+
+    @property
+    def largest(self) -> int:
+        """The bytes of a record that a put may have."""
+        return max(0, self.facts.limit - self.room)
 
     def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
         """Put them all with one flush; their ids. What failed is said in the error: `.done` by place, `.unknown` places."""
@@ -66,10 +74,10 @@ class Putting(One):
 
     def _checked(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[Put]:
         """All of them fit, or none is sent."""
-        puts = [item if isinstance(item, Put) else put_of(item) for item in items]
+        puts, most = [item if isinstance(item, Put) else put_of(item) for item in items], self.largest
         for put in puts:
-            if put.size > self.facts.limit:
-                raise PayloadTooLarge(topic=self.name, size=put.size, limit=self.facts.limit)
+            if put.size > most:
+                raise PayloadTooLarge(topic=self.name, size=put.size, limit=most)
         return puts
 
     def _send(self, sender: Sender, puts: list[Put]) -> Sent:
@@ -80,8 +88,8 @@ class Putting(One):
     def _out(self, put: Put, marks: Sequence[tuple[str, bytes | None]] = ()) -> Out:
         """The record that a transaction writes."""
         headers = [*put.all_headers, *marks]
-        if (taken := size(put.data, put.key, headers)) > self.facts.limit:
-            raise PayloadTooLarge(topic=self.name, size=taken, limit=self.facts.limit)
+        if (taken := size(put.data, put.key, headers)) > self.largest:
+            raise PayloadTooLarge(topic=self.name, size=taken, limit=self.largest)
         return Out(self.name, put.data, put.key, headers or None)
 
     def _ids(self, sent: Sent) -> list[str]:
@@ -96,7 +104,9 @@ class Putting(One):
         safe = f"Of {len(sent.ids)} items {len(done)} are stored; the other {len(unknown)} may have been, or not."
         error = next(iter(sent.errors.values()), None)
         if error is None:
-            ours: KqError = Unreachable(address=self.site.cluster.bootstrap, why=f"no answer to a put. {safe}")
+            ours: KqError = Unreachable(
+                address=self.site.cluster.bootstrap, why=f"no answer to a put. {safe}".rstrip(".")
+            )
         elif error.code() in TOO_LARGE:
             ours = PayloadTooLarge(topic=self.name, size=error.str(), limit=f"{self.facts.limit} bytes in all")
         else:

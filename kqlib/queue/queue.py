@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
@@ -17,7 +18,9 @@ from kqlib.queue.claim import SEEN, Claiming
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Handled
+from kqlib.queue.loader import ANEW
 from kqlib.queue.owner import Owner
+from kqlib.queue.redrive import Redriven, chosen, redrive
 from kqlib.queue.step import Step
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("kqlib.queue")
+ASIDE = 60.0  # seconds until an item that could not be buried is handled again
 RIDING = "What was acked is noted, and stored with the next commit that succeeds"
 
 
@@ -44,31 +48,42 @@ class Queue(Claiming):
             self._save([owner], wait, RIDING)
 
     def ack_many(self, items: Iterable[Item], wait: bool = True) -> None:
-        """All of them done with one commit. Those whose lease is lost are in the error's `.items`; the others are done."""
-        items, refused, why = list(items), [], ""
+        """All of them done with one commit. What cannot be acked is in the error's `.items`; the others are done."""
+        items, refused, why = list(items), list[Item](), ""
         with self._member.changed:
             self.site._check_open()
             by = self._all_held(items)
             if sum(map(len, by.values())) < len(items):  # something is wrong: with which?
-                by.clear()
-                for item in items:
-                    try:
-                        offsets = by[self._held(item)]
-                    except LeaseLost as error:
-                        refused.append(item)
-                        why = why or str(error)
-                        continue
-                    if item.offset in offsets:
-                        refused.append(item)
-                        why = why or f"{item.id}: it is twice in this call"
-                    offsets.add(item.offset)
+                by, refused, why = self._one_by_one(items)
             for owner, offsets in by.items():
                 owner.ack(sorted(offsets))
             self._freed(list(by))
-            self._save(list(by), wait, RIDING)
+            try:
+                self._save(list(by), wait, RIDING)
+            except LeaseLost as error:
+                gone = {(owner.partition, offset) for owner in filter(_unsaved, by) for offset in by[owner]}
+                named = set(map(id, refused))
+                refused += [item for item in items if id(item) not in named and (item.partition, item.offset) in gone]
+                why = why or str(error)
         if refused:
             said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
             raise LeaseLost(said, items=refused)
+
+    def _one_by_one(self, items: Sequence[Item]) -> tuple[dict[Owner, set[int]], list[Item], str]:
+        """By owner, the offsets of those whose lease holds; the other items, and what is wrong with the first."""
+        by, refused, why = defaultdict[Owner, set[int]](set), list[Item](), ""
+        for item in items:
+            try:
+                offsets = by[self._held(item)]
+            except KqError as error:  # its lease is lost, or it is another queue's, or nobody claimed it
+                refused.append(item)
+                why = why or str(error)
+                continue
+            if item.offset in offsets:
+                refused.append(item)
+                why = why or f"{item.id}: it is twice in this call"
+            offsets.add(item.offset)
+        return by, refused, why
 
     def _all_held(self, items: Sequence[Item]) -> dict[Owner, set[int]]:
         """By owner, the offsets of those whose lease holds: the quick way of `_held`."""
@@ -88,18 +103,26 @@ class Queue(Claiming):
             self._member.changed.notify_all()
 
     def release(self, item: Item, delay: float = 0) -> None:
-        """Not done: back to the front, or due after `delay` seconds. The attempt counts."""
+        """Not done: back to the front, or due after `delay` seconds. The attempt counts.
+
+        Whatever made an item ready again (a release, a delay that is over, a lease that ended), the older offset goes first.
+        """
         seconds = arguments.delay(delay)
         with self._member.changed:
             self._held(item).release(item.offset, seconds)
             self._member.changed.notify_all()
+
+    def _set_aside(self, item: Item) -> None:
+        """It would be buried, and there is no dead-letter topic: it waits, and `blocked` says so."""
+        with self._member.changed:
+            self._held(item).set_aside(item.offset, ASIDE)
 
     def extend(self, item: Item, lease: float | None = None) -> Item:
         """Yours for longer: `lease` seconds from now. Both values ack."""
         seconds = self.lease if lease is None else arguments.lease(lease)
         with self._member.changed:
             deadline = self._held(item).extend(item.offset, seconds)
-        return Item(item.queue, item.partition, item.record, item.attempt, deadline, item.epoch, item.lease)
+        return item._replace(deadline=deadline)
 
     def bury(self, item: Item, reason: str = "") -> None:
         """To the dead letters, with its whole story: written there and done here at once, or neither."""
@@ -137,11 +160,14 @@ class Queue(Claiming):
             raise NotClaimed(f"{item.id} was only looked at (peek). Claim it first")
         self.site._check_open()
         owner = self._member.owners.get((self.name, item.partition))
-        why = (
-            owner.why_not(item.offset, item.epoch, item.lease)
-            if owner
-            else "this process does not have its partition (any more)"
-        )
+        if item.site != self.site.name:
+            why = f"site '{item.site}' claimed it, and this is site '{self.site.name}'"
+        elif owner is None:
+            why = "this process does not have its partition (any more)"
+        elif item.topic_id != owner.ledger.topic:
+            why = ANEW
+        else:
+            why = owner.why_not(item.offset, item.epoch, item.lease)
         if why or owner is None:
             raise LeaseLost(f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done")
         return owner
@@ -154,7 +180,7 @@ class Queue(Claiming):
         except Unreachable as error:
             raise Unreachable(address=self.site.cluster.bootstrap, why=f"{error.facts['why']}. {safe}") from None
         for owner in owners:
-            if owner.dropped and owner.saved < owner.version:
+            if _unsaved(owner):
                 raise LeaseLost(
                     f"'{self.name}': {owner.dropped}, while the ack was on its way: it may not have been stored"
                 )
@@ -172,6 +198,13 @@ class Queue(Claiming):
             for owner, offsets in by.items():
                 owner.ack(offsets)
             self._freed(list(by))
+
+    def _store_soon(self) -> None:
+        """Riding acks wait for no other commit."""
+        with self._member.changed:
+            for owner in self._member.owners_of(self.name):
+                owner.wanted = owner.version
+            self._member.wake.set()
 
     def _give_back(self, handled: Handled) -> None:
         """No handler began with it: ready again, and the attempt does not count."""
@@ -195,11 +228,8 @@ class Queue(Claiming):
         self.site._check_open()
         self.site._notes.catch_up()
         self._apply_marks()
-        with self._member.changed:  # who has read to the end knows which offsets are transactions' marks and no items
-            ends, own = self._ends(), {}
-            if self._read_to(ends, 0.3):
-                owners = self._member.owners
-                own = {partition: owners[at].left() for at in ends if at in owners for partition in at[1:]}
+        with self._member.changed:  # an owner knows which of the offsets that it has read are items
+            own = {owner.partition: owner.view() for owner in self._mine()}
         self.site._flush(self.name)
         return look.depth(self.site, self.name, own)
 
@@ -235,8 +265,12 @@ class Queue(Claiming):
             owner = self._member.owners.get((self.name, partition))
             if owner is None:
                 raise NotAllowed(f"{id}: another process has its partition; discard it there, or close that one")
-            self._member.changed.wait_for(lambda: owner.target() > offset or bool(owner.dropped), SEEN)
-            if why := owner.dropped or owner.discard(offset):
+            if offset < self._ends({owner}).get(owner, 0):
+                self._member.changed.wait_for(lambda: owner.target() > offset or bool(owner.dropped), SEEN)
+                unread = "" if owner.target() > offset else f"it could not be read: {owner.full or 'no answer'}"
+            else:
+                unread = "it is not there, or done already"
+            if why := owner.dropped or unread or owner.discard(offset):
                 raise NotAllowed(f"{id}: {why}. Nothing was changed")
             self._save([owner], True, "The discard is noted, and stored with the next commit that succeeds")
 
@@ -248,21 +282,24 @@ class Queue(Claiming):
             self._dead = self.site.queue(self.name + dead.DEAD, lease=self.lease, max_attempts=None)
         return self._dead
 
-    def redrive(self, n: int = 1) -> int:
-        """Put up to n dead items back, as new ones: last in line, attempt 1. How many."""
-        arguments.count("n", n)
-        letters, moved = self.dead, 0
-        while moved < n and (items := letters.claim_many(min(500, n - moved))):
-            try:
-                with self._member.changed:
-                    held = [(letters._held(item), item.offset, item.lease) for item in items]
-                    outs = [dead.back(item.record, self.name, self.site.name) for item in items]
-                    self.site._end(Ending(outs, held))
-            except BaseException:
-                letters._unclaim(items)
-                raise
-            moved += len(items)
-        return moved
+    def redrive(
+        self,
+        n: int | None = None,
+        *,
+        ids: Collection[str] | None = None,
+        reason: str | None = None,
+        since: datetime | None = None,
+        into: Queue | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> Redriven:
+        """Put dead items back, as new ones: last in line, attempt 1. How many; `.refused`: the chosen that stay dead, and why.
+
+        n: at most so many; else one, or all that are chosen. They are chosen by ids (a letter's, or that of the item that it was),
+        by a text in their reason (an exception's name is one) and by when they were buried. into: another queue of this site.
+        dry_run: only count them. force: also what was dead three times. Works on the partitions of this process.
+        """
+        return redrive(self, n, chosen(ids, reason, since), into, dry_run=dry_run, force=force)
 
     def _unclaim(self, items: Sequence[Item]) -> None:
         """Claimed for nothing: ready again, and the attempt does not count. What is not ours any more is left."""
@@ -276,13 +313,15 @@ class Queue(Claiming):
     def lost(self) -> int:
         """Open items that left the log (retention) before they were done; seen by this process."""
         with self._member.changed:
-            return sum(owner.lost for owner in self._member.owners_of(self.name))
+            return self._member.lost[self.name] + sum(owner.lost for owner in self._member.owners_of(self.name))
 
     @property
     def blocked(self) -> str:
         """Why nothing new is handed out although there is something; '' if nothing is in the way."""
         with self._member.changed:
-            return next(filter(None, (owner.why_blocked() for owner in self._member.owners_of(self.name))), "")
+            self._member.fetch.full_ones()
+            owners = self._member.owners_of(self.name)
+            return next(filter(None, (owner.why_blocked() or owner.why_aside() for owner in owners)), "")
 
     def stats(self) -> look.Stats:
         """Numbers a person can ask for.
@@ -292,13 +331,20 @@ class Queue(Claiming):
         Kafka's own tools (kq kafka consumer-groups --describe) know of this group only the floor: their lag is end - floor. It is
         never less than the depth; what was done above the floor, and the marks of transactions, still count in it.
         """
+        self.site._check_open()
         return look.stats(self)
 
     def work(self, handler: Callable[[Item], object], threads: int = 1, retry: Retry | None = None, **how: Any) -> Any:
         """Claim, handle, ack, in `threads` threads, until told otherwise; see `kqlib.queue.work`."""
         from kqlib.queue.work import work
 
+        self.site._check_open()
         return work(self, handler, threads, retry, **how)
 
     def __repr__(self) -> str:
         return f"Queue('{self.name}', site '{self.site.name}')"
+
+
+def _unsaved(owner: Owner) -> bool:
+    """Was its partition taken away before what was done there was stored?"""
+    return bool(owner.dropped) and owner.saved < owner.version

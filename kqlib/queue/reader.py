@@ -7,13 +7,33 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kqlib.broker.kafka import Kafka
+from kqlib.queue.clients import Kept
 
 PATIENCE = 10.0
+
+
+@dataclass
+class Counted:
+    """A part of a log that was read once: which offsets from start to end are no items."""
+
+    topic: str
+    start: int
+    end: int
+    others: array[int] = field(default_factory=lambda: array("q"))
+
+    def skip(self, end: int) -> None:
+        """Up to here there is no item."""
+        self.others.extend(range(self.end, end))
+        self.end = max(self.end, end)
 
 
 class Reader:
@@ -21,25 +41,32 @@ class Reader:
 
     def __init__(self, cluster: Kafka) -> None:
         self.cluster = cluster
-        self._consumer: Any = None
-        self._one = threading.Lock()
+        self._one, self._kept = threading.Lock(), Kept(cluster, self._made)
+        self._counted: dict[tuple[str, int], Counted] = {}
 
     def read(
         self, at: tuple[str, int], start: int, end: int, most: int, seconds: float = PATIENCE
     ) -> tuple[list[Any], bool]:
         """Up to `most` records from start on, and below end; and: are these all that there are?"""
         with self._one:
-            consumer = self._ready()
-            consumer.assign([TopicPartition(*at, start)])
-            try:
-                return self._collect(end, most, time.monotonic() + seconds)
-            finally:
-                consumer.unassign()
+            found, whole = self._read(at, start, end, most, seconds / 3)
+            if not found and not whole:
+                self._kept.dead()
+                found, whole = self._read(at, start, end, most, seconds * 2 / 3)
+            return found, whole
 
-    def _collect(self, end: int, most: int, deadline: float) -> tuple[list[Any], bool]:
+    def _read(self, at: tuple[str, int], start: int, end: int, most: int, seconds: float) -> tuple[list[Any], bool]:
+        consumer = self._kept.now()
+        consumer.assign([TopicPartition(*at, start)])
+        try:
+            return self._collect(consumer, end, most, time.monotonic() + seconds)
+        finally:
+            consumer.unassign()
+
+    def _collect(self, consumer: Any, end: int, most: int, deadline: float) -> tuple[list[Any], bool]:
         found: list[Any] = []
         while len(found) < most:
-            message = self._consumer.poll(0.1)
+            message = consumer.poll(0.1)
             error = message.error() if message is not None else None
             if message is not None and error is None:
                 if message.offset() >= end:
@@ -53,19 +80,44 @@ class Reader:
                 return found, False
         return found, False
 
-    def _ready(self) -> Any:
-        if self._consumer is None:
-            quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_max_messages_kbytes": 8_192}
-            self._consumer = Consumer(
-                self.cluster.client(
-                    group_id="kqlib-looks", group_protocol="classic", isolation_level="read_committed", **quick
-                )
-            )
-        return self._consumer
+    def others(
+        self, at: tuple[str, int], topic_id: str, start: int, end: int, *, item: Callable[[Any], bool], deadline: float
+    ) -> int:
+        """How many offsets from start to end are no items: transactions' marks, and records that `item` refuses.
+
+        Only those that were read before the deadline. What was read is remembered: the next call reads on from there.
+        """
+        with self._one:
+            known = self._counted.get(at)
+            if known is None or known.topic != topic_id or not known.start <= start <= known.end:
+                known = self._counted[at] = Counted(topic_id, start, start)
+            del known.others[: bisect_left(known.others, start)]
+            known.start = start
+            if known.end < end:
+                consumer = self._kept.now()
+                consumer.assign([TopicPartition(*at, known.end)])
+                try:
+                    self._count(consumer, known, end, item, deadline)
+                finally:
+                    consumer.unassign()
+            return bisect_left(known.others, end)
+
+    @staticmethod
+    def _count(consumer: Any, known: Counted, end: int, item: Callable[[Any], bool], deadline: float) -> None:
+        while known.end < end and time.monotonic() < deadline:
+            for message in consumer.consume(500, 0.1):
+                if (error := message.error()) is None:
+                    known.skip(message.offset() + (not item(message)))
+                    known.end = message.offset() + 1
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    known.skip(message.offset())
+
+    def _made(self) -> Consumer:
+        quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_max_messages_kbytes": 8_192}
+        how = {"group_id": "kqlib-looks", "group_protocol": "classic", "isolation_level": "read_committed"}
+        return Consumer(self.cluster.client(**how, **quick))
 
     def close(self) -> None:
         """Done reading."""
         with self._one:
-            if self._consumer is not None:
-                self._consumer.close()
-                self._consumer = None
+            self._kept.close()

@@ -32,7 +32,7 @@ class Reading:
 
     # --- what an owner does with it ---
 
-    def _new(self, offsets: Iterable[int]) -> None:
+    def _new(self, offsets: Sequence[int]) -> None:
         """Records at the log's head."""
 
     def _found(self, offset: int) -> None:
@@ -88,7 +88,11 @@ class Reading:
         """Read from start to end, and there was no record. An open one that is not found twice is lost."""
         if (unread := max(start, self.head)) < end:
             self.gaps.append((unread, end))
-        gone = [offset for offset in self._sought if start <= offset < end] if self._sought else []
+        sought = self._sought
+        if end - start <= len(sought):  # never more looks than offsets that are read over
+            gone = [offset for offset in range(start, end) if offset in sought]
+        else:  # a set that was large stays slow to walk over when it is empty
+            gone = [offset for offset in sought if start <= offset < end] if sought else []
         for offset in gone:
             if offset not in self._not_there:
                 self._not_there.add(offset)  # `target` leads there once more: a loss is never declared on one look

@@ -194,18 +194,18 @@ class DeletedList(SaveOffset):
         super().__init__(cluster, name)
         at = hashlib.sha256(f"{cluster.bootstrap} {name}".encode()).hexdigest()[:12]
         file = database or Path(tempfile.gettempdir()) / f"kqlib-deleted-{at}.db"
-        self.db = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-        self.db.execute("CREATE TABLE IF NOT EXISTS deleted (part, offset, PRIMARY KEY (part, offset))")
-        self.db.execute("CREATE TABLE IF NOT EXISTS gone (queue PRIMARY KEY)")
+        self.db, self.lock = sqlite3.connect(file, isolation_level=None, check_same_thread=False), threading.Lock()
+        self._sql("CREATE TABLE IF NOT EXISTS deleted (part, offset, PRIMARY KEY (part, offset))")
+        self._sql("CREATE TABLE IF NOT EXISTS gone (queue PRIMARY KEY)")
 
     def create(self) -> None:
         """createQueue: available if the topic exists; nothing happens in Kafka."""
         self._known()
-        self.db.execute("DELETE FROM gone WHERE queue = ?", [self.topic])
+        self._sql("DELETE FROM gone WHERE queue = ?", self.topic)
 
     def delete(self) -> None:
         """deleteQueue: marked in the database; topic and list stay."""
-        self.db.execute("INSERT OR IGNORE INTO gone VALUES (?)", [self.topic])
+        self._sql("INSERT OR IGNORE INTO gone VALUES (?)", self.topic)
 
     def put(self, data: bytes, key: bytes | None = None) -> str:
         """createItem: produce, again and again until the record's offset is not in the deleted list."""
@@ -224,7 +224,12 @@ class DeletedList(SaveOffset):
 
     def ack(self, item: RungItem) -> None:
         """deleteItem: its offset joins the list."""
-        self.db.execute("INSERT OR IGNORE INTO deleted VALUES (?, ?)", [item.partition, item.offset])
+        self._sql("INSERT OR IGNORE INTO deleted VALUES (?, ?)", item.partition, item.offset)
+
+    def close(self) -> None:
+        """Leave; the list stays in its file."""
+        super().close()
+        self.db.close()
 
     def depth(self) -> None:
         """numberOfItems: not available, 'not meaningful'."""
@@ -234,16 +239,21 @@ class DeletedList(SaveOffset):
         gone = 0
         for part in self.consumer.assignment():
             low, _ = self.consumer.get_watermark_offsets(part, PATIENCE)
-            gone += self.db.execute("DELETE FROM deleted WHERE part = ? AND offset < ?", [part.partition, low]).rowcount
+            rows = self._sql("DELETE FROM deleted WHERE part = ? AND offset < ? RETURNING offset", part.partition, low)
+            gone += len(rows)
         return gone
 
     def _deleted(self, partition: int, offset: int) -> bool:
-        row = self.db.execute("SELECT 1 FROM deleted WHERE part = ? AND offset = ?", [partition, offset]).fetchone()
-        return row is not None
+        return bool(self._sql("SELECT 1 FROM deleted WHERE part = ? AND offset = ?", partition, offset))
 
     def _check(self) -> None:
-        if self.db.execute("SELECT 1 FROM gone WHERE queue = ?", [self.topic]).fetchone():
+        if self._sql("SELECT 1 FROM gone WHERE queue = ?", self.topic):
             raise QueueDeleted(queue=self.topic)
+
+    def _sql(self, words: str, *values: object) -> list[Any]:
+        """One statement at a time: two threads in one connection get errors, or each other's rows."""
+        with self.lock:
+            return self.db.execute(words, values).fetchall()
 
 
 # --- fourth rung ----------------------------------------------------------------------------------------------------------

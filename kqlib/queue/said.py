@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -45,22 +44,28 @@ def first(error: Any) -> KafkaError:
     return error.args[0]
 
 
-def fatal(error: BaseException) -> bool:
-    """Is the client that raised this dead for good?"""
-    said = error.args[0] if isinstance(error, KafkaException) else None
+def fatal(error: Any) -> bool:
+    """Is the client that raised or reported this dead for good?
+
+    A consumer reports it once: as a message without a topic, with the code _FATAL, whose own `fatal()` is False.
+    """
+    said = error.args[0] if isinstance(error, KafkaException) else error
     return isinstance(said, KafkaError) and (said.fatal() or said.code() == KafkaError._FATAL)
 
 
-def patient(ask: Callable[[], Any], seconds: float, client: Any = None) -> Any:
-    """The answer, asked for again while whoever has it is on the move. client: whose idea of who leads is made new before that."""
+def patient(ask: Callable[[], Any], seconds: float, dead: Callable[[], bool] | None = None) -> Any:
+    """The answer, asked for again while whoever has it is on the move.
+
+    dead: judges the client that was asked, which also learns who leads now. If it was dead, its successor is asked too.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
             return ask()
         except KafkaException as error:
-            if time.monotonic() > deadline or first(error).name() not in MOVING:
+            if first(error).name() not in MOVING:
+                raise
+            replaced = dead is not None and dead()
+            if time.monotonic() > deadline and not replaced:
                 raise
         time.sleep(0.05)
-        if client is not None:  # it would ask by the same old leader epoch again
-            with suppress(KafkaException):
-                client.list_topics(timeout=2)

@@ -14,9 +14,16 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kqlib.broker.kafka import Kafka
+from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.item import Headers
+from kqlib.queue.said import fatal
 
 PATIENCE = 30.0  # seconds until a put gives up
+DOUBT = 2.0  # seconds without an answer to a put until its producer is judged
+PURGED = {
+    KafkaError._PURGE_QUEUE,
+    KafkaError._PURGE_INFLIGHT,
+}  # its producer was replaced or closed: no answer will come
 
 
 Record = tuple[bytes | None, bytes | None, Headers | None, int]  # value, key, headers, partition or -1
@@ -35,7 +42,7 @@ class Sent:
         """A record's delivery report; called by the thread that hears."""
         if error is None:
             self.ids[at] = f"{self._topic}/{message.partition()}/{message.offset()}"
-        else:
+        elif error.code() not in PURGED:
             self.errors[at] = error
         self._open -= 1
         if self._open == self._refused:
@@ -58,22 +65,28 @@ class Sender:
 
     def __init__(self, cluster: Kafka, batch: int = 1_000_000) -> None:
         # batch: a batch larger than its topic takes would be refused as a whole
-        settings: dict[str, Any] = {
+        self._cluster, self._turn = cluster, cluster.turn
+        self._doubted = self._fatal = False  # its producer is to be judged; it has said itself that it is dead
+        self._settings: dict[str, Any] = {
+            **SETTINGS,
+            "error_cb": self._complaint,
             "enable.idempotence": True,
             "linger.ms": 0,  # 5 ms of lingering are 5 ms more for everyone who puts one
             "delivery.timeout.ms": int(PATIENCE * 1000),
             "message.max.bytes": 1_000_000_000,  # the topic's own limit is checked before
             "batch.size": min(1_000_000, batch),
         }
-        self._producer = Producer(cluster.client(**settings))
+        self._producer = Producer(cluster.client(**self._settings))
         self._stop = False
         self._thread = threading.Thread(target=self._hear, name="kq-sender", daemon=True)
         self._thread.start()
 
     def send(self, topic: str, records: Iterable[Record], many: int) -> Sent:
         """Send them all, so many, and wait until each is durable or has failed."""
+        producer, deadline = self._producer, time.monotonic() + PATIENCE + 5
         sent = self.post(topic, records, many)
-        sent.wait(PATIENCE + 5)
+        while not sent.wait(DOUBT) and time.monotonic() < deadline and producer is self._producer:
+            self._doubted = True
         return sent
 
     def post(self, topic: str, records: Iterable[Record], many: int) -> Sent:
@@ -93,10 +106,24 @@ class Sender:
                     break
         return sent
 
+    def _complaint(self, error: KafkaError) -> None:
+        self._fatal = self._fatal or fatal(error)
+
     def _hear(self) -> None:
-        producer = self._producer
         while not self._stop:
-            producer.poll(0.1)
+            self._producer.poll(0.1)
+            if self._fatal or self._doubted or self._turn != self._cluster.turn:
+                self._judge()
+
+    def _judge(self) -> None:
+        """A dead producer is replaced; what it had may be stored or not, and those who wait for it are told so."""
+        dead = self._fatal or judge(self._cluster, self._producer, HOLDS)
+        self._fatal = self._doubted = False
+        self._turn = self._cluster.turn
+        if dead:
+            old, self._producer = self._producer, Producer(self._cluster.client(**self._settings))
+            old.purge()
+            old.flush(0.1)
 
     def close(self, seconds: float = 1.0) -> None:
         """What is still on its way is waited for a moment, then dropped."""

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +21,8 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, NotAllowed, TopicMissing, Unreachable
-from kqlib.queue import arguments, state
+from kqlib.queue import arguments, ledger_text, state
+from kqlib.queue.clients import judge
 from kqlib.queue.dead import DEAD
 from kqlib.queue.ending import PATIENCE as ENDING
 from kqlib.queue.ending import Ending
@@ -41,7 +43,7 @@ from kqlib.topic_rules import RECORD_BYTES
 log = logging.getLogger("kqlib.queue")
 logging.getLogger("kqlib").addHandler(logging.NullHandler())  # quiet until somebody listens
 
-CLOSE = 4.5  # seconds
+CLOSE = 4.3  # seconds until the site's thread is left behind
 REMEMBERED: Any = ...  # order and max_attempts as the queue has had them; "any" and 5 for a new one
 ATTEMPTS = 5
 _LIVE: dict[tuple[str, str], weakref.ref[Site]] = {}
@@ -52,7 +54,8 @@ class Site:
     """`with kq.Site(cluster, "drupal-eu") as site: queue = site.queue("football")`.
 
     session: seconds until a process that is gone is noticed, for the whole group; None leaves the cluster's.
-    clock: for leases and delays, in seconds.
+    clock: for leases and delays, in seconds. write_version: of the committed state. All versions are read. Version 2 makes a queue
+    notice that its log was cut off and has grown again; write it when every process of the site runs kqlib 0.2 or later.
     """
 
     def __init__(
@@ -61,13 +64,17 @@ class Site:
         name: str,
         session: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        write_version: int = ledger_text.VERSION,
     ) -> None:
         self.cluster, self.name, self.clock = cluster, arguments.site_name(name), clock
+        if arguments.count("write_version", write_version) not in ledger_text.WRITERS:
+            known = " or ".join(map(str, ledger_text.WRITERS))
+            raise NotAllowed(f"write_version is {known}, not {write_version!r}")
+        self.write_version = write_version
         if session is not None:
             arguments.seconds("session", session, 0.1, 1800)
         cluster._check_open()
         self._closing = self._closed = False
-        _one_a_process(self)
         if session is not None:
             _set_session(cluster, name, session)
         self._senders: dict[int, Sender] = {}
@@ -82,6 +89,7 @@ class Site:
         if session is not None:
             self._member.drain = min(self._member.drain, session / 2)
             self._member.told = min(self._member.told, session / 3 + 1.5)
+        _one_a_process(self)  # last: a site that cannot be made closes no older one
 
     def _loader(self, partitions: Partitions) -> Loader:
         return Loader(self.name, self._waiter, self._notes, self._sender(), partitions.wake.set)
@@ -97,7 +105,8 @@ class Site:
         """A queue of this site; its topic must exist.
 
         lease: seconds that a claimed item is yours. max_attempts: then it is buried; None: never. order: "any", or "key": at most
-        one item of a key is out. Both are remembered with the queue. on_lost: what to do when its committed state is gone.
+        one item of a key is out. Both are remembered with the queue. on_lost: what to do when its committed state is gone: "raise";
+        "earliest": hand out all that is in the log; "latest": only what is put from now on, and `lost` counts what that skips.
         """
         arguments.lease(lease)
         arguments.one_of("on_lost", on_lost, "raise", "earliest", "latest")
@@ -108,12 +117,15 @@ class Site:
             if said_attempts is not None and dead_facts is None:
                 raise TopicMissing(topic=name + DEAD)
             rates = self._rates.setdefault(name, Rates())
-            terms = Terms(name, self.name, said_order, said_attempts, self.clock, rates)
+            terms = Terms(name, self.name, said_order, said_attempts, self.clock, rates, self.write_version)
             queue = self._queues.get(name)
             if queue is None or queue.lease != lease or queue.facts != facts or queue.dead_facts != dead_facts:
                 queue = self._queues[name] = Queue(self, terms, float(lease), facts, dead_facts)
+            chosen = on_lost == "latest" != self._member.on_lost.get(name)
+            ends = state.ends(self.cluster, [(name, each) for each in range(facts.partitions)]) if chosen else {}
             with self._member.changed:
                 self._member.on_lost[name] = on_lost
+                self._member.latest |= ends
                 lost = [at for at in self._member.broken if at[0] == name and on_lost != "raise"]
                 self._member.load_again(lost)
             return queue
@@ -130,7 +142,7 @@ class Site:
         return facts[name], facts.get(name + DEAD)
 
     def _remembered(self, name: str, order: Any, max_attempts: Any) -> tuple[str, int | None]:
-        """What the queue was made with; said for the first time, it is noted. Two who say different things: the later one hears."""
+        """What the queue was created with; the first to open it writes that down. Of two at the same moment the first note counts."""
         key = (self.name, name, "terms")
         self._notes.catch_up()
         is_dead = name.endswith(DEAD)
@@ -150,6 +162,8 @@ class Site:
                 raise TopicMissing(topic=name + DEAD)
             self._notes.write([(key, said)], self._sender())
             known = self._notes.get(*key)
+        if key in self._notes.contested:
+            self._notes.write([(key, known)], self._sender())
         if is_dead and max_attempts not in (REMEMBERED, None):
             raise NotAllowed(f"'{name}' holds dead letters: its max_attempts is None")
         for what, value in (("order", order), ("max_attempts", max_attempts)):
@@ -229,8 +243,8 @@ class Site:
 
     def _end(self, ending: Ending) -> None:
         """Have it ended and wait for the outcome; `changed` is held."""
+        self._check_open()
         member = self._member
-        member.start()
         member.endings.ask(ending)
         if not member.changed.wait_for(lambda: ending.over, ENDING + 35):
             raise Unreachable(
@@ -252,8 +266,9 @@ class Site:
 
     def _seen(self, written: dict[tuple[str, int], int]) -> None:
         """Return when readers can see it, so that whoever asks next finds it."""
-        deadline = time.monotonic() + 1
-        while time.monotonic() < deadline:
+        deadline, over = time.monotonic() + 1, False
+        while not over:  # one look at least: this process may have stood still for that second
+            over = time.monotonic() > deadline
             with suppress(Unreachable):
                 ends = state.ends(self.cluster, list(written))
                 if all(ends[at] >= end for at, end in written.items()):
@@ -316,5 +331,9 @@ def _alter(cluster: Kafka, group: str, values: dict[str, int]) -> None:
     how = {"incremental_operation": AlterConfigOpType.SET}
     entries = [ConfigEntry(name, str(value), **how) for name, value in values.items()]
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-    admin = cluster.admin
-    patient(lambda: admin.incremental_alter_configs([resource], request_timeout=10)[resource].result(11), 10)
+
+    def ask() -> None:
+        admin = cluster.admin  # held while it works
+        admin.incremental_alter_configs([resource], request_timeout=5)[resource].result(6)
+
+    patient(ask, 10, partial(judge, cluster))

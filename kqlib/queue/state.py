@@ -9,15 +9,16 @@ import logging
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from kqlib.broker.kafka import Kafka
-from kqlib.errors import LedgerLost, Unreachable
+from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
+from kqlib.queue.clients import SOON, Kept, judge
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, patient
 
@@ -33,6 +34,8 @@ class Seen:
     end: int  # of what is committed; behind an open transaction nothing is in the queue yet
     committed: int | None  # None: no commit
     metadata: str
+    leader: int = -1  # the leader epoch of the broker that said so
+    kept: int = 1 << 62  # up to here the log is the one that the state describes
 
 
 class Looker:
@@ -44,35 +47,36 @@ class Looker:
 
     def __init__(self, cluster: Kafka, site: str, wait: bool) -> None:
         self.cluster, self.site, self._wait = cluster, site, wait
-        self._one, self._reader = threading.Lock(), self._made()
+        self._one, self._kept = threading.Lock(), Kept(cluster, self._made)
 
     def _made(self) -> Consumer:
         level = "read_committed" if self._wait else "read_uncommitted"
         return Consumer(self.cluster.client(group_id=self.site, group_protocol="classic", isolation_level=level))
 
-    def renew(self) -> None:
-        """From now on other clients ask: one that was once told of no broker never comes back (librdkafka 5301)."""
-        self.cluster.renew()
-        with self._one:
-            self._reader, deaf = self._made(), self._reader
-        deaf.close()
-
     def look(self, partitions: list[tuple[str, int]], seconds: float = 5.0) -> dict[tuple[str, int], Seen]:
         """What there is of these partitions; ones that are not there are left out."""
         ids = topic_ids(self.cluster, sorted({topic for topic, _ in partitions}), seconds)
-        there = [(topic, number) for topic, number in partitions if number in ids.get(topic, ("", ()))[1]]
+        numbers = {topic: set(said[1]) for topic, said in ids.items()}
+        there = [(topic, number) for topic, number in partitions if number in numbers.get(topic, ())]
         commits = self._committed(there, seconds)
-        lows, ends = bounds(
-            self.cluster, there, seconds
-        )  # after the commits: no state reaches beyond the end seen then
-        return {at: Seen(ids[at[0]][0], lows[at], ends[at], *commits[at]) for at in there}
+        lows = _offsets(self.cluster, there, OffsetSpec.earliest(), seconds)
+        lasts = _asked(self.cluster, there, OffsetSpec.latest(), seconds)  # after the commits: no state reaches beyond
+        found = {
+            at: Seen(ids[at[0]][0], lows[at], lasts[at].offset, *commits[at], _epoch(lasts[at].leader_epoch))
+            for at in there
+        }
+        return found | _checked(self.cluster, found, seconds)
 
     def _committed(self, there: list[tuple[str, int]], seconds: float) -> dict[tuple[str, int], tuple[int | None, str]]:
         try:
             with self._one:
                 asked = [TopicPartition(*at) for at in there]
                 found = (
-                    patient(lambda: self._reader.committed(asked, timeout=seconds), 0.0 if self._wait else seconds)
+                    patient(
+                        lambda: self._kept.now().committed(asked, timeout=seconds),
+                        0.0 if self._wait else seconds,
+                        self._kept.dead,
+                    )
                     if there
                     else []
                 )
@@ -92,15 +96,15 @@ class Looker:
     def close(self) -> None:
         """Done looking."""
         with self._one:
-            self._reader.close()
+            self._kept.close()
 
 
 def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The id and the partitions of each topic that exists; a recreated topic has another id."""
-    found = {}
+    found, dead = {}, partial(judge, cluster) if seconds >= SOON else None  # less time than that proves nothing
     for name in topics:
         try:
-            said = patient(partial(_described, cluster, name, seconds), seconds)
+            said = patient(partial(_described, cluster, name, seconds), seconds, dead)
         except KafkaException as error:
             ours = as_ours(first(error), cluster.bootstrap, f"look at '{name}'", "Nothing was changed.", name)
             raise ours from None
@@ -142,20 +146,64 @@ def ends(cluster: Kafka, partitions: list[tuple[str, int]], seconds: float = 5.0
 def _offsets(
     cluster: Kafka, partitions: list[tuple[str, int]], spec: Any, seconds: float
 ) -> dict[tuple[str, int], int]:
-    admin = cluster.admin
+    return {at: found.offset for at, found in _asked(cluster, partitions, spec, seconds).items()}
+
+
+def _asked(
+    cluster: Kafka, partitions: list[tuple[str, int]], spec: Any, seconds: float
+) -> dict[tuple[str, int], ListOffsetsResultInfo]:
     asked = {TopicPartition(*at): spec for at in partitions}
     how = {"isolation_level": IsolationLevel.READ_COMMITTED, "request_timeout": seconds}
 
-    def ask() -> dict[tuple[str, int], int]:
+    def ask() -> dict[tuple[str, int], ListOffsetsResultInfo]:
+        admin = cluster.admin  # held while it works
         found = admin.list_offsets(asked, **how) if asked else {}
-        return {(part.topic, part.partition): future.result(seconds + 1).offset for part, future in found.items()}
+        return {(part.topic, part.partition): future.result(seconds + 1) for part, future in found.items()}
 
     try:
-        return patient(ask, seconds, admin)
+        return patient(ask, seconds, partial(judge, cluster))
     except KafkaException as error:
         raise as_ours(first(error), cluster.bootstrap, "look at the log's bounds", "Nothing was changed.") from None
     except TimeoutError:
         raise Unreachable(address=cluster.bootstrap, why="no answer about the log's bounds") from None
+
+
+def _epoch(leader: int | None) -> int:
+    return -1 if leader is None else leader
+
+
+def _checked(cluster: Kafka, found: dict[tuple[str, int], Seen], seconds: float) -> dict[tuple[str, int], Seen]:
+    """Those whose state was written under an older leader, with the place up to which the present one has the same log.
+
+    A consumer that begins at the state's top, with its leader epoch, is sent back to where the logs part (KIP-320).
+    """
+    doubts = [doubt for at, seen in found.items() if (doubt := _doubt(at, seen))]
+    if not doubts:
+        return {}
+    quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_min_messages": 1}
+    level = {"group_protocol": "classic", "isolation_level": "read_committed", "auto_offset_reset": "latest"}
+    consumer = Consumer(cluster.client(group_id="kqlib-looks", **level, **quick))
+    begins, deadline = dict[tuple[str, int], int](), time.monotonic() + seconds
+    try:
+        consumer.assign(doubts)
+        while len(begins) < len(doubts):
+            if time.monotonic() > deadline:
+                raise Unreachable(address=cluster.bootstrap, why="no answer about where a log was cut off")
+            message = consumer.poll(0.1)
+            if message is not None and (not (error := message.error()) or error.code() == KafkaError._PARTITION_EOF):
+                begins.setdefault((message.topic(), message.partition()), message.offset())
+    finally:
+        consumer.close()
+    return {at: replace(found[at], kept=begin) for at, begin in begins.items()}
+
+
+def _doubt(at: tuple[str, int], seen: Seen) -> TopicPartition | None:
+    """The state's top, if another leader has come since the state was written."""
+    with suppress(LedgerCorrupt):  # `ledger_from` says so
+        ledger = Ledger.read(seen.metadata, seen.committed or 0)
+        if ledger.topic == seen.topic_id and ledger.top > seen.low and 0 <= ledger.leader < seen.leader:
+            return TopicPartition(*at, ledger.top, leader_epoch=ledger.leader)
+    return None
 
 
 def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
@@ -167,8 +215,7 @@ def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
                 "without a commit, and somebody may have deleted them. Nothing was handed out again. Say what to do: "
                 'site.queue(…, on_lost="earliest") hands out every item still in the log, on_lost="latest" only new ones'
             )
-        floor = seen.end if known and on_lost == "latest" else seen.low
-        return Ledger(floor, floor, int(time.time()) if known else 0, seen.topic_id)
+        return Ledger(seen.low, seen.low, int(time.time()) if known else 0, seen.topic_id)
     if not seen.metadata:  # Kafka's own tools, or a stock consumer in our group
         floor = max(seen.low, min(seen.committed, seen.end))
         log.warning("%s: somebody set the offset to %s without our state; going on from there", where, floor)
@@ -177,9 +224,10 @@ def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
     if ledger.topic != seen.topic_id:  # the topic was deleted and made again: its items are others
         log.info("%s: the topic is a new one of the same name; starting clean", where)
         return Ledger(seen.low, seen.low, ledger.epoch, seen.topic_id)
-    if ledger.top > seen.end:  # a broker that had lost records became leader; what is written there now is new
-        log.warning("%s: the log ends at %s, and the state reached to %s", where, seen.end, ledger.top)
-        ledger.cut(seen.end)
+    end = min(seen.end, seen.kept)
+    if ledger.top > end:  # a broker that had lost records became leader; what is written there now is new
+        log.warning("%s: the log was cut off at %s, and the state reached to %s", where, end, ledger.top)
+        ledger.cut(end)
     return ledger
 
 

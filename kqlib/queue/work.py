@@ -2,8 +2,8 @@
 
 In:  a queue, a handler, how many threads, a `Retry`. Out: `Worked`, the numbers. SIGTERM and Ctrl-C end it in good order.
 One thread at a time claims, for all that are free: one commit serves them all. While handlers take less than 10 ms it claims ahead
-what they are through with while a claim is committed, and as much again, but no more than four items a thread.
-Acks ride on the next commit. While a handler runs its lease is extended.
+what they are through with while a claim is committed, and as much again, but no more than four items a thread; `ahead` says another
+number. Acks ride on the next claim's commit, or go by themselves when none comes. While a handler runs its lease is extended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
-from kqlib.queue import arguments
+from kqlib.queue import arguments, dead
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Handled
 from kqlib.queue.retry import Retry
@@ -34,6 +34,8 @@ log = logging.getLogger("kqlib.queue")
 WAIT = 5.0  # seconds of one claim
 QUICK = 0.01  # seconds: handlers that take less are claimed for ahead
 AHEAD = 4  # items a thread at most: a crash counts an attempt for each of them
+TICK = 0.015  # seconds between two looks at what is finished: after two of them its ack waits for no claim
+AT_ONCE = 5  # attempts without a wait between them, where nothing can be buried
 SOON = 0.1  # the same while until="empty" waits for what is out
 LONGEST_STORY = 4_000  # characters of what an exception says
 CLAIM, STOP = "claim", "stop"  # what a free thread may be told beside an item
@@ -62,14 +64,20 @@ def work(
     until: str | float | Callable[[], bool] | None = None,
     extend: bool = True,
     progress: bool = False,
+    ahead: int | None = None,
 ) -> Worked:
     """Handle items until told otherwise.
 
-    until: None for ever; "empty": until a claim finds nothing and nothing is out or due here; seconds; or a callable.
+    until: None for ever; "empty": until nothing is left in the partitions of this process, leased and delayed items included; seconds;
+    or a callable.
     extend: keep a handler's lease alive while it runs. progress: a tqdm bar. A handler may end its item itself (ack, step,
     release, bury); one that returns without has done it. What is done is stored at most 50 ms later, and when this returns.
+    ahead: how many items a thread may hold beside the one it works on; None: 0, and up to 4 while handlers are quick.
+    Without a dead-letter topic, an item that would be buried waits a minute and is tried again; `queue.blocked` says so.
     """
-    how: dict[str, Any] = {"until": until, "extend": extend, "progress": progress}
+    if ahead is not None:
+        arguments.count("ahead", ahead, 0)
+    how: dict[str, Any] = {"until": until, "extend": extend, "progress": progress, "ahead": ahead}
     return Work(queue, handler, threads=arguments.count("threads", threads), retry=retry or Retry(), **how).run()
 
 
@@ -86,6 +94,7 @@ class Work:
         until: Any,
         extend: bool,
         progress: bool,
+        ahead: int | None = None,
     ) -> None:
         if not callable(handler):
             raise NotAllowed(f"a handler is called with an item, and {type(handler).__name__} cannot be called")
@@ -96,7 +105,8 @@ class Work:
         if until is not None and not callable(until) and not isinstance(until, str):
             arguments.seconds("until", until, 0, 366 * 24 * 3600.0)
         self.queue, self.handler, self.threads, self.retry = queue, handler, threads, retry
-        self.until, self.extend, self.began = until, extend, time.monotonic()
+        self.until, self.extend, self.ahead, self.began = until, extend, ahead, time.monotonic()
+        self.tick = min(TICK, queue.lease / 6)
         self.stop, self.worked, self.error = threading.Event(), Worked(), None  # type: threading.Event, Worked, BaseException | None
         self._one = threading.Lock()
         self._running: dict[Handled, Item] = {}  # what was claimed and is not settled
@@ -104,65 +114,70 @@ class Work:
         self._handed: deque[Handled] = deque()  # what handlers are through with
         self._takes, self._claims = 1.0, 0.0  # seconds that handling one, and claiming, took of late
         self._idle = False  # nothing is at hand, and who claims waits: others settle for themselves
+        self._crew: list[threading.Thread] = []
+        self._extended = self.began
+        self._before: Handled | None = None  # what was finished first, a tick ago
         self._bar = _bar() if progress else None
 
     def run(self) -> Worked:
         """Until the end; then what came of it."""
         with _terminated(self.stop):
-            crew = self._crew()
-            self._hands.put(CLAIM)
             try:
-                self._watch(crew)
+                self._start()
+                self._hands.put(CLAIM)
+                self._watch()
             except KeyboardInterrupt:  # the stop button of a cell: handlers end, then it is over
                 log.info("stopping: handlers in hand are waited for")
             finally:
                 self.stop.set()
-                self._end(crew)
+                self._end()
         if self.error is not None:
             raise self.error
         self.queue._flush()
         return self.worked
 
-    def _crew(self) -> list[threading.Thread]:
-        """The threads, started; those that there are end again where the machine does not give as many as that."""
-        crew: list[threading.Thread] = []
+    def _start(self) -> None:
+        """The threads; those that there are end again where the machine does not give as many as that."""
         try:
             for n in range(self.threads):
-                thread = threading.Thread(target=self._thread, name=f"kq-work-{n}", daemon=True)
-                thread.start()
-                crew.append(thread)
+                self._crew.append(threading.Thread(target=self._thread, name=f"kq-work-{n}", daemon=True))
+                self._crew[-1].start()
         except RuntimeError:
-            self._end(crew)
-            why = f"this machine gives this process {len(crew):,} threads, not {self.threads:,}. Nothing was claimed"
+            why = f"this machine gives this process {n:,} threads, not {self.threads:,}. Nothing was claimed"
             raise NotAllowed(why) from None
-        return crew
 
-    def _watch(self, crew: list[threading.Thread]) -> None:
-        extended = time.monotonic()
-        while any(thread.is_alive() for thread in crew) and not self.stop.is_set():
+    def _watch(self) -> None:
+        while any(thread.is_alive() for thread in self._crew) and not self.stop.is_set():
             if self._over():
                 return
-            if self.extend and time.monotonic() - extended > self.queue.lease / 3:
-                self._extend()
-                extended = time.monotonic()
-            self.stop.wait(min(0.5 if self.until is None else 0.05, self.queue.lease / 6))
+            self._tend()
+            self.stop.wait(self.tick)
+
+    def _tend(self) -> None:
+        """Leases are extended in time, and what was finished a tick ago is stored: it waits for no other handler."""
+        now = time.monotonic()
+        if self.extend and now - self._extended > self.queue.lease / 3:
+            self._extend()
+            self._extended = now
+        with self._one:
+            first = self._handed[0] if self._handed else None
+        if first is not None and first is self._before:
+            self._settle()
+            self.queue._store_soon()
+        self._before = first
 
     def _over(self) -> bool:
         if callable(self.until):
             return bool(self.until())
         return isinstance(self.until, int | float) and time.monotonic() - self.began >= self.until
 
-    def _end(self, crew: list[threading.Thread]) -> None:
-        for _ in crew:
-            self._hands.put(STOP)
+    def _end(self) -> None:
+        self._hands.put(STOP)
         with self.queue._member.changed:
             self.queue._member.changed.notify_all()  # who waits in a claim
-        while any(thread.is_alive() for thread in crew):
-            if self.extend:
-                self._extend()
-            self._settle()
-            for thread in crew:
-                thread.join(min(0.2, self.queue.lease / 6))
+        while alive := [thread for thread in self._crew if thread.is_alive()]:
+            self._tend()
+            alive[0].join(self.tick)
         while not self._hands.empty():  # claimed by one while the others were told to stop
             hand = self._hands.get()
             if not isinstance(hand, str):
@@ -180,7 +195,7 @@ class Work:
                 self.queue.extend(item)
 
     def _thread(self) -> None:
-        while (hand := self._hands.get()) is not STOP:
+        while (hand := self._next_hand()) is not STOP:
             try:
                 got = self._claim() if isinstance(hand, str) else hand
                 if got is not None:
@@ -194,6 +209,14 @@ class Work:
                 self.error = error
                 self.stop.set()
 
+    def _next_hand(self) -> Hand:
+        """What comes next. The word to stop is passed on, and nobody claims after the end: nobody else need end the threads."""
+        hand = self._hands.get()
+        if hand is STOP or (hand is CLAIM and self.stop.is_set()):
+            self._hands.put(STOP)
+            return STOP
+        return hand
+
     def _claim(self) -> tuple[Item, Handled] | None:
         """For all that are free, and some more: they get theirs through `_hands`, and one of them claims next."""
         items: list[Item] = []
@@ -204,7 +227,9 @@ class Work:
                 self._settle()
                 free = self.threads - len(self._running)
                 most = free + self._ahead()
-                items = self._at_hand(most, handled) or self._wait(max(1, free), handled) if most > 0 else []
+                items = self._at_hand(most, handled) if most > 0 else []
+                if not items and self._hands.empty():  # what is there already is handled before anybody waits for more
+                    items = self._wait(max(1, free), handled)
         finally:
             got = list(zip(items, handled, strict=False))
             with self._one:
@@ -217,6 +242,8 @@ class Work:
 
     def _ahead(self) -> int:
         """How many items handlers are through with in the time of two claims: half are at hand while the other half is claimed."""
+        if self.ahead is not None:
+            return self.ahead * self.threads
         return int(min(AHEAD, 2 * self._claims / self._takes) * self.threads) if self._takes < QUICK else 0
 
     def _at_hand(self, most: int, handled: list[Handled]) -> list[Item]:
@@ -231,12 +258,10 @@ class Work:
         try:
             self._settle()
             wait = WAIT if self.until != "empty" else SOON if self._in_hand() else 0
-            items = self.queue._claim(free, self.queue.lease, wait, handled, self.stop.is_set)
+            empty = self.stop.set if self.until == "empty" else None
+            return self.queue._claim(free, self.queue.lease, wait, handled, self.stop.is_set, empty=empty)
         finally:
             self._idle = False
-        if self.until == "empty" and not items and not self._in_hand():
-            self.stop.set()
-        return items
 
     def _in_hand(self) -> bool:
         """Is something out or due later in this process? What a handler releases is still to be done."""
@@ -246,7 +271,7 @@ class Work:
 
     def _one_item(self, item: Item, handled: Handled) -> None:
         try:
-            if self.stop.is_set():  # nobody begins with it any more
+            if self.stop.is_set() or not handled.begin():  # nobody begins with it any more
                 self.queue._give_back(handled)
                 handled.ended = "given back"
             else:
@@ -258,7 +283,7 @@ class Work:
             raise
         finally:
             self._handed.append(handled)
-            if self._idle:
+            if self._idle or self.stop.is_set():
                 self._settle()
 
     def _handle(self, item: Item, handled: Handled) -> None:
@@ -266,7 +291,7 @@ class Work:
         try:
             self.handler(item)
         except Exception as error:
-            story = f"{type(error).__name__}: {error}"[:LONGEST_STORY]
+            story = dead.reason(error)[:LONGEST_STORY]
             log.info("%s failed: %s", item.id, story)
             if not handled.ended:
                 with suppress(LeaseLost):  # counted when it is settled
@@ -277,25 +302,29 @@ class Work:
     def _failed(self, item: Item, error: Exception, story: str) -> None:
         wait = self.retry.wait(item.attempt, error, item.id)
         most = self.queue.terms.max_attempts
-        if (wait is None or (most is not None and item.attempt >= most)) and self.queue.dead_facts is not None:
+        over, no_dead = wait is None or (most is not None and item.attempt >= most), self.queue.dead_facts is None
+        if over and not no_dead:
             self.queue.bury(item, story)
+        elif over or (no_dead and not wait and item.attempt >= AT_ONCE):
+            self.queue._set_aside(item)
         else:
             self.queue.release(item, wait or 0.0)
 
     def _settle(self) -> None:
         """What handlers are through with is acked, unless it was ended before, and counted."""
         with self._one:
-            batch = [self._handed.popleft() for _ in range(len(self._handed))]
+            batch = list(self._handed)
             if not batch:
                 return
             self.queue._settle(batch)
             for handled in batch:
-                self._running.pop(handled, None)
                 what = handled.ended or "lost"
                 if what != "given back":
                     setattr(self.worked, what, getattr(self.worked, what) + 1)
                 if self._bar is not None and what in ("done", "buried"):
                     self._bar.update()
+                self._running.pop(handled, None)
+                self._handed.popleft()  # last: what Ctrl-C strikes before is settled again, and no lease stays
 
 
 def _bar() -> Any:

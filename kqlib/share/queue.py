@@ -48,6 +48,8 @@ _LIVE: weakref.WeakSet[ShareQueue] = weakref.WeakSet()
 class ShareQueue(Putting):
     """A queue on a share group: put, claim, ack, release, reject. Kafka locks, counts and forgets by itself."""
 
+    room = 0  # nothing is buried, so nothing is put back
+
     def __init__(
         self,
         cluster: Kafka,
@@ -103,7 +105,7 @@ class ShareQueue(Putting):
     def claim_many(self, n: int, lease: float | None = None, wait: float = 0) -> list[Item]:
         """Up to n items, as soon as there is one; [] if there is none after `wait` seconds."""
         arguments.count("n", n)
-        if lease is not None and arguments.lease(lease) != self.lease:
+        if lease is not None and round(arguments.lease(lease), 3) != self.lease:  # the group keeps milliseconds
             _never(
                 f"lease={lease:g}", f"the lock is one setting of the group, {self.lease:g} s: say it to ShareQueue(…)"
             )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
-from kqlib.queue import arguments
+from kqlib.queue import arguments, dead
 from kqlib.queue.item import Item
 from kqlib.queue.retry import Retry
 from kqlib.queue.work import LONGEST_STORY, Worked, _bar, _terminated
@@ -125,7 +125,7 @@ class Work:
         try:
             self.handler(item)
         except Exception as error:
-            story = f"{type(error).__name__}: {error}"[:LONGEST_STORY]
+            story = dead.reason(error)[:LONGEST_STORY]
             log.info("%s failed: %s", item.id, story)
             return self.failed(item, self.retry.wait(item.attempt, error, item.id), story)
         self.queue.ack(item)

@@ -106,7 +106,11 @@ def test_a_put_keeps_the_headers_that_were_checked() -> None:
     put = Put(b"goal", headers=headers)
     headers["feed"] = "no bytes"
     assert put.all_headers == [("feed", b"tv")]
-    assert [name for name, _ in Put(b"goal", headers={"feed": b"tv"}, delay=5).all_headers] == ["feed", "kq-due"]
+    assert [name for name, _ in Put(b"goal", headers={"feed": b"tv"}, delay=5).all_headers] == [
+        "feed",
+        "kq-due",
+        "kq-delay",
+    ]
 
 
 # --- dead letters ----------------------------------------------------------------------------------------------------------
@@ -130,6 +134,25 @@ def test_a_dead_letter_carries_the_item_and_its_story_and_the_way_back_drops_the
     assert again.headers == [("mine", b"1"), ("mine", b"2"), ("kq-site", b"here"), ("kq-again", story["kq-origin"])]
 
 
+def test_what_a_redriven_item_carries_fits_into_the_room_that_a_put_leaves() -> None:
+    topic = "t" * 249
+    story = [("kq-origin", f"{topic}/{9**9}/{10**18 - 1}".encode()), ("kq-deaths", b"12345678")]
+    out = dead.back(Letter(0, b"k", story), topic, "s" * 200)
+    assert size(out.value, out.key, out.headers) - size(out.value, out.key, []) <= dead.ROOM
+
+
+def test_how_often_an_item_was_dead_goes_with_it_from_life_to_life() -> None:
+    record, seen = Letter(7, b"k", [("mine", b"1")]), []
+    for _ in range(4):
+        out = letter(record)
+        again = dead.back(Letter(0, b"k", out.headers), "b.c", "here")
+        record = Letter(8, b"k", again.headers)
+        seen.append((dict(out.headers).get("kq-deaths"), dead.deaths(record)))
+    assert seen == [(None, 1), (b"2", 2), (b"3", 3), (b"4", 4)]
+    assert Item("b.c", 3, record, 1, 0.0, 1, 1).headers == {"mine": b"1"}
+    assert [dead.deaths(Letter(0, b"k", [("kq-deaths", said)])) for said in (None, b"", b"many", b"9" * 99)] == [0] * 4
+
+
 CUTS = {
     "it fits": (500, 100, 100, None, (500, 100, 100)),
     "a long reason": (500, 100, 50_000, "reason", (500, 100, 200)),
@@ -148,6 +171,12 @@ def test_a_story_is_cut_until_it_fits(data: int, header: int, reason: int, cut: 
     assert found.get("kq-cut") == (cut.encode() if cut else None) and size(out.value, out.key, out.headers) <= 5_000
 
 
+def test_a_key_that_does_not_fit_is_cut_too_or_its_item_would_stick() -> None:
+    out = letter(Letter(7, b"k" * 9_000, []), limit=5_000)
+    assert (out.key, out.value, dict(out.headers)["kq-cut"]) == (None, None, b"reason, headers, data, key")
+    assert size(out.value, out.key, out.headers) <= 5_000
+
+
 # --- states ----------------------------------------------------------------------------------------------------------------
 
 
@@ -162,13 +191,15 @@ STATES: dict[str, tuple[Seen, bool, str, tuple[int, int, int]]] = {
     "new": (Seen(ID, 5, 9, None, ""), False, "raise", (5, 5, 0)),
     "as it was left": (Seen(ID, 0, 9, 2, text(2, 6, 4)), True, "raise", (2, 6, 3)),
     "lost, from the beginning": (Seen(ID, 5, 9, None, ""), True, "earliest", (5, 5, 0)),
-    "lost, from now on": (Seen(ID, 5, 9, None, ""), True, "latest", (9, 9, 0)),
+    "lost, from now on: its owner counts what that skips": (Seen(ID, 5, 9, None, ""), True, "latest", (5, 5, 0)),
     "never there: its items are not skipped": (Seen(ID, 5, 9, None, ""), False, "latest", (5, 5, 0)),
     "set by a tool": (Seen(ID, 5, 9, 7, ""), True, "raise", (7, 7, 0)),
     "set too low": (Seen(ID, 5, 9, 1, ""), True, "raise", (5, 5, 0)),
     "set too high": (Seen(ID, 5, 9, 99, ""), True, "raise", (9, 9, 0)),
     "a log that was cut off": (Seen(ID, 0, 4, 2, text(2, 6, 4)), True, "raise", (2, 4, 2)),
     "a log that was cut off below the floor": (Seen(ID, 0, 1, 2, text(2, 6)), True, "raise", (1, 1, 0)),
+    "a log that was cut off and has grown again": (Seen(ID, 0, 9, 2, text(2, 6, 4), kept=3), True, "raise", (2, 3, 1)),
+    "a log that was cut off behind the top": (Seen(ID, 0, 9, 2, text(2, 6, 4), kept=8), True, "raise", (2, 6, 3)),
     "another topic of the name": (Seen("AAAA", 0, 9, 2, text(2, 6)), False, "raise", (0, 0, 0)),
 }
 
@@ -197,6 +228,7 @@ DEPTHS = {
     "a purge mark at the end": (Seen(ID, 0, 9, 2, text(2, 6)), 9, 0),
     "a plain commit": (Seen(ID, 0, 9, 7, ""), 0, 2),
     "another topic's state": (Seen("AAAA", 0, 9, 2, text(2, 6)), 0, 9),
+    "a log that was cut off and has grown again": (Seen(ID, 0, 9, 2, text(2, 6, 4), kept=3), 0, 7),
     "empty": (Seen(ID, 9, 9, 9, text(9, 9)), 0, 0),
 }
 

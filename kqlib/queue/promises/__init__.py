@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kqlib.errors import NotAllowed
+from kqlib.queue.promises import store
 from kqlib.queue.promises.checks import ONE
 from kqlib.queue.promises.crashes import CRASHES
 from kqlib.queue.promises.hands import known_clients
@@ -37,9 +38,16 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | Non
     packed = {name: (_packed(name, each), _taken(each)) for name, each in factories.items()}
     from kqlib.queue.promises.run import score
 
-    costs = {name: _costs(each) for name, each in factories.items()}
-    serving = [found for each in factories.values() if callable(found := getattr(each, "serving", None))]
-    return Scores(score(packed, chosen, serving), costs)
+    def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
+        queues = dict.fromkeys(queue for queue, _ in pairs)
+        serving = [found for queue in queues if callable(found := getattr(factories[queue], "serving", None))]
+        modules = dict.fromkeys(module for queue in queues for module in _homes(factories[queue]))
+        return score(packed, [(queue, PROMISES[name]) for queue, name in pairs], serving, modules)
+
+    known = {name: (each, packed[name][0]) for name, each in factories.items()}
+    found = store.verdicts(store.keys(known, [each.name for each in chosen]), tried)
+    verdicts = {queue: {each.name: found[queue, each.name] for each in chosen} for queue in factories}
+    return Scores(verdicts, {name: _costs(each) for name, each in factories.items()})
 
 
 def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
@@ -93,6 +101,12 @@ def _packed(name: str, factory: Factory) -> bytes:
     except Exception as error:  # whatever pickle raises for what cannot travel: a lock, a client, an open file
         why = f"{type(error).__name__}: {error}"
         raise NotAllowed(f"{name!r} cannot travel to another process, where its workers live ({why})") from None
+
+
+def _homes(factory: Factory) -> list[str]:
+    """The modules of kqlib in which a factory and what it inherits from are defined."""
+    kind = factory if isinstance(factory, type) else type(factory)
+    return [each.__module__ for each in kind.__mro__ if each.__module__.startswith("kqlib.")]
 
 
 def _costs(factory: Factory) -> Mapping[str, str]:

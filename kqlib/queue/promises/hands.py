@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kqlib.patience import PATIENCE
 from kqlib.queue.promises.values import NotOffered
 
 DRUPAL = {
@@ -28,7 +29,7 @@ DRUPAL = {
 }
 ALSO = {"lease": "lease_time"}  # the same argument in Drupal's words
 LOOK = 0.01  # seconds between two claims of a queue that cannot wait by itself
-TOGETHER = 10.0  # seconds in which many threads must have an item each
+TOGETHER = 10.0 * PATIENCE  # seconds in which many threads must have an item each
 
 
 @dataclass(frozen=True)

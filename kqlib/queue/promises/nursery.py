@@ -22,18 +22,21 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kqlib.patience import PATIENCE
 from kqlib.queue.promises.hands import Hands, known_clients
 from kqlib.queue.promises.values import Broken, NotOffered, Refused
 
 ORDER = struct.Struct("ii")  # a signal, and to whom; signal 0 is a birth, and a socket comes along
 LENGTH = struct.Struct("i")
 ADDRESS = re.compile(r"[\w.-]+:\d{2,5}(,[\w.-]+:\d{2,5})*")  # no two runs have the same
-PATIENCE = 30.0  # seconds for one answer
+ANSWER = 30.0 * PATIENCE  # seconds for one answer
 LOOK = 0.5  # seconds between two looks whether the parent is still there
 READS = 2**16
 
@@ -57,12 +60,21 @@ class Job:
 class Nursery:
     """Where workers come from; closing it ends them all, and removes the directory that they had for their files."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Iterable[str] = ()) -> None:
+        """modules: what the workers need. They are imported once, before the first fork, and must start no thread."""
         known_clients()  # so that a class from a cell may name a Consumer
         self.home = Path(tempfile.mkdtemp(prefix="kqlib-promises-"))
         mine, its = socket.socketpair()
         root = str(Path(__file__).resolve().parents[3])
-        command = [sys.executable, "-P", "-m", "kqlib.queue.promises.nursery", str(os.getpid()), str(self.home)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "kqlib.queue.promises.nursery",
+            str(os.getpid()),
+            str(self.home),
+            *modules,
+        ]
         with its:
             self._process = subprocess.Popen(
                 command,
@@ -106,7 +118,7 @@ class Far:
 
     def __init__(self, nursery: Nursery, line: socket.socket, job: Job) -> None:
         self._nursery, self._line = nursery, line
-        line.settimeout(PATIENCE)
+        line.settimeout(ANSWER)
         _send(line, job)
         self._pid: int = self._answer("the worker's start")
         try:
@@ -140,9 +152,9 @@ class Far:
         try:
             good, value = _receive(self._line)
         except TimeoutError:
-            raise Broken(f"{asked} did not return within {PATIENCE:g} s") from None
+            raise Broken(f"{asked} did not return within {ANSWER:g} s", answered=False) from None
         except OSError:
-            raise Broken(f"the worker's process ended in {asked}") from None
+            raise Broken(f"the worker's process ended in {asked}", answered=False) from None
         if not good:
             raise value
         return value
@@ -176,8 +188,8 @@ def main() -> None:
     """Fork a worker for each socket, pass signals on, until the parent is gone; then no worker is left."""
     import pyspark.cloudpickle  # noqa: F401 - what factories are packed with
 
-    import kqlib.broker  # noqa: F401 - imported once, for all children
-
+    for module in ("kqlib.broker", *sys.argv[3:]):
+        import_module(module)
     known_clients()
     parent, orders, children = int(sys.argv[1]), socket.socket(fileno=0), set()  # type: int, socket.socket, set[int]
     try:

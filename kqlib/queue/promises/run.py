@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from typing import Any
 
 from kqlib.broker import Cluster, Kafka, words
 from kqlib.errors import NotAllowed, NotInTime
+from kqlib.patience import PATIENCE
 from kqlib.queue.promises.nursery import Far, Nursery
 from kqlib.queue.promises.stage import Stage
 from kqlib.queue.promises.values import Broken, NotOffered, Promise, Refused, Verdict
@@ -24,11 +25,11 @@ from kqlib.topic_rules import QUEUES, QueueTopic, Topic
 from kqlib.view.picture import cut
 
 AT_ONCE = 12  # trials side by side on one broker: they mostly wait
-SESSION = (
-    2000  # milliseconds until a worker that says nothing is given up; a group's own wish is 45 s where nobody says
-)
+SESSION = min(
+    45_000, int(2000 * PATIENCE)
+)  # milliseconds until a worker that says nothing is given up; a group's own wish is 45 s where nobody says
 CLOCKS = {"group.consumer.session.timeout.ms": SESSION, "group.consumer.heartbeat.interval.ms": 300}
-PATIENCE = 20.0
+ANSWER = 20.0 * PATIENCE  # seconds for one answer of the cluster
 LONGEST = 85  # of what an error says
 LEADER = 1  # the broker that leads every topic on the three
 
@@ -49,18 +50,18 @@ class Trial:
 
 def score(
     factories: Mapping[str, tuple[bytes, frozenset[str]]],
-    chosen: Sequence[Promise],
+    pairs: Sequence[tuple[str, Promise]],
     serving: Sequence[Serving] = (),
-) -> dict[str, dict[str, Verdict]]:
-    """Every promise on every queue."""
+    modules: Iterable[str] = (),
+) -> dict[tuple[str, str], Verdict]:
+    """Each of these queues on its promise. modules: what the factories need, imported once for all workers."""
+    places = {queue: place for place, queue in enumerate(factories, 1)}
     trials = [
-        Trial(queue, promise, f"q{place}-{re.sub('[^a-z]+', '-', promise.name)}", *factory)
-        for place, (queue, factory) in enumerate(factories.items(), 1)
-        for promise in chosen
+        Trial(queue, promise, f"q{places[queue]}-{re.sub('[^a-z]+', '-', promise.name)}", *factories[queue])
+        for queue, promise in pairs
     ]
-    with Nursery() as nursery:
-        found = _on_both(trials, nursery, serving)
-    return {queue: {each.name: found[queue, each.name] for each in chosen} for queue in factories}
+    with Nursery(modules) as nursery:
+        return _on_both(trials, nursery, serving)
 
 
 def _on_both(trials: Sequence[Trial], nursery: Nursery, serving: Sequence[Serving]) -> dict[tuple[str, str], Verdict]:
@@ -109,11 +110,11 @@ def judge(promise: Promise, stage: Stage) -> Verdict:
     except NotOffered as missing:
         return Verdict(None, 0, f"no {missing.verb}")
     except Broken as broken:
-        return Verdict(False, promise.trials, broken.seen, *stage.deliveries(broken.item))
+        return Verdict(False, promise.trials, broken.seen, *stage.deliveries(broken.item), stage.answered)
     except Refused as trouble:
         if trouble.kind == NotAllowed.__name__:  # it has the verb, and says why it cannot
             return Verdict(None, 0, cut(trouble.why, LONGEST))
-        return Verdict(False, promise.trials, cut(f"raised {trouble}", LONGEST), *stage.deliveries())
+        return Verdict(False, promise.trials, cut(f"raised {trouble}", LONGEST), *stage.deliveries(), stage.answered)
     return Verdict(True, promise.trials, "", *stage.deliveries())
 
 
@@ -127,7 +128,7 @@ class KafkaStage(Stage):
 
     def recreate(self) -> None:
         """Delete the queue's topic and create it again."""
-        _done(self._cluster.admin.delete_topics([self._trial.topic], operation_timeout=PATIENCE))
+        _done(self._cluster.admin.delete_topics([self._trial.topic], operation_timeout=ANSWER))
         _create(self._cluster, [self._trial.topic], 1, again=True)
 
     def kill_leader(self) -> None:
@@ -185,14 +186,14 @@ def _create(cluster: Kafka, names: Sequence[str], brokers: int, again: bool = Fa
     if not again:
         plan |= {f"{name}.dead": queue.dead for name in names} | {QUEUES: Topic(1, compact=True)}
     made = [NewTopic(name, 1, config=topic.settings, **replicas) for name, topic in plan.items()]
-    _done(cluster.admin.create_topics(made, operation_timeout=PATIENCE))
+    _done(cluster.admin.create_topics(made, operation_timeout=ANSWER))
     from confluent_kafka import Consumer
 
     with closing(Consumer(cluster.client(group_id="kqlib-looks", group_protocol="classic"))) as looks:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + ANSWER
         while why := _unready(cluster, looks, list(plan)):
             if time.monotonic() > deadline:
-                raise NotInTime(seconds=PATIENCE, why="the new topics to answer", last=why)
+                raise NotInTime(seconds=ANSWER, why="the new topics to answer", last=why)
             time.sleep(0.05)
 
 
@@ -205,9 +206,9 @@ def _unready(cluster: Kafka, looks: Any, names: Sequence[str]) -> str:
         cluster.admin.list_topics(timeout=5)
     latest = {TopicPartition(name, 0): OffsetSpec.latest() for name in names}
     asked = cluster.admin.list_offsets(latest, request_timeout=5)
-    complaints = [words(error) for future in asked.values() if (error := future.exception(PATIENCE))]
+    complaints = [words(error) for future in asked.values() if (error := future.exception(ANSWER))]
     try:  # not by the AdminClient: its call for this ends the process when the coordinator is away (librdkafka 5040)
-        looks.committed([TopicPartition(names[0], 0)], PATIENCE)
+        looks.committed([TopicPartition(names[0], 0)], ANSWER)
     except KafkaException as error:
         complaints.append(words(error))
     return complaints[0] if complaints else ""
@@ -219,6 +220,6 @@ def _done(futures: Mapping[str, Any]) -> None:
 
     for name, future in futures.items():
         try:
-            future.result(PATIENCE)
+            future.result(ANSWER)
         except KafkaException as error:
             raise NotAllowed(f"'{name}': {words(error)}") from None

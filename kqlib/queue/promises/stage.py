@@ -7,16 +7,24 @@ is the same on every run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+from kqlib.patience import PATIENCE
 from kqlib.queue.promises.hands import Got
-from kqlib.queue.promises.values import Broken, Refused
+from kqlib.queue.promises.values import SILENT, Broken, Refused
 from kqlib.view.deliveries import Delivery
 
 How = Literal["ack", "release", "expired", "killed", "refused", "open"]
-GRACE = 8.0  # seconds within which an item must come: a killed worker's session, a new member's joining, a busy machine
+GRACE = (
+    8.0 * PATIENCE
+)  # seconds within which an item must come: a killed worker's session, a new member's joining, a busy machine
 SOON = 0.5  # seconds in which nothing must come
+LATE = (
+    0.5 * PATIENCE
+)  # seconds after its wait in which a claim returns, unless the machine is too busy to tell what never comes
 
 
 class Far(Protocol):
@@ -69,12 +77,23 @@ class Stage:
         self._places: dict[tuple[str, int], int] = {}  # whose claim stands where in the record
         self._ends: dict[int, float] = {}  # open leases whose end was asked for: place in the record -> when
         self._at = 0
+        self.answered = True  # False: a call got no answer, or a claim a late one
 
     def worker(self, **wishes: Any) -> Worker:
         """A new worker (a, b, …) in a process of its own; a wish (order="key") is told to a factory that takes it."""
         name = "abcdefgh"[len(self.workers)]
-        self.workers.append(Worker(self, name, self._hands(wishes)))
+        with self.asking():
+            self.workers.append(Worker(self, name, self._hands(wishes)))
         return self.workers[-1]
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Remember that a call got no answer."""
+        try:
+            yield
+        except (Broken, Refused) as error:
+            self.answered &= error.answered
+            raise
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -163,15 +182,25 @@ class Worker:
 
     def __init__(self, stage: Stage, name: str, far: Far) -> None:
         self.name, self._stage, self._far = name, stage, far
+        self._joined = False  # a first claim waits for the group as well
+
+    def ask(self, verb: str, *args: Any, **how: Any) -> Any:
+        """One call of `Hands`."""
+        with self._stage.asking():
+            return self._far.call(verb, *args, **how)
 
     def put(self, *items: str, key: str | None = None) -> None:
         """Put items, one after the other."""
         for item in items:
-            self._far.call("put", item, key)
+            self.ask("put", item, key)
 
     def claim(self, lease: float | None = None, wait: float = SOON) -> Claim | None:
         """The next item, or None."""
-        got = self._far.call("claim", lease, wait)
+        start = self._stage.now()
+        got = self.ask("claim", lease, wait)
+        if self._joined and self._stage.now() - start > wait + LATE:
+            self._stage.answered = False
+        self._joined = True
         if got is None:
             return None
         claim = Claim(self.name, got)
@@ -219,20 +248,22 @@ class Worker:
 
     def extend(self, claim: Claim, lease: float) -> None:
         """Keep it longer."""
-        self._far.call("extend", claim.got.number, lease)
+        self.ask("extend", claim.got.number, lease)
         self._stage.extended(claim, lease)
 
     def ack_refused(self, claim: Claim) -> bool:
-        """Does the queue refuse this ack?"""
+        """Does the queue refuse this ack? A cluster that did not answer refused nothing."""
         try:
             self.ack(claim)
-        except Refused:
+        except Refused as error:
+            if error.kind in SILENT:
+                raise
             return True
         return False
 
     def call(self, verb: str, *args: Any, **how: Any) -> Any:
         """Any other call of `Hands`; a claim stands for its item's number."""
-        return self._far.call(verb, *(arg.got.number if isinstance(arg, Claim) else arg for arg in args), **how)
+        return self.ask(verb, *(arg.got.number if isinstance(arg, Claim) else arg for arg in args), **how)
 
     def leave_step(self, claim: Claim, failed: bool = False) -> None:
         """The end of a step: its item is done, unless the handler failed."""
@@ -242,7 +273,7 @@ class Worker:
 
     def leave(self) -> None:
         """End it in good order."""
-        self._far.call("close")
+        self.ask("close")
         self._far.kill()
 
     def kill(self) -> None:
@@ -260,7 +291,7 @@ class Worker:
 
     def _end(self, verb: str, claim: Claim, how: How, *more: Any) -> None:
         try:
-            self._far.call(verb, claim.got.number, *more)
+            self.ask(verb, claim.got.number, *more)
         except Refused:
             self._stage.ended(claim, "refused")
             raise

@@ -18,6 +18,9 @@ from kqlib.view.picture import Picture, count
 if TYPE_CHECKING:
     from kqlib.queue.promises.stage import Stage
 
+SILENT = {"Unreachable", "NotInTime", "TimeoutError", "NoNode", "Unavailable"}  # a cluster or a node did not answer
+UNANSWERED = SILENT | {"KafkaException"}  # this one may be either: a group also refuses a stale member so
+
 
 @dataclass(frozen=True)
 class Promise:
@@ -43,14 +46,15 @@ class Verdict:
     seen: str = ""
     item: str = field(default="", compare=False)  # the one that broke it, else the busiest
     deliveries: tuple[Delivery, ...] = field(default=(), compare=False, repr=False)
+    answered: bool = field(default=True, compare=False, repr=False)  # False: a call of the trial got none in time
 
 
 class Broken(Exception):  # noqa: N818 - what is wrong, not that it is
     """A promise was broken: one line of what was seen, and of which item."""
 
-    def __init__(self, seen: str, item: str | None = None) -> None:
+    def __init__(self, seen: str, item: str | None = None, *, answered: bool = True) -> None:
         super().__init__(seen)
-        self.seen, self.item = seen, item
+        self.seen, self.item, self.answered = seen, item, answered
 
 
 class NotOffered(Exception):  # noqa: N818
@@ -67,6 +71,11 @@ class Refused(Exception):  # noqa: N818
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(kind, why)  # as they came, so that it can travel between processes
         self.kind, self.why = kind, why
+
+    @property
+    def answered(self) -> bool:
+        """Did the queue refuse, or did its cluster not answer?"""
+        return self.kind not in UNANSWERED
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.why}" if self.why else self.kind

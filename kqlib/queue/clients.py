@@ -1,0 +1,87 @@
+"""Clients that a site keeps: judged here when no answer came, and replaced when they are dead. While answers come it costs nothing.
+
+In:  a cluster, how a client is made, a client that gave no answer. Out: is it dead; a client that works.
+
+A client can die in two ways. It reports a fatal error (`said.fatal`). Or a starting broker once told it that the cluster has no
+brokers: then it has no address left to ask, and it never recovers (librdkafka 5301). The client does not report that: it hears no
+broker, while a new client does. The others of the process probably heard the same, so one verdict counts for all of a cluster
+(`Kafka.turn`): clients that only ask or read are made anew, and those that hold something (puts, partitions) are judged one by one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from kqlib.broker.kafka import Kafka
+
+SOON = 1.0  # seconds for an answer about the cluster
+HOLDS = 3.0  # seconds more for a client that holds something: a lost connection comes back sooner
+SETTINGS = {
+    "reconnect.backoff.max.ms": 1_000
+}  # of clients that hold something; by default they wait 10 s and look dead
+
+
+def hears(client: Any, seconds: float = SOON) -> bool:
+    """Does this client know a broker that answers?"""
+    try:
+        return bool(client.list_topics(timeout=seconds).brokers)
+    except (KafkaException, RuntimeError):  # RuntimeError: it is closed
+        return False
+
+
+def judge(cluster: Kafka, client: Any = None, holds: float = 0.0) -> bool:
+    """No answer came through this client (None: the cluster's AdminClient). Is it dead? Not while the cluster is away.
+
+    holds: seconds that the client has to come back after a new one was answered.
+    """
+    asked = cluster.admin if client is None else client
+    if hears(asked) or cluster._closed:
+        return False
+    fresh = cluster._admin_client()
+    if not hears(fresh) or (holds and hears(asked, holds)):
+        return False
+    cluster.renew(fresh)
+    return True
+
+
+def leave(client: Any) -> None:
+    """Close a dead one, and do not wait for it: that may take for ever."""
+
+    def close() -> None:
+        with suppress(KafkaException, RuntimeError):
+            client.close()
+
+    threading.Thread(target=close, name="kq-left", daemon=True).start()
+
+
+class Kept:
+    """A client that only asks or reads: made at its first use, and made anew after a verdict. For one thread at a time."""
+
+    def __init__(self, cluster: Kafka, made: Callable[[], Any]) -> None:
+        self.cluster, self._made = cluster, made
+        self._client: Any = None
+        self._turn = cluster.turn
+
+    def now(self) -> Any:
+        """The client to use now."""
+        if self._client is not None and self._turn != self.cluster.turn:
+            leave(self._client)
+            self._client = None
+        if self._client is None:
+            self._turn, self._client = self.cluster.turn, self._made()
+        return self._client
+
+    def dead(self) -> bool:
+        """It gave no answer: is it dead? Then `now` is another one."""
+        return judge(self.cluster, self._client)
+
+    def close(self) -> None:
+        """Done with it."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None

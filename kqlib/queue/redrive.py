@@ -1,0 +1,229 @@
+"""Redrive: which dead letters go back, and putting them back.
+
+In:  a queue, a choice. Out: `Redriven`: how many went back, which of the chosen stay dead, and why. A letter is looked at by claiming
+it. One that does not go back is set aside until the end, or it would come again at once; then it is where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kqlib.errors import KqError, NotAllowed
+from kqlib.queue import arguments, dead, look, state
+from kqlib.queue.ending import Ending
+from kqlib.queue.item import Item, Out, size
+from kqlib.queue.owner import Owner
+
+if TYPE_CHECKING:
+    from kqlib.queue.queue import Queue
+
+log = logging.getLogger("kqlib.queue")
+AT_ONCE = 500  # letters that are claimed together
+LEASE = 120.0  # seconds: more than a transaction takes
+BLOCKED = 5.0  # seconds for the reading to go on when there is room again
+MOST_DEATHS = 3  # then only force puts it back
+NAMED = 10  # refused letters that are named in the log
+
+
+class Redriven(int):
+    """How many letters went back, or would go. `refused`: the chosen ones that stay dead, and why."""
+
+    refused: dict[str, str]
+
+    def __new__(cls, many: int, refused: dict[str, str]) -> Redriven:
+        made = super().__new__(cls, many)
+        made.refused = refused
+        return made
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which letters are meant: those that fit everything that is given."""
+
+    ids: frozenset[str] | None = None
+    reason: str | None = None
+    since: datetime | None = None
+
+    def __call__(self, letter: Item) -> bool:
+        """Is this one meant?"""
+        return (
+            (self.ids is None or not self.ids.isdisjoint((letter.id, _said(letter, "kq-origin"))))
+            and (self.reason is None or _has(_said(letter, "kq-reason"), self.reason))
+            and (self.since is None or letter.created >= self.since)
+        )
+
+
+def chosen(ids: Collection[str] | None, reason: str | None, since: datetime | None) -> Choice:
+    """What `redrive` was given, checked."""
+    if ids is not None:
+        if isinstance(ids, str) or not isinstance(ids, Collection):
+            raise NotAllowed(f"ids is a list of ids, as in ids=['football.dead/3/41'], not {ids!r}")
+        for each in ids:
+            look.place(each)
+    if reason is not None and (not isinstance(reason, str) or not reason):
+        raise NotAllowed(f"reason is a text that is in the letters' reasons, not {reason!r}")
+    if since is not None and (not isinstance(since, datetime) or since.tzinfo is None):
+        raise NotAllowed(f"since is a time with its zone, as in datetime(2026, 5, 1, tzinfo=UTC), not {since!r}")
+    return Choice(None if ids is None else frozenset(ids), reason, since)
+
+
+def _said(letter: Item, name: str) -> str:
+    return (letter.headers.get(name) or b"").decode(errors="replace")
+
+
+def _has(text: str, words: str) -> bool:
+    """From the beginning of a word on: `ValueError` is not in `BadValueError`."""
+    return re.search(rf"(?:(?<!\w)|(?!\w)){re.escape(dead.writable(words))}", text) is not None
+
+
+def into_queue(queue: Queue, into: Any) -> Queue:
+    """Where letters go."""
+    from kqlib.queue.queue import Queue
+
+    if into is None:
+        return queue
+    if not isinstance(into, Queue) or into.site is not queue.site:
+        raise NotAllowed(f"into is a queue of this site, as in into=site.queue('football'), not {into!r}")
+    if into.name.endswith(dead.DEAD):
+        raise NotAllowed(f"'{into.name}' holds dead letters: they go back into a queue")
+    return into
+
+
+class Redrive:
+    """One call of `redrive`."""
+
+    def __init__(self, queue: Queue, into: Queue, choice: Choice, *, dry_run: bool, force: bool) -> None:
+        self.letters, self.into, self.choice = queue.dead, into, choice
+        self.dry_run, self.force = dry_run, force
+        self.moved, self._blocked = 0, ""
+        self.refused: dict[str, str] = {}
+        self._missing = set(choice.ids or ())
+        self._aside = defaultdict[Owner, set[int]](set)
+        into.site._notes.catch_up()
+        into._usable()
+        self._limit = into.site._facts(into.name)[0].limit  # as it is now
+        parts = [(self.letters.name, number) for number in range(self.letters.facts.partitions)]
+        self._ends = state.ends(into.site.cluster, parts)  # what dies again meanwhile is not put back again
+
+    def run(self, most: int) -> Redriven:
+        """Look at letters until so many went back, all that were named are found, or there are no more."""
+        try:
+            while self.moved < most and (self._missing or self.choice.ids is None):
+                at_once = AT_ONCE if self.choice != Choice() else min(AT_ONCE, most - self.moved)
+                items = self._claim(at_once)
+                self._look_at(items, most - self.moved)
+                if not any(map(self._was_there, items)):
+                    self._blocked = "" if items else self.letters.blocked
+                    break
+            else:
+                self._missing.clear()  # not looked for any more
+        finally:
+            self._where_they_were()
+        why = self._blocked or "it is done already, somebody has it, or another process has its partition"
+        self.refused |= dict.fromkeys(sorted(self._missing), f"it was not found: {why}")
+        self._tell()
+        return Redriven(self.moved, self.refused)
+
+    def _claim(self, most: int) -> list[Item]:
+        items = self.letters.claim_many(most, lease=LEASE)
+        if (
+            not items and self.letters.blocked
+        ):  # what is set aside may be what fills the memory: it is read again when it is due
+            with self.letters._member.changed:
+                for owner in self._aside:
+                    owner.drop_payloads()
+            items = self.letters.claim_many(most, lease=LEASE, wait=BLOCKED)
+        return items
+
+    def _look_at(self, items: list[Item], most: int) -> None:
+        going: dict[Item, Out] = {}
+        for item in items:
+            meant = len(going) < most and self._was_there(item) and self.choice(item)
+            if meant and (out := self._out(item)) is not None:
+                going[item] = out
+        try:
+            self._set_aside([item for item in items if self.dry_run or item not in going])
+            for some in [] if self.dry_run else _batches(going, self._limit):
+                self._move(some)
+        except BaseException:
+            self.letters._unclaim(items)
+            raise
+        self.moved += len(going)
+
+    def _was_there(self, letter: Item) -> bool:
+        return letter.offset < self._ends.get((letter.queue, letter.partition), 0)
+
+    def _out(self, letter: Item) -> Out | None:
+        """The record that puts it back; None: it stays dead, and why is noted."""
+        origin, cut = _said(letter, "kq-origin"), _said(letter, "kq-cut")
+        self._missing -= {letter.id, origin}
+        out = dead.back(letter.record, self.into.name, self.into.site.name)
+        taken, died = size(out.value, out.key, out.headers or []), dead.deaths(letter.record)
+        why = ""
+        if "headers" in cut:  # and perhaps the data, which are cut last
+            why = f"{cut.removeprefix('reason, ')} did not fit into the letter. The original is {origin}, in its log"
+        elif taken > self._limit:
+            why = f"it would take {taken} bytes and '{self.into.name}' takes {self._limit}. The original is {origin}"
+        elif died >= MOST_DEATHS and not self.force:
+            why = f"it was dead {died} times. force puts it back all the same"
+        if why:
+            self.refused[letter.id] = why
+        return None if why else out
+
+    def _move(self, some: dict[Item, Out]) -> None:
+        """There and done here, or neither."""
+        self.into._usable()
+        with self.letters._member.changed:
+            held = [(self.letters._held(item), item.offset, item.lease) for item in some]
+            self.into.site._end(Ending(list(some.values()), held))
+
+    def _set_aside(self, items: list[Item]) -> None:
+        """Not to come again before the end; only memory keeps it from coming."""
+        with self.letters._member.changed:
+            for item in items:
+                with suppress(KqError):  # its partition went to another process
+                    owner = self.letters._held(item)
+                    owner.unclaim(item.offset, float("inf"))
+                    self._aside[owner].add(item.offset)
+
+    def _where_they_were(self) -> None:
+        with self.letters._member.changed:
+            for owner, offsets in self._aside.items():
+                owner.due_now(offsets)
+            self.letters._member.changed.notify_all()
+
+    def _tell(self) -> None:
+        if self._blocked:
+            log.warning("'%s': not every letter was looked at: %s", self.letters.name, self._blocked)
+        for id_, why in list(self.refused.items())[:NAMED]:
+            log.warning("%s was not put back: %s", id_, why)
+        if (more := len(self.refused) - NAMED) > 0:
+            log.warning("'%s': %d more were not put back", self.letters.name, more)
+
+
+def _batches(going: dict[Item, Out], most: int) -> Iterator[dict[Item, Out]]:
+    """So many at a time as one batch of the topic takes: a larger one is refused as a whole."""
+    some: dict[Item, Out] = {}
+    taken = 0
+    for item, out in going.items():
+        more = size(out.value, out.key, out.headers or [])
+        if some and taken + more > most:
+            yield some
+            some, taken = {}, 0
+        some[item], taken = out, taken + more
+    if some:
+        yield some
+
+
+def redrive(queue: Queue, n: int | None, choice: Choice, into: Any, **how: bool) -> Redriven:
+    """See `Queue.redrive`."""
+    most = arguments.count("n", n) if n is not None else 1 if choice == Choice() else sys.maxsize
+    return Redrive(queue, into_queue(queue, into), choice, **how).run(most)

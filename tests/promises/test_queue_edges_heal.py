@@ -1,0 +1,270 @@
+"""Clients work again after an outage, whatever a starting broker told them; and of two who create a queue at once, one wins."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from kqlib import snapshot
+from kqlib.broker import Cluster, Kafka
+from kqlib.errors import LeaseLost, NotAllowed, Unreachable
+from kqlib.queue import Site, claim, ending, member, notes, partitions
+from kqlib.topic_rules import QUEUES
+from kqlib.topics import Plan, QueueTopic, Topic
+from tests.patience import PATIENCE, WAIT
+from tests.promises.queue_worker import Worker
+from tests.promises.queues import MADE, SESSION, Start
+
+Within = Callable[..., float]
+AGAIN = 10.0 * PATIENCE  # seconds after the brokers are back: then everything works again
+AWAY = 150.0  # seconds
+METADATA, VERSIONS = 3, 18
+TOLD = 12  # two sites have five clients each, and some ask twice
+NOBODY = struct.pack(">iiihh9sbi", 0, -1, 1, 5, 9, b"kq.queues", 0, 0)  # no broker, one topic without a leader
+KNOWS = {0: 7, 1: 11, METADATA: 1, 10: 2, VERSIONS: 0, 22: 1}  # the highest version of each request
+TABLE = struct.pack(">i", len(KNOWS)) + b"".join(struct.pack(">hhh", key, 0, most) for key, most in KNOWS.items())
+
+
+class Gate:
+    """The address that clients get. It passes on to the broker; shut, it answers as one that has just started: no broker is known.
+
+    A client that gets this answer forgets every address and never asks again (librdkafka 5301). Real brokers give it too, for
+    milliseconds while they start or when they were stopped for longer than their session: here it is certain.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._to, self.shut = (host, int(port)), False
+        self.told = 0  # how often it has told a client so
+        self._listens = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listens.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listens.shutdown(socket.SHUT_RDWR)
+        self._listens.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._listens.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):
+            (self._answer if self.shut else self._pass_on)(client)
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with socket.create_connection(self._to) as broker:
+            other = {client: broker, broker: client}
+            while True:
+                for ready in select.select(list(other), [], [])[0]:
+                    if not (some := ready.recv(65_536)):
+                        return
+                    other[ready].sendall(some)
+
+    def _answer(self, client: socket.socket) -> None:
+        with client.makefile("rb") as requests:
+            while len(size := requests.read(4)) == 4:
+                key, version, number = struct.unpack(">hhi", requests.read(struct.unpack(">i", size)[0])[:8])
+                answers = {METADATA: NOBODY, VERSIONS: struct.pack(">h", 35 if version else 0) + TABLE}
+                if key in answers:
+                    self.told += key == METADATA
+                    client.sendall(struct.pack(">ii", 4 + len(answers[key]), number) + answers[key])
+
+
+@pytest.fixture(scope="module")
+def away() -> Iterator[Cluster]:
+    """A cluster whose broker goes away in each test."""
+    with Cluster(1) as cluster:
+        yield cluster
+
+
+def made(cluster: Kafka, *names: str) -> None:
+    """Queues of one partition."""
+    Plan({name: QueueTopic(partitions=1) for name in names}).apply(cluster, quiet=True)
+
+
+class Again:
+    """How a verb fares after an outage, each called until it works."""
+
+    def __init__(self, *verbs: Callable[[], Any]) -> None:
+        self.verbs, self.said = verbs, list[str]()
+        self.worked = float("inf")  # when the last of them did
+
+    def __call__(self) -> None:
+        for verb in self.verbs:
+            while True:
+                try:
+                    verb()
+                    break
+                except (Unreachable, LeaseLost) as error:
+                    self.said.append(str(error))
+                    time.sleep(0.1)
+        self.worked = time.monotonic()
+
+
+def all_again(within: Within, *agains: Again) -> None:
+    """Each in a thread of its own, until all of them work."""
+    for again in agains:
+        threading.Thread(target=again, daemon=True).start()
+    within(WAIT, lambda: all(again.worked < float("inf") for again in agains), "something does not work again")
+
+
+def test_who_only_puts_or_only_asks_works_again_ten_seconds_after_an_outage(away: Cluster, within: Within) -> None:
+    names = "puts", "asks"
+    made(away, *names)
+    with Gate(away.bootstrap) as gate, ExitStack() as open_:
+        puts, asks = (open_.enter_context(Site(Kafka(gate.address), name)).queue(name) for name in names)
+        for queue in (puts, asks):
+            queue.put(b"before")
+        assert (asks.depth(), len(asks.peek())) == (1, 1)
+        gate.shut = True
+        away.broker(1).kill()
+        within(WAIT, lambda: gate.told >= TOLD, "the clients do not ask")
+        away.broker(1).start()
+        gate.shut, back = False, time.monotonic()
+        put, ask = Again(lambda: puts.put(b"after")), Again(asks.peek, asks.depth)
+        all_again(within, put, ask)
+        took = put.worked - back, ask.worked - back
+        assert max(took) < AGAIN, f"puts work after {took[0]:.0f} s, asks after {took[1]:.0f} s"
+        assert all("may have been, or not" in said for said in put.said)
+        assert 2 <= puts.depth() <= 2 + len(put.said)
+
+
+NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was told of no broker
+
+
+def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nobody(
+    kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch, within: Within
+) -> None:
+    monkeypatch.setattr(claim, "SEEN", 1.0)
+    monkeypatch.setattr(ending, "TIMEOUT", 1.0)
+    for room in (member, ending):
+        monkeypatch.setattr(room, "HOLDS", 0.5)
+    with Site(Kafka(kq_cluster.bootstrap), name, session=SESSION) as site:
+        queue = site.queue(name)
+        queue.put(b"first")
+        queue.ack(queue.claim(wait=WAIT))
+        deaf = Consumer(NOWHERE.client(group_id=name))
+        old, site._member.consumer = site._member.consumer, deaf
+        queue.put(b"second")
+        with pytest.raises(Unreachable):
+            queue.claim()
+        within(WAIT, lambda: site._member.consumer not in (deaf, None), "it stays with the one that hears nobody")
+        old.close()  # the group gives its partition to the new one
+        item = queue.claim(wait=WAIT)
+        assert item.data == b"second"
+        site._member.endings._producer = Producer(NOWHERE.client(transactional_id=name))
+        site._member.endings._fresh = True
+        queue.bury(item, "bad")
+        assert queue.depth() == 0 and queue.dead.depth() == 1
+
+
+def test_of_two_processes_that_create_a_queue_at_the_same_moment_one_wins(
+    kq_cluster: Kafka, name: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, others = notes.Notes.write, list[Worker]()
+
+    def late(self: notes.Notes, noted: Any, sender: Any) -> None:
+        """Between the look at what is noted and the note of this process another one creates the queue."""
+        if not others:
+            others.append(start(name, order="key"))
+        write(self, noted, sender)
+
+    monkeypatch.setattr(notes.Notes, "write", late)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        with pytest.raises(NotAllowed, match="has order='key'"):
+            site.queue(name, order="any")
+        assert site.queue(name).terms.order == "key"
+    noted = [each for part in snapshot.records(kq_cluster, QUEUES).values() for each in part]
+    last = [each.value() for each in noted if json.loads(each.key()) == [name, name, "terms"]][-1]
+    assert json.loads(last)["order"] == "key", "compaction keeps the last one"
+
+
+def wide(cluster: Kafka, partitions: int, times: int = 1, **settings: Any) -> str:
+    """A topic with so many partitions and so many records in each; with a transactional id, a transaction for each time."""
+    name = f"wide-{uuid.uuid4().hex[:8]}"
+    MADE.append((cluster, name))
+    Plan({name: Topic(partitions)}).apply(cluster, quiet=True)
+    producer = Producer(cluster.client(acks="all", **settings))
+    if settings:
+        producer.init_transactions(WAIT)
+    for _ in range(times):
+        if settings:
+            producer.begin_transaction()
+        for partition in range(partitions):
+            producer.produce(name, b"item", partition=partition)
+        if settings:
+            producer.commit_transaction(WAIT)
+    assert producer.flush(WAIT) == 0
+    return name
+
+
+def test_a_hundred_partitions_whose_states_come_late_are_read_at_once(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = wide(kq_cluster, 100)
+    monkeypatch.setattr(partitions, "SOON", 0.0)  # as on a busy machine: the assignment does not wait for its states
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue, begun, found = site.queue(name, max_attempts=None), time.monotonic(), 0
+        while found < 100:
+            items = queue.claim_many(100, wait=WAIT)
+            queue.ack_many(items)
+            found += len(items)
+        took = time.monotonic() - begun
+    assert took < 5 * PATIENCE, f"{took:.0f} s"
+
+
+def test_an_ack_does_not_wait_while_the_marks_of_transactions_are_looked_at_in_fifty_partitions(
+    kq_cluster: Kafka,
+) -> None:
+    name, slowest, found = wide(kq_cluster, 50, times=4, **{"transactional.id": "marks"}), 0.0, 0
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name, max_attempts=None)
+        while found < 200:
+            for item in queue.claim_many(50, wait=WAIT):
+                begun = time.monotonic()
+                queue.ack(item)
+                slowest, found = max(slowest, time.monotonic() - begun), found + 1
+        assert queue.lost == 0
+    assert slowest < PATIENCE, f"{slowest:.1f} s"
+
+
+@pytest.mark.nightly  # the cut: the test above
+@pytest.mark.limit(400)
+def test_sixteen_queues_take_puts_again_after_their_brokers_were_away_for_minutes(within: Within) -> None:
+    names = [f"minutes-{number}" for number in range(16)]
+    with Cluster(1) as cluster, Gate(cluster.bootstrap) as gate, ExitStack() as open_:
+        made(cluster, *names)
+        sites = [open_.enter_context(Site(Kafka(gate.address), name)) for name in names]
+        queues = [site.queue(name) for site, name in zip(sites, names, strict=True)]
+        for queue in queues:
+            queue.put(b"before")
+            assert queue.depth() == 1
+        gate.shut, over = True, time.monotonic() + AWAY
+        cluster.broker(1).kill()
+        while time.monotonic() < over:  # somebody tries all the time; the long outage is the point
+            with pytest.raises(Unreachable):
+                queues[0].put(b"lost")
+        cluster.broker(1).start()
+        gate.shut, back = False, time.monotonic()
+        agains = [Again(partial(queue.put, b"after"), queue.depth) for queue in queues]
+        all_again(within, *agains)
+        took = sorted(again.worked - back for again in agains)
+        assert took[-1] < AGAIN, f"the last one works after {took[-1]:.0f} s"

@@ -1,0 +1,195 @@
+"""Edges of a claim: which items a verb takes, when a delayed item comes, what a log that was cut off still owes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from kqlib.broker import Cluster, Kafka
+from kqlib.errors import LeaseLost, NotAllowed
+from kqlib.queue import Item, Queue, Site
+from kqlib.topics import Plan, QueueTopic
+from tests.patience import PATIENCE, WAIT
+from tests.promises.play import delete
+from tests.promises.queues import SESSION, data, put, topic
+
+VERBS: dict[str, Callable[[Queue, Item], Any]] = {
+    "ack": lambda queue, item: queue.ack(item),
+    "ack_many": lambda queue, item: queue.ack_many([item]),
+    "release": lambda queue, item: queue.release(item),
+    "extend": lambda queue, item: queue.extend(item),
+    "bury": lambda queue, item: queue.bury(item),
+    "step": lambda queue, item: queue.step(item),
+}
+
+
+def refused(queue: Queue, item: Item, why: str) -> None:
+    """Every verb says no, and says why."""
+    for verb in VERBS.values():
+        with pytest.raises(LeaseLost, match=why):
+            verb(queue, item)
+
+
+def claimed(queue: Queue) -> Item:
+    """The item at hand, with a receipt of the same offset, epoch and lease number wherever this is called."""
+    item = queue.claim(wait=WAIT)
+    while item and item.lease < 20:
+        queue.release(item)
+        item = queue.claim()
+    assert item and (item.offset, item.epoch, item.lease) == (0, 1, 20)
+    return item
+
+
+def test_no_verb_takes_the_receipt_of_another_site(kq_cluster: Kafka, name: str) -> None:
+    with Site(kq_cluster, name, session=SESSION) as a, Site(kq_cluster, f"{name}-b", session=SESSION) as b:
+        ours, theirs = a.queue(name, max_attempts=None), b.queue(name, max_attempts=None)
+        ours.put(b"goal")
+        mine, its = claimed(ours), claimed(theirs)
+        assert mine != its
+        refused(theirs, mine, f"site '{name}' claimed it, and this is site '{name}-b'")
+        assert (ours.depth(), theirs.depth()) == (1, 1)
+        theirs.ack(theirs.extend(its))
+        assert (ours.depth(), theirs.depth()) == (1, 0)
+        ours.ack(mine)
+
+
+def test_no_verb_takes_the_receipt_of_a_topic_that_was_deleted(kq_cluster: Kafka, name: str) -> None:
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name, max_attempts=None)
+        queue.put(b"old")
+        old = claimed(queue)
+    delete(kq_cluster, name)
+    Plan({name: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name)
+        queue.put(b"new")
+        new = claimed(queue)
+        assert old != new
+        refused(queue, old, "its topic was deleted, and one of the same name is another queue")
+        assert queue.depth() == 1
+        queue.ack(new)
+        assert queue.depth() == 0
+
+
+def test_ack_many_acks_what_is_valid_and_names_the_rest(kq_cluster: Kafka, here: Site, name: str) -> None:
+    queue, other = here.queue(name), here.queue(topic(kq_cluster))
+    queue.put_many([(b"%d" % n, None) for n in range(4)])
+    other.put(b"other")
+    first, second = queue.claim_many(2, wait=WAIT)
+    foreign, peeked = other.claim(wait=WAIT), queue.peek(4)[2]
+    wrong = [peeked, foreign, "football/0/1"]
+    with pytest.raises(LeaseLost, match=f"3 of 5 were not acked; the others are. The first: {peeked.id}") as error:
+        queue.ack_many([wrong[0], first, wrong[1], second, wrong[2]])
+    assert error.value.items == wrong
+    assert (queue.depth(), other.depth()) == (2, 1)
+    assert data(queue.claim_many(4)) == [b"2", b"3"]
+    with pytest.raises(LeaseLost, match="1 of 1") as error:
+        queue.ack_many([peeked])
+    assert error.value.items == [peeked] and queue.depth() == 2
+
+
+def test_ack_many_names_what_went_with_its_partition_while_the_commit_was_on_its_way(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(kq_cluster, 2)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue, member = site.queue(name), site._member
+        for partition in (0, 1):
+            put(kq_cluster, name, b"%d" % partition, partition=partition)
+        items: list[Item] = []
+        while len(items) < 2:
+            items += queue.claim_many(2, wait=WAIT)
+        goes, stays = sorted(items, key=lambda item: item.partition)
+        save = member.save
+
+        def taken(owners: Any) -> None:
+            member._drop((name, 0), "this partition went to another process")
+            save(owners)
+
+        monkeypatch.setattr(member, "save", taken)
+        with pytest.raises(LeaseLost, match=r"1 of 2 were not acked.*may not have been stored") as error:
+            queue.ack_many([stays, goes])
+        assert error.value.items == [goes]
+
+
+def test_a_delay_is_not_longer_because_the_clock_of_who_put_it_is_ahead(
+    here: Site, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = here.queue(name)
+    queue.put(b"first")
+    assert queue.claim(wait=WAIT)  # the partition is ours: what comes now is read at once
+    with monkeypatch.context() as producer:
+        producer.setattr("kqlib.queue.item.time", SimpleNamespace(time=lambda: time.time() + 900))
+        queue.put(b"goal", delay=2)
+    begun = time.monotonic()
+    assert queue.claim() is None
+    item = queue.claim(wait=3 * PATIENCE)
+    assert item and time.monotonic() - begun > 1.9
+    assert (item.data, item.headers) == (b"goal", {})
+
+
+NEW = [b"new 3", b"new 4", b"new 5", b"new 6", b"new 7"]
+
+
+def emptied(queue: Queue) -> list[bytes | None]:
+    """Everything that is in it; acked."""
+    found: list[bytes | None] = []
+    while items := queue.claim_many(100):
+        queue.ack_many(items)
+        found += data(items)
+    return found
+
+
+def left(cluster: Kafka, name: str, version: int = 2) -> tuple[int, list[bytes | None]]:
+    """What a new process of this site says of the queue's depth, and what it gets."""
+    with Site(cluster, name, session=SESSION, write_version=version) as site:
+        queue = site.queue("cut", max_attempts=None)
+        return queue.depth(), emptied(queue)
+
+
+def test_what_stands_again_where_a_log_was_cut_off_is_new(within: Callable[..., float]) -> None:
+    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    old, lost = [b"old 0", b"old 1", b"old 2"], [b"lost 3", b"lost 4", b"lost 5"]
+    new = [b"new %d" % offset for offset in range(3, 8)]  # two more than were lost
+    with Cluster(3) as cluster, ExitStack() as sites:
+        made = NewTopic("cut", 1, replica_assignment=[[1, 2]], config=settings)
+        cluster.admin.create_topics([made])["cut"].result(WAIT)
+        cluster.wait_for_topic("cut", 1, WAIT)
+
+        def stays(name: str) -> Queue:
+            site = Site(cluster, name, session=SESSION, write_version=2)
+            return sites.enter_context(site).queue("cut", max_attempts=None)
+
+        reads, comes = stays("reads"), stays("comes")
+        put(cluster, "cut", *old)
+        assert emptied(reads) == old and emptied(comes) == old
+        cluster.broker(1).stop()  # in good order: the other replica leads and has everything
+        within(30, lambda: cluster.leader("cut", 0) == 2, "the replica that has everything does not lead")
+        put(cluster, "cut", *lost)
+        assert emptied(reads) == lost and emptied(comes) == lost
+        comes.site.close()
+        assert left(cluster, "comes") == (0, [])
+        assert left(cluster, "waits", version=1) == (6, old + lost)
+        waits = stays("waits")
+        assert waits.claim() is None  # the partition is given to it, and it reads no record
+        cluster.broker(2).stop()
+        cluster.broker(1).start()
+        within(30, lambda: cluster.leader("cut", 0) == 1, "the replica that lacks what was lost does not lead")
+        put(cluster, "cut", *new)
+        assert left(cluster, "comes") == (5, new) and left(cluster, "comes") == (0, [])
+        assert emptied(reads) == new and emptied(waits) == new
+        assert reads.depth() == waits.depth() == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "why"), [(3, "is 1 or 2, not 3"), (1.0, "is a whole number"), ("2", "is a whole number")]
+)
+def test_a_version_that_nobody_can_read_is_not_written(kq_cluster: Kafka, version: Any, why: str) -> None:
+    with pytest.raises(NotAllowed, match=f"write_version {why}"):
+        Site(kq_cluster, "site", write_version=version)

@@ -1,0 +1,542 @@
+"""One site, several threads: a bad output, a slow handler, Ctrl-C or a close hold up nothing that is not theirs."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from linecache import getline
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kqlib.broker import Cluster, Kafka
+from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
+from kqlib.queue import Queue, Site, ending, work
+from kqlib.queue.ledger import Ledger
+from tests.patience import PATIENCE, WAIT
+from tests.promises import play
+from tests.promises.queues import SESSION, Start, data, drained, topic
+
+Within = Callable[..., float]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction gives up after three seconds, not twelve."""
+    monkeypatch.setattr(ending, "PATIENCE", 3.0)
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., threading.Thread]]:
+    """Start a thread that calls this; whatever it raises is its own."""
+    threads: list[threading.Thread] = []
+
+    def start(call: Callable[[], Any]) -> threading.Thread:
+        def run() -> None:
+            with suppress(KqError, KeyboardInterrupt):
+                call()
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield start
+    for thread in threads:
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+
+def took(call: Callable[[], Any]) -> float:
+    """How many seconds this takes."""
+    begun = time.monotonic()
+    call()
+    return time.monotonic() - begun
+
+
+# --- transactions have a thread of their own ------------------------------------------------------------------------------
+
+
+def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
+    kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within
+) -> None:
+    other, outputs, gone = (topic(kq_cluster) for _ in range(3))
+    queue, second, out, nowhere = (here.queue(each, lease=60) for each in (name, other, outputs, gone))
+    queue.put_many([(b"0", None), (b"1", None), (b"2", None)])
+    second.put_many([(b"%d" % n, None) for n in range(30)])
+    first, bad, beside = queue.claim_many(3, wait=WAIT)
+    items = second.claim_many(30, wait=WAIT)
+    with queue.step(first) as step:  # its producer knows both topics
+        step.put(out, b"good")
+        step.put(nowhere, b"good")
+    play.delete(kq_cluster, gone)
+    said: list[Any] = []
+
+    def steps() -> None:
+        begun = time.monotonic()
+        with pytest.raises(Unreachable, match="Nothing of it happened") as error, queue.step(bad) as step:
+            step.put(out, b"never")
+            step.put(nowhere, b"never")
+        said.append((error.value, time.monotonic() - begun))
+
+    running(steps)
+    acks, good = [took(lambda: queue.ack(beside))], list[float]()
+    while not said and items:
+        acks.append(took(lambda: second.ack(items.pop())))
+        second.put(b"more")
+        acks.append(took(lambda: second.claim(wait=WAIT)))
+        with second.step(items.pop()) as step:
+            step.put(out, b"beside")
+            begun = time.monotonic()
+        good.append(time.monotonic() - begun)
+        time.sleep(0.3)
+    within(WAIT, lambda: said, "the step does not end")
+    assert max(acks) < 2 * PATIENCE and max(good) < 3 * PATIENCE and len(good) > 2, (acks, good)
+    assert said[0][1] < (3 + 2) * PATIENCE and gone in str(said[0][0])
+    with queue.step(bad) as step:  # its lease holds as before
+        step.put(out, b"again")
+    assert queue.depth() == 0
+    assert {value for value, _ in drained(out)} == {b"good", b"beside", b"again"}
+
+
+# --- close ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["a transaction", "a step"])
+def test_leaving_a_transaction_of_a_closed_site_is_refused_at_once_and_writes_nothing(
+    kq_cluster: Kafka, name: str, claimed: bool
+) -> None:
+    site = Site(kq_cluster, name, session=SESSION)
+    queue = site.queue(name)
+    if claimed:
+        queue.put(b"a")
+    block = queue.step(queue.claim(wait=WAIT)) if claimed else site.transaction()
+    with pytest.raises(Closed), block as transaction:
+        transaction.put(queue, b"never")
+        site.close()
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 1 * PATIENCE
+    with Site(kq_cluster, name, session=SESSION) as again:
+        assert drained(again.queue(name), int(claimed)) == [(b"a", 1)] * claimed
+
+
+VERBS: dict[str, Callable[[Queue, Any], Any]] = {
+    "put": lambda q, item: q.put(b"never"),
+    "put_many": lambda q, item: q.put_many([(b"never", None)]),
+    "claim": lambda q, item: q.claim(),
+    "claim_many": lambda q, item: q.claim_many(2, wait=5),
+    "ack": lambda q, item: q.ack(item),
+    "riding ack": lambda q, item: q.ack(item, wait=False),
+    "ack_many": lambda q, item: q.ack_many([item]),
+    "release": lambda q, item: q.release(item),
+    "extend": lambda q, item: q.extend(item),
+    "bury": lambda q, item: q.bury(item),
+    "step": lambda q, item: q.step(item),
+    "work": lambda q, item: q.work(print),
+    "depth": lambda q, item: q.depth(),
+    "stats": lambda q, item: q.stats(),
+    "peek": lambda q, item: q.peek(),
+    "purge": lambda q, item: q.purge(),
+    "discard": lambda q, item: q.discard(item.id),
+    "redrive": lambda q, item: q.redrive(),
+    "transaction": lambda q, item: q.site.transaction(),
+    "queue": lambda q, item: q.site.queue(q.name),
+}
+
+
+def test_every_verb_of_a_closed_site_is_refused_at_once_and_changes_nothing(kq_cluster: Kafka, name: str) -> None:
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name)
+        queue.put(b"a")
+        item = queue.claim(wait=WAIT)
+    said = {}
+    for verb, call in VERBS.items():
+        begun = time.monotonic()
+        try:
+            call(queue, item)
+            said[verb] = "nothing"
+        except KqError as error:
+            said[verb] = type(error).__name__
+        assert time.monotonic() - begun < 1 * PATIENCE, verb
+    assert said == dict.fromkeys(VERBS, "Closed")
+    with Site(kq_cluster, name, session=SESSION) as again:
+        assert drained(again.queue(name)) == [(b"a", 1)]
+
+
+def test_a_close_ends_the_transaction_that_runs_and_who_comes_next_waits_for_nothing(
+    kq_cluster: Kafka, name: str, running: Any, within: Within
+) -> None:
+    outputs, gone = topic(kq_cluster), topic(kq_cluster)
+    site, said = Site(kq_cluster, name, session=SESSION), list[Any]()
+    queue, out, nowhere = (site.queue(each) for each in (name, outputs, gone))
+    queue.put(b"a")
+    item = queue.claim(wait=WAIT)
+    play.delete(kq_cluster, gone)
+
+    def steps() -> None:
+        try:
+            with queue.step(item) as step:
+                step.put(out, b"never")
+                step.put(nowhere, b"never")
+        except KqError as error:
+            said.append(type(error))
+
+    thread = running(steps)
+    (owner,) = site._member.owners_of(name)
+    within(WAIT, lambda: owner.ending, "the step does not end")
+    assert took(site.close) < 5 * PATIENCE
+    assert took(lambda: thread.join(WAIT)) < 1 * PATIENCE and said == [Closed]
+    with Site(kq_cluster, name, session=SESSION) as again:
+        queue, out = again.queue(name), again.queue(outputs)
+        begun = time.monotonic()
+        out.put(b"after")
+        assert data([out.claim(wait=WAIT)]) == [b"after"]  # not behind an open transaction
+        assert data([queue.claim(wait=WAIT)]) == [b"a"]
+        assert time.monotonic() - begun < 5 * PATIENCE
+
+
+def test_a_close_leaves_a_handler_that_never_returns_behind_and_names_its_item(
+    kq_cluster: Kafka, name: str, running: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    site, at_work, gate = Site(kq_cluster, name, session=SESSION), threading.Event(), threading.Event()
+    queue = site.queue(name)
+    id_ = queue.put(b"a")
+
+    def handler(_: Any) -> None:
+        at_work.set()
+        gate.wait(WAIT)
+
+    running(lambda: queue.work(handler))
+    try:
+        assert at_work.wait(WAIT)
+        assert took(site.close) < 5 * PATIENCE
+        assert [id_ in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [True]
+        with Site(kq_cluster, name, session=SESSION) as again:
+            assert drained(again.queue(name)) == [(b"a", 2)]
+    finally:
+        gate.set()
+
+
+def test_a_close_in_the_middle_of_a_rebalance_is_over_in_time_and_leaves_the_group(
+    kq_cluster: Kafka, running: Any, start: Start, within: Within
+) -> None:
+    name = topic(kq_cluster, 2)
+    site, gate = Site(kq_cluster, name, session=SESSION), threading.Event()
+    queue, site._member.drain = site.queue(name, lease=60), 3.0
+    queue.put_many([(b"%d" % n, b"%d" % n) for n in range(20)])
+    assert queue.claim(wait=WAIT)
+
+    def claims() -> None:
+        while queue.claim_many(20):
+            pass
+        gate.wait(WAIT)
+
+    try:
+        running(claims)
+        within(WAIT, lambda: queue.stats()["claimed"] == 20)
+        worker = start(name)
+        worker.say("claim", 20)
+        within(20, lambda: any(owner.leaving for owner in list(site._member.owners.values())), "no rebalance")
+        time.sleep(1)  # into the drain of three seconds
+        assert took(site.close) < 5 * PATIENCE
+        assert not site._member._thread.is_alive()
+        assert worker.hear()
+    finally:
+        gate.set()
+
+
+def test_a_close_with_the_broker_down_in_the_middle_of_a_step_is_over_in_time(running: Any, within: Within) -> None:
+    with Cluster() as cluster:
+        name, outputs = topic(cluster), topic(cluster)
+        site, said, at_work = Site(cluster, "site", session=SESSION), list[Any](), threading.Event()
+        queue, out = site.queue(name, lease=60), site.queue(outputs)
+        queue.put_many([(b"a", None), (b"b", None)])
+        items = queue.claim_many(2, wait=WAIT)
+        cluster.broker(1).kill()
+
+        def ends(verb: Callable[[], Any]) -> None:
+            try:
+                at_work.set()
+                verb()
+            except KqError as error:
+                said.append(error)
+
+        def steps() -> None:
+            with queue.step(items[0]) as step:
+                step.put(out, b"never")
+
+        threads = [running(lambda: ends(steps)), running(lambda: ends(lambda: queue.ack(items[1])))]
+        assert at_work.wait(WAIT)
+        time.sleep(0.5)
+        assert took(site.close) < 5 * PATIENCE
+        assert took(lambda: [thread.join(WAIT) for thread in threads]) < 1 * PATIENCE and len(said) == 2
+
+
+# --- handlers -------------------------------------------------------------------------------------------------------------
+
+
+def stored(site: Site, name: str) -> int:
+    """How many items of partition 0 are stored as done."""
+    seen = site._looker.look([(name, 0)])[name, 0]
+    if seen.committed is None:
+        return 0
+    ledger = Ledger.read(seen.metadata, seen.committed)
+    return ledger.top - ledger.open
+
+
+def test_an_ack_waits_for_no_other_handler(
+    name: str, here: Site, running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work.Work, "_ahead", lambda _: 4)
+    queue, at_work, gate = here.queue(name), threading.Event(), threading.Event()
+    queue.put_many([(b"%d" % n, None) for n in range(6)])  # the first comes alone, the others are claimed at once
+
+    def handler(item: Any) -> None:
+        if item.data == b"3":
+            at_work.set()
+            gate.wait(WAIT)
+
+    running(lambda: queue.work(handler, until="empty"))
+    try:
+        assert at_work.wait(WAIT)
+        begun = time.monotonic()
+        while (done := stored(here, name)) < 3 and time.monotonic() - begun < 2 * PATIENCE:
+            time.sleep(0.005)
+        assert done == 3 and time.monotonic() - begun < 0.2 * PATIENCE
+    finally:
+        gate.set()
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_no_more_is_claimed_ahead_than_was_asked_for(kq_cluster: Kafka, name: str, here: Site, ahead: int) -> None:
+    queue, claimed = here.queue(name), list[int]()
+    queue.put_many([(b"%d" % n, None) for n in range(200)])
+
+    def handler(item: Any) -> None:
+        claimed.append(sum(len(owner.leases) for owner in here._member.owners_of(name)))
+        if item.data in (b"120", b"121"):
+            time.sleep(0.2)  # slow and quick ones
+
+    assert queue.work(handler, until="empty", ahead=ahead).done == 200
+    assert max(claimed) == 1 + ahead
+    with pytest.raises(NotAllowed, match="ahead is a whole number, at least 0, not -1"):
+        queue.work(handler, ahead=-1)
+
+
+def test_a_close_gives_back_what_no_handler_has_begun(
+    kq_cluster: Kafka, name: str, running: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work.Work, "_ahead", lambda _: 4)
+    site, at_work, handled = Site(kq_cluster, name, session=3), threading.Event(), list[bytes]()
+    queue = site.queue(name)
+    queue.put_many([(b"%d" % n, None) for n in range(6)])  # the first comes alone, the others are claimed at once
+
+    def handler(item: Any) -> None:
+        handled.append(item.data)
+        if item.data == b"1":
+            at_work.set()
+            time.sleep(0.6)
+
+    running(lambda: queue.work(handler))
+    assert at_work.wait(WAIT)
+    site.close()
+    with Site(kq_cluster, name, session=3) as again:
+        assert drained(again.queue(name)) == [(b"%d" % n, 1) for n in range(2, 6)]
+    assert handled == [b"0", b"1"]
+
+
+def test_a_partition_that_goes_gives_back_what_no_handler_has_begun(
+    kq_cluster: Kafka, running: Any, start: Start, within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work.Work, "_ahead", lambda _: 30)
+    name = topic(kq_cluster, 2)
+    gate, handled = threading.Event(), list[bytes]()
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name, lease=60)
+        queue.put_many([(b"%d" % n, b"%d" % n) for n in range(20)])
+        assert queue.claim(wait=WAIT)
+
+        def handler(item: Any) -> None:
+            handled.append(item.data)
+            gate.wait(WAIT)
+
+        try:
+            running(lambda: queue.work(handler))
+            within(WAIT, lambda: queue.stats()["claimed"] == 20)
+            worker = start(name)
+            theirs = worker.do("claim", 20)
+            assert set(theirs.values()) <= {1, 2} and list(theirs.values()).count(2) <= 2, theirs
+        finally:
+            gate.set()
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_while_finished_items_are_settled_leaves_no_lease(
+    name: str, here: Site, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, at_work, gate = here.queue(name, lease=0.6), threading.Event(), threading.Event()
+    queue.put_many([(b"long", None), (b"quick", None)])
+    settle, struck = queue._settle, list[bool]()
+
+    def handler(item: Any) -> None:
+        if item.data == b"long":
+            at_work.set()
+            gate.wait(WAIT)
+        else:
+            at_work.wait(WAIT)
+
+    def strikes(batch: Any) -> None:
+        if at_work.is_set() and not struck:
+            struck.append(True)
+            raise KeyboardInterrupt
+        settle(batch)
+
+    monkeypatch.setattr(queue, "_settle", strikes)
+    worker = running(lambda: queue.work(handler, threads=2))
+    try:
+        within(WAIT, lambda: struck, "nothing was struck")
+        (owner,) = here._member.owners_of(name)
+        within(3, lambda: 1 not in owner.leases, "the lease of what is finished is extended")
+        assert worker.is_alive() and 0 in owner.leases
+    finally:
+        gate.set()
+
+
+class CtrlC:
+    """Presses Ctrl-C when this thread comes to the n-th line of these files. Not where a lock is taken or given back.
+
+    Python hears a signal inside the body of a `with` or after its end; a trace would strike between the two, with the lock held.
+    """
+
+    def __init__(self, place: int, *names: str) -> None:
+        self.left, self.names, self.pressed = place, names, False
+
+    def __enter__(self) -> CtrlC:
+        sys.settrace(self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _look(self, frame: FrameType, what: str, _: Any) -> Any:
+        path = Path(frame.f_code.co_filename)
+        if path.parent.name != "queue" or path.stem not in self.names:
+            return None
+        if what == "line":
+            self.left -= 1
+            if self.left <= 0 and not getline(str(path), frame.f_lineno).lstrip().startswith("with "):
+                self.pressed = True
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return self._look
+
+
+CLAIM = ("claim", "owner", "line", "ledger", "item")
+
+
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=[pytest.mark.nightly, pytest.mark.limit(200)])])
+def test_ctrl_c_at_any_line_of_a_claim_and_an_ack_loses_nothing_and_leaves_no_lease(
+    kq_cluster: Kafka, name: str, here: Site, step: int
+) -> None:
+    queue, place, pressed = here.queue(name, lease=0.3, max_attempts=None), 1, True
+    assert queue.claim() is None
+    while pressed:
+        value, got = b"%d" % place, list[bytes]()
+        queue.put(value)
+        with suppress(KeyboardInterrupt), CtrlC(place, *CLAIM) as ctrl_c:
+            item = queue.claim(wait=WAIT)
+            queue.ack(item)
+            got.append(item.data)
+        pressed, begun = ctrl_c.pressed, time.monotonic()
+        while queue.depth() and time.monotonic() - begun < 5 * PATIENCE:
+            for again in queue.claim_many(9, wait=0.5):
+                with suppress(KqError):
+                    queue.ack(again)
+                    got.append(again.data)
+        assert queue.depth() == 0, f"what Ctrl-C struck at line {place} does not come again"
+        assert set(got) <= {value}
+        place += step
+    assert place > 5 * step
+
+
+def at_work() -> list[str]:
+    """The threads of `work` that there are."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kq-work-")]
+
+
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=[pytest.mark.nightly, pytest.mark.limit(200)])])
+def test_ctrl_c_at_any_line_of_work_ends_its_threads_and_leaves_no_lease(
+    kq_cluster: Kafka, name: str, here: Site, within: Within, step: int
+) -> None:
+    queue = here.queue(name, lease=0.5, max_attempts=None)
+    assert queue.claim() is None
+    for place in range(1, 100, step):
+        queue.put_many([(b"%d" % n, None) for n in range(4)])
+        handled: list[bytes] = []
+
+        def handler(item: Any, handled: list[bytes] = handled) -> None:
+            time.sleep(0.02)
+            handled.append(item.data)
+
+        with suppress(KeyboardInterrupt), CtrlC(place, "work"):
+            queue.work(handler, threads=2, until="empty")
+        within(5, lambda: not at_work(), f"line {place}: its threads work on")
+        assert queue.work(handler, threads=2, until="empty").buried == 0
+        assert {*handled} == {b"0", b"1", b"2", b"3"} and queue.depth() == 0, place
+
+
+# --- a site that cannot be made, one that failed --------------------------------------------------------------------------
+
+
+def test_a_site_that_is_refused_at_its_start_leaves_the_older_one_at_work_and_its_name_free(
+    kq_cluster: Kafka, name: str
+) -> None:
+    with Site(kq_cluster, name, session=SESSION) as older:
+        queue = older.queue(name)
+        queue.put_many([(b"a", None), (b"b", None)])
+        item = queue.claim(wait=WAIT)
+        for _ in range(2):
+            with pytest.raises(NotAllowed, match=r"session=0\.2 is refused by the cluster"):
+                Site(kq_cluster, name, session=0.2)
+        queue.ack(item)
+        with Site(kq_cluster, name, session=SESSION) as newer:
+            with pytest.raises(Closed):
+                queue.claim()
+            assert drained(newer.queue(name)) == [(b"b", 1)]
+
+
+def test_a_site_that_failed_says_so_anew_each_time_and_goes_on_when_it_can(
+    kq_cluster: Kafka, name: str, here: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, errors = here.queue(name), list[KqError]()
+    queue.put(b"a")
+
+    def refused(*_: Any) -> Any:
+        raise NotAllowed("This user may not read the committed state")
+
+    def lines(error: BaseException) -> int:
+        count, trace = 0, error.__traceback__
+        while trace:
+            count, trace = count + 1, trace.tb_next
+        return count
+
+    with monkeypatch.context() as patch:
+        patch.setattr(here._waiter, "look", refused)
+        for _ in range(4):
+            with pytest.raises(NotAllowed, match=r"^This user may not read the committed state$") as error:
+                queue.claim()
+            errors.append(error.value)
+        with pytest.raises(NotAllowed):
+            queue.work(print)
+    assert len({id(error) for error in errors}) == 4 and len({lines(error) for error in errors}) == 1
+    assert errors[-1].__context__ is None
+    done: list[bytes] = []
+    assert queue.work(lambda item: done.append(item.data), until="empty").done == 1 and done == [b"a"]
