@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """These tests take minutes: their limit is just below the hour that `tests.nightly.parts` gives to each."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.limit(3_500))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import psutil
 
 from kqlib.broker.kafka import Kafka
 from kqlib.queue import Queue, Site
+from tests.patience import WAIT
 
 ROUND = 1_000
 WARM = 50_000  # items until memory has its level: caches are full
@@ -43,7 +44,7 @@ def through(queue: Queue, many: int) -> None:
         queue.put_many([(b"%100d" % number, b"%d" % (number % 1000)) for number in range(start, start + ROUND)])
         left = ROUND
         while left:
-            items = queue.claim_many(500, wait=30)
+            items = queue.claim_many(500, wait=WAIT)
             queue.ack_many(items)
             left -= len(items)
 

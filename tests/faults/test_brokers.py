@@ -1,4 +1,4 @@
-"""The long runs of the broker room: killed at every moment, again and again. `make faults`; minutes, not seconds."""
+"""The long runs of the broker room: killed at every moment, again and again. `make nightly PART=faults`; minutes, not seconds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ from confluent_kafka.admin import NewTopic
 
 from kqlib.broker import Cluster
 from kqlib.snapshot import records
+from tests.patience import WAIT
 
 START = "import kqlib.broker, time; kqlib.broker.Cluster(3); time.sleep(60)"
 
@@ -32,33 +34,37 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("moment", [0.1 + 0.8 * n for n in range(12)], ids=lambda moment: f"{moment:.1f} s")
-def test_a_process_killed_at_any_moment_of_a_start_leaves_nothing(moment: float) -> None:
+def test_a_process_killed_at_any_moment_of_a_start_leaves_nothing(moment: float, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
-    child = subprocess.Popen([sys.executable, "-c", START], env={**os.environ, "KQ_TEST_MARK": mark})
+    env = {**os.environ, "KQ_TEST_MARK": mark, "TMPDIR": str(tmp_path)}
+    child = subprocess.Popen([sys.executable, "-c", START], env=env)
     time.sleep(moment)
+    assert child.poll() is None, "it ended by itself"
     child.kill()
     child.wait()
     deadline = time.monotonic() + 3
-    while marked(mark) and time.monotonic() < deadline:
+    while (left := [*marked(mark), *tmp_path.glob("kqlib-*")]) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert marked(mark) == []
+    assert left == []
 
 
 def test_nothing_acknowledged_is_lost_while_leaders_are_killed_in_turn() -> None:
     acked: set[bytes] = set()
     with Cluster(3) as cluster:
         topic = NewTopic("kept", 1, replica_assignment=[[1, 2, 3]], config={"min.insync.replicas": "2"})
-        cluster.admin.create_topics([topic])["kept"].result(15)
+        cluster.admin.create_topics([topic])["kept"].result(WAIT)
         cluster.wait_for_topic("kept", 1)
         producer = Producer(cluster.client(acks="all", enable_idempotence=True))
         for turn in range(9):
-            victim = cluster.broker(turn % 3 + 1)
             for number in range(1000):
                 value = f"{turn} {number}".encode()
                 producer.produce("kept", value, on_delivery=lambda error, sent: error or acked.add(sent.value()))
                 if number == 500:
+                    leader = cluster.leader("kept", 0)
+                    assert leader is not None
+                    victim = cluster.broker(leader)
                     victim.kill()
-            assert producer.flush(60) == 0
+            assert producer.flush(WAIT) == 0
             victim.start()
         stored = [message.value() for message in records(cluster, "kept")[0]]
     assert len(stored) == len(acked) == 9000

@@ -1,4 +1,4 @@
-"""The queue under faults, 100,000 items each: real processes and brokers, their histories judged. `make faults`."""
+"""The queue under faults, 100,000 items each: real processes and brokers, their histories judged. `make nightly PART=faults`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def test_nothing_is_lost_nothing_is_done_twice(case: Case, tmp_path: Path, figur
     if outcome.wrong and outcome.wrong.keys() <= set(case.known):
         pytest.xfail(f"{outcome.wrong}: {'; '.join(KNOWN[name] for name in outcome.wrong)}")
     assert outcome.wrong == {}, outcome
+    assert not case.takeover or outcome.verdict.doubled, outcome  # else nobody took anything over
 
 
 def test_a_queue_that_loses_items_is_found_out(tmp_path: Path, figures: list[str]) -> None:

@@ -1,9 +1,10 @@
 """The long runs of virtual queues: 100,000 of them, nodes killed, stopped and replaced under load; and whatever requests a machine
-can think of. `make faults`; minutes, not seconds."""
+can think of. `make nightly PART=faults`; minutes, not seconds."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import signal
@@ -26,10 +27,12 @@ from schemathesis.generation import GenerationMode
 
 from kqlib import snapshot
 from kqlib.broker import Cluster, Kafka
+from tests.patience import WAIT
 from tests.promises.virtual_load import Load, converged
 from tests.promises.virtual_nodes import Caller, Nodes
 
 MANY = 100_000
+WARM, REQUESTS = 50_000, 1_000_000
 QUEUES = [f"queue-{n}" for n in range(40)]
 
 
@@ -46,7 +49,7 @@ def fill(cluster: Kafka, topic: str, many: int) -> None:
         producer.produce(topic, b"%d" % n, f"user:{n:06}".encode())
         if not n % 10_000:
             producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(WAIT) == 0
 
 
 def test_three_nodes_keep_a_hundred_thousand_queues_while_they_are_killed_stopped_and_replaced(nodes: Nodes) -> None:
@@ -127,7 +130,7 @@ def test_no_request_that_its_own_page_allows_or_forbids_breaks_a_node(nodes: Nod
         for part in (case.query, case.body):
             if isinstance(part, dict) and isinstance(part.get("wait"), int | float) and part["wait"] > 0:
                 part["wait"] = min(part["wait"], 0.01)  # a long poll takes as long as it says
-        said = case.call(base_url=node.url, timeout=60)
+        said = case.call(base_url=node.url, timeout=WAIT)
         counts[said.status_code] += 1
         assert said.status_code < 500, (case.method, case.path, case.query, case.body, said.text)
         assert said.status_code in (200, 201, 204) or said.json()["why"], said.text
@@ -162,7 +165,7 @@ def test_every_broker_is_stopped_and_killed_for_longer_than_its_clients_remember
             while waiting:
                 assert time.monotonic() < deadline, f"after a {turn}: {waiting}"
                 queue, data = min(waiting)
-                for item in caller.claim(queue, wait=5):
+                for item in caller.claim(queue, wait=WAIT):
                     if (
                         caller.verb("ack", queue, item["receipt"]).status_code == 200
                     ):  # else its partition was given up meanwhile
@@ -176,7 +179,7 @@ def test_what_consumers_have_done_outlives_the_compaction_of_its_topic(nodes: No
     quick = {"segment.ms": "200", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "100"}
     set_ = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in quick.items()]
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=set_)
-    nodes.cluster.admin.incremental_alter_configs([resource])[resource].result(10)
+    nodes.cluster.admin.incremental_alter_configs([resource])[resource].result(WAIT)
     (node,) = nodes.start(1)
     nodes.settled(60)
     caller = nodes.caller()
@@ -238,7 +241,9 @@ async def polled(url: str, places: int, caller: Caller) -> None:
 
     async def poll(queue: str) -> asyncio.Task[bytes]:
         reader, writer = await asyncio.open_connection(host, int(port))
-        head = f"POST /queues/{queue}/consumers/c/claim HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head = (
+            f"POST /queues/{queue}/consumers/c/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        )
         writer.write(f"{head}content-length: 12\r\n\r\n".encode() + b'{"wait": 60}')
         open_.append(writer)
         return asyncio.create_task(answer(reader))
@@ -248,15 +253,15 @@ async def polled(url: str, places: int, caller: Caller) -> None:
         waiting.append(await poll(f"poll-{len(waiting)}"))
     print(f"{len(waiting):,} wait after {time.monotonic() - begun:.0f} s")
     try:
-        if len(waiting) == places:
-            (said,) = await asyncio.gather(await poll("one-more"))
-            assert said.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in said
+        assert len(waiting) == places, len(waiting)
+        (said,) = await asyncio.gather(await poll("one-more"))
+        assert said.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in said
         assert not any(task.done() for task in waiting)
         for writer in open_[-100:]:  # who hangs up makes room
             writer.close()
         for at in range(50):
             await asyncio.to_thread(caller.put, f"poll-{at}", b"x")
-        answers = [task.result() for task in (await asyncio.wait(waiting[:50], timeout=60))[0]]
+        answers = [task.result() for task in (await asyncio.wait(waiting[:50], timeout=WAIT))[0]]
         assert len(answers) == 50 and all(said.startswith(b"HTTP/1.1 200 ") for said in answers)
         late = [item for at in range(50) for item in await asyncio.to_thread(caller.claim, f"poll-{at}", 1)]
         assert sum(b'"receipt"' in said for said in answers) + len(late) == 50  # late: of polls that ended before
@@ -264,3 +269,55 @@ async def polled(url: str, places: int, caller: Caller) -> None:
         for writer in open_:
             writer.close()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def test_a_node_stays_as_large_as_it_is_over_a_million_requests(nodes: Nodes) -> None:
+    """Puts, long polls, acks of leases of an hour, polls that are given up, and wrong ones; what is done is collected."""
+    (node,) = nodes.start(1)
+    nodes.settled()
+    process = psutil.Process(node.process.pid)
+    asyncio.run(requested(node.url, WARM))
+    before = process.memory_info().rss
+    asyncio.run(requested(node.url, REQUESTS))
+    grown, threads = (process.memory_info().rss - before) / 1e6, process.num_threads()
+    print(f"{grown:.1f} MB more after {REQUESTS:,} requests, {threads} threads")
+    assert grown < 20
+
+
+async def requested(url: str, many: int, at_once: int = 64) -> None:
+    """So many requests, by workers with queues of their own."""
+    host, port = url.removeprefix("http://").split(":")
+    left = many
+
+    async def asked(open_: Any, path: str, body: Any, status: int) -> bytes:
+        nonlocal left
+        left -= 1
+        text = json.dumps(body)
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        open_[1].write(f"{head}content-length: {len(text)}\r\n\r\n{text}".encode())
+        said = await answer(open_[0])
+        assert said.startswith(b"HTTP/1.1 %d " % status), said
+        return said.partition(b"\r\n\r\n")[2]
+
+    async def work(number: int) -> None:
+        turn, lines = 0, [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+        while left > 0:
+            queue, turn = f"/queues/w{number}-{turn % 20}", turn + 1
+            consumer, claim = f"{queue}/consumers/c", {"wait": 30, "lease": 3600}
+            poll = asyncio.create_task(asked(lines[0], f"{consumer}/claim", claim, 200))
+            await asked(lines[1], f"{queue}/records", {"records": [{"data": "Z29hbA=="}]}, 201)
+            receipts = [item["receipt"] for item in json.loads(await poll)["items"]]
+            await asked(lines[1], f"{consumer}/ack", {"receipts": receipts}, 200)
+            if turn % 10 == 0:
+                await asked(lines[1], f"{queue}/records", {"recs": [1]}, 422)
+                given_up = asyncio.create_task(asked(lines[0], f"{consumer}/claim", claim, 200))
+                await asyncio.sleep(0)
+                given_up.cancel()
+                lines[0][1].close()
+                lines[0] = await asyncio.open_connection(host, int(port))
+            if turn % 200 == 0:
+                await asked(lines[1], f"/partitions/{number % 6}/collect", None, 200)
+        for _, writer in lines:
+            writer.close()
+
+    await asyncio.gather(*(work(number) for number in range(at_once)))

@@ -26,6 +26,7 @@ from kqlib.queue import Site
 from kqlib.snapshot import records
 from kqlib.topics import Plan, QueueTopic
 from tests.faults.history import Did, Verdict, judge, read
+from tests.patience import PATIENCE, WAIT
 
 SESSION = 3.0
 APART = 10_000_000  # a producer's first number is a multiple of this
@@ -93,7 +94,7 @@ class World:
         for process in self.processes:
             if process.alive:
                 process.popen.kill()
-            process.popen.wait(10)
+            process.popen.wait(WAIT)
             if process.popen.stdin:
                 process.popen.stdin.close()
         self.site.close()
@@ -144,7 +145,7 @@ class World:
         process.doomed = True
         self.gone(process)
         process.signal(signal.SIGKILL)
-        process.popen.wait(10)
+        process.popen.wait(WAIT)
 
     def gone(self, process: Process) -> None:
         """Write down that from now on it does nothing."""
@@ -170,7 +171,7 @@ class World:
         """How many seconds it took; when they are over, every process says what it does."""
         begun = time.monotonic()
         while not condition():
-            if time.monotonic() - begun > seconds:
+            if time.monotonic() - begun > seconds * PATIENCE:
                 raise AssertionError(f"waited {seconds:g} s for {why}\n{self.dump()}")
             for process in self.processes:
                 assert process.alive or process.doomed or not process.popen.returncode, self.words(process)
