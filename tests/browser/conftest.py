@@ -19,12 +19,13 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.notebooks.stored import KERNEL
+from tests.patience import WAIT
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium")
 QUIET = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 NOWHERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"  # the browser talks to this machine only
-PATIENCE = 60_000
+WAIT_MS = 1000 * WAIT
 
 Visit = Callable[
     ..., Page
@@ -63,14 +64,14 @@ def jupyter(house: Path) -> Iterator[str]:
     server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=env)
     log.close()
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT
         while not _listens(port):
             assert server.poll() is None and time.monotonic() < deadline, (house / "jupyter.log").read_text()[-2000:]
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}/lab/workspaces/{{}}/tree/notebooks/{{}}?token=monday"
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait(30)
+        server.wait(WAIT)
 
 
 def _listens(port: int) -> bool:
@@ -90,9 +91,9 @@ def browser() -> Iterator[Browser]:
 def themed(page: Page, scheme: str) -> None:
     """Wait until JupyterLab has the theme that the browser asks for."""
     light = str(scheme == "light").lower()
-    expect(page.locator(f"body[data-jp-theme-light={light}]")).to_be_attached(timeout=PATIENCE)
+    expect(page.locator(f"body[data-jp-theme-light={light}]")).to_be_attached(timeout=WAIT_MS)
     expect(page.locator("#jupyterlab-splash")).to_have_count(
-        0, timeout=PATIENCE
+        0, timeout=WAIT_MS
     )  # it lies over all while the theme changes
 
 
@@ -104,13 +105,13 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
     def visit(notebook: str, scheme: str = "light") -> Page:
         page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         pages.append(page)
-        page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=PATIENCE)
+        page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=WAIT_MS)
         themed(page, scheme)
         tabs = page.locator("#jp-main-dock-panel [role=tab]")
-        tabs.filter(has_text=notebook).click(timeout=PATIENCE)  # 00 may have opened in front of it
-        expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible(timeout=PATIENCE)
+        tabs.filter(has_text=notebook).click(timeout=WAIT_MS)  # 00 may have opened in front of it
+        expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible(timeout=WAIT_MS)
         # the kernel's own sign says idle too early, and a click on Run is lost then
-        expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=PATIENCE)
+        expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=WAIT_MS)
         return page
 
     yield visit
@@ -119,6 +120,7 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
 
 
 NUMBERS = count(1)
+expect.set_options(timeout=WAIT_MS)  # a state that has to come is waited for, as everywhere
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def play(house: Path, visit: Visit) -> Callable[..., Locator]:
         page.locator(".jp-CodeCell .cm-content:visible").first.click()
         page.keyboard.press("Shift+Enter")
         shown = page.locator(".jp-OutputArea-output .widget-vbox").first
-        expect(shown.locator("img, table").first).to_be_visible(timeout=PATIENCE)
+        expect(shown.locator("img, table").first).to_be_visible(timeout=WAIT_MS)
         return shown
 
     return play

@@ -29,7 +29,7 @@ def compare(paths: list[Path], workers: int, place: Scratch, *more: str) -> tupl
         *(sys.executable, "-m", "pytest", "-q", "-c", str(REPO / "pyproject.toml")),
         *("--rootdir", os.path.commonpath([REPO, *files])),  # outside of it pytest takes all notebooks for one
         *("--nbval", "--nbval-current-env", "--nbval-cell-timeout", str(CELL_SECONDS)),
-        *("-p", "tests.notebooks.exact"),
+        *("-p", "tests.plugin", "-p", "tests.notebooks.exact"),
         *("-n", str(workers), "--dist", "loadscope"),  # a notebook's cells stay with one worker, in their order
         *("--basetemp", str(place.folder / "pytest")),  # so that TMPDIR holds only what notebooks put there
     ]

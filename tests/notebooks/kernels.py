@@ -26,12 +26,13 @@ from nbformat import NotebookNode
 from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 
 from tests.conftest import Marked
+from tests.patience import PATIENCE
 
 from .page import REPO
 
-CELL_SECONDS = 120  # nbval gets the same
-GONE_SECONDS = 3.0  # the house's promise: every JVM is gone within 3 s of its kernel
-PATIENCE = 5.0  # where only the orphan matters, and not how fast it goes
+CELL_SECONDS = int(120 * PATIENCE)  # nbval gets the same
+GONE_SECONDS = 3.0 * PATIENCE  # the house's promise: every JVM is gone within 3 s of its kernel
+SOON = 5.0 * PATIENCE  # where only the orphan matters, and not how fast it goes
 ELSEWHERE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER")  # the maker's own clusters are not the notebooks'
 
 
@@ -65,7 +66,7 @@ class Scratch:
                 return
             time.sleep(0.05)
 
-    def left(self, seconds: float = PATIENCE) -> list[str]:
+    def left(self, seconds: float = SOON) -> list[str]:
         """What is still there after `seconds`, in words: processes, then files in the temporary directory."""
         deadline = time.monotonic() + seconds
         while (found := self._left_now()) and time.monotonic() < deadline:

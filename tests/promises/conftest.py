@@ -6,14 +6,17 @@ pytest-xdist would begin with the files of many tests; here these are the quick 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from kqlib.broker import Kafka
 from kqlib.queue import Site
+from tests.patience import WAIT
 from tests.promises.queue_worker import Worker
-from tests.promises.queues import SESSION, Start, topic
+from tests.promises.queues import MADE, SESSION, Start, alone, topic
 
 LONG = {
     *("test_promises", "test_plugin", "test_cluster", "test_faults_short", "test_rungs", "test_lab"),
@@ -32,6 +35,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
+@pytest.fixture(autouse=True)
+def given_back() -> Iterator[None]:
+    """A cluster that many tests share is given back as it was: without this test's queues."""
+    theirs = len(MADE)  # made by fixtures that several tests share
+    yield
+    while len(MADE) > theirs:
+        cluster, name = MADE.pop()
+        if not getattr(cluster, "_closed", False):
+            for deleted in cluster.admin.delete_topics([name, f"{name}.dead"]).values():
+                with suppress(KafkaException):  # the test deleted it itself, or killed its broker
+                    deleted.result(WAIT)
+
+
 @pytest.fixture
 def name(kq_cluster: Kafka) -> str:
     """A new queue's topic; the site has the same name."""
@@ -41,7 +57,7 @@ def name(kq_cluster: Kafka) -> str:
 @pytest.fixture
 def here(kq_cluster: Kafka, name: str) -> Iterator[Site]:
     """That site, in this process."""
-    with Site(kq_cluster, name, session=SESSION) as site:
+    with alone(kq_cluster, name) as site:
         yield site
 
 

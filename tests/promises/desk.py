@@ -17,7 +17,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +27,7 @@ import pytest
 from kqlib import __main__ as cli
 from kqlib.broker import Kafka
 from kqlib.topics import Plan, QueueTopic
+from tests.patience import WAIT
 
 KQ = [sys.executable, "-m", "kqlib", "queue"]
 REPO = Path(__file__).parents[2]
@@ -55,6 +56,9 @@ class Desk:
     site: str
     capsys: pytest.CaptureFixture[str]
     patch: pytest.MonkeyPatch
+    started: list[subprocess.Popen[Any]] = field(
+        default_factory=list
+    )  # ended after the test, also after one that failed
 
     def __call__(self, word: str, *rest: str, typed: bytes = b"", on: str = "") -> Said:
         """`kq queue WORD QUEUE REST…`, in this process."""
@@ -66,7 +70,8 @@ class Desk:
 
     def start(self, word: str, *rest: str, **pipes: Any) -> subprocess.Popen[str]:
         """The same in a process of its own."""
-        return subprocess.Popen([*KQ, word, self.name, *rest], cwd=REPO, text=True, **pipes)
+        self.started.append(subprocess.Popen([*KQ, word, self.name, *rest], cwd=REPO, text=True, **pipes))
+        return self.started[-1]
 
     def depth(self) -> int:
         """How much is in it."""
@@ -92,12 +97,13 @@ class Terminal:
             start_new_session=True,
             preexec_fn=own,  # noqa: PLW1509 - nothing else runs in that child
         )
+        desk.started.append(self.process)
         os.close(theirs)
         self.seen = ""
 
-    def wait_for(self, words: str, seconds: float = 60) -> None:
+    def wait_for(self, words: str) -> None:
         """Read until these words are seen."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + WAIT
         while words not in self.seen:
             assert time.monotonic() < deadline, self.seen
             if select.select([self.keys], [], [], 0.2)[0]:
@@ -111,9 +117,16 @@ class Terminal:
 
     def end(self) -> int:
         """Its exit code."""
-        code = self.process.wait(30)
+        code = self.process.wait(WAIT)
         os.close(self.keys)
         return code
+
+
+def noticed(process: subprocess.Popen[Any]) -> bool:
+    """Has this process been given every signal that was sent to it? One that stands still has not, and two of a kind become one."""
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return not any(pending)
 
 
 def opened(
@@ -127,5 +140,9 @@ def opened(
     monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
     Plan({name: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
     capsys.readouterr()
-    yield Desk(kq_cluster, name, f"site-{name[-6:]}", capsys, monkeypatch)
+    desk = Desk(kq_cluster, name, f"site-{name[-6:]}", capsys, monkeypatch)
+    yield desk
+    for process in desk.started:
+        process.kill()
+        process.wait(WAIT)
     kq_cluster.admin.delete_topics([name, f"{name}.dead"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -9,19 +10,27 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kqlib import snapshot
 from kqlib.broker import Kafka
-
-PATIENCE = 60  # seconds; a machine may be busy
+from tests.patience import WAIT
 
 
 def create(kafka: Kafka, topic: str, partitions: int = 1, replicas: int = -1) -> None:
     """A topic with its leaders."""
-    kafka.admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(PATIENCE)
-    kafka.wait_for_topic(topic, partitions, PATIENCE)
+    kafka.admin.create_topics([NewTopic(topic, partitions, replicas)])[topic].result(WAIT)
+    kafka.wait_for_topic(topic, partitions, WAIT)
+
+
+def delete(kafka: Kafka, topic: str) -> None:
+    """It is gone when this returns: also for the broker, which hears of it a moment after the controller has answered."""
+    kafka.admin.delete_topics([topic])[topic].result(WAIT)
+    deadline = time.monotonic() + WAIT
+    while topic in topics(kafka):
+        assert time.monotonic() < deadline, f"{topic} is still there"
+        time.sleep(0.01)
 
 
 def topics(kafka: Kafka) -> set[str]:
     """The names of all topics."""
-    return set(kafka.admin.list_topics(timeout=PATIENCE).topics)
+    return set(kafka.admin.list_topics(timeout=WAIT).topics)
 
 
 def put(kafka: Any, topic: str, *values: bytes, **settings: Any) -> None:
@@ -30,7 +39,7 @@ def put(kafka: Any, topic: str, *values: bytes, **settings: Any) -> None:
     producer = Producer(kafka.client(acks="all", **settings))
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, _: wrong.append(error and error.str()))
-    assert producer.flush(PATIENCE) == 0
+    assert producer.flush(WAIT) == 0
     assert wrong == [None] * len(values)
 
 
@@ -46,6 +55,22 @@ def commit(kafka: Any, group: str, topic: str, offset: int = 1) -> None:
     reader.close()
 
 
+def claimed(queue: Any) -> Any:
+    """The next item of a Drupal queue: it must come. Its claim does not wait, so it is asked again."""
+    deadline = time.monotonic() + WAIT
+    while (item := queue.claim_item()) is None:
+        assert time.monotonic() < deadline, "nothing came"
+    return item
+
+
+def decided(kafka: Kafka, topic: str) -> None:
+    """Return when readers see what transactions did: a commit returns before its marks are in the log."""
+    deadline = time.monotonic() + WAIT
+    while snapshot.bounds(kafka, topic) != snapshot.bounds(kafka, topic, isolation_level="read_uncommitted"):
+        assert time.monotonic() < deadline, f"a transaction in {topic} has no end"
+        time.sleep(0.05)
+
+
 def committed(kafka: Kafka, group: str, topic: str) -> int | None:
     """What a group has committed in partition 0."""
     return snapshot._committed(kafka, group, topic, [0]).get(0)
@@ -54,7 +79,7 @@ def committed(kafka: Kafka, group: str, topic: str) -> int | None:
 def setting(kafka: Kafka, kind: ResourceType, name: str, key: str) -> str:
     """A setting of a broker or a topic, as the cluster tells it."""
     resource = ConfigResource(kind, name)
-    return str(kafka.admin.describe_configs([resource])[resource].result(PATIENCE)[key].value)
+    return str(kafka.admin.describe_configs([resource])[resource].result(WAIT)[key].value)
 
 
 def configure(kafka: Kafka, kind: ResourceType, name: str, **settings: str) -> None:
@@ -64,4 +89,4 @@ def configure(kafka: Kafka, kind: ResourceType, name: str, **settings: str) -> N
         for key, value in settings.items()
     ]
     resource = ConfigResource(kind, name, incremental_configs=entries)
-    kafka.admin.incremental_alter_configs([resource])[resource].result(PATIENCE)
+    kafka.admin.incremental_alter_configs([resource])[resource].result(WAIT)

@@ -1,64 +1,76 @@
-"""A worker in a process of its own, for tests that kill it: told what to do line by line, it answers line by line.
+"""A worker in a process of its own, for tests that kill it: it gets one call at a time and answers each.
 
-In:  bootstrap, site, topic, settings of the queue as JSON; then verbs on stdin. Out: what came of each, one JSON line.
+In:  bootstrap, site, topic, settings of the queue; then verbs. Out: what came of each, as JSON.
 `dies` ends it by SIGKILL at a named place: as a power cut would, in the middle of a verb.
+The process is forked by Python's fork server, which has imported this file and has no client and no thread.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from typing import Any
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
-from kqlib.queue import Site
+from kqlib.queue import Site, look
+from tests.patience import WAIT
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__, "tests.faults.storm_member"])  # one server for this whole process
 
 
 class Worker:
     """The test's end: `worker.do("claim", 3)`."""
 
     def __init__(self, bootstrap: str, site: str, topic: str, session: float | None = 2, **settings: Any) -> None:
-        words = [bootstrap, site, topic, json.dumps(session), json.dumps(settings)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.promises.queue_worker", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+        self._line, its = FORKS.Pipe()
+        self.process = FORKS.Process(
+            target=main, args=(its, bootstrap, site, topic, session), kwargs=settings, daemon=True
         )
+        self.process.start()
+        its.close()
         assert self.hear() == "ready"
 
     def do(self, verb: str, *arguments: Any) -> Any:
-        """Say it and hear what came of it."""
+        """Call a verb and return its answer."""
         self.say(verb, *arguments)
         return self.hear()
 
+    def claim(self, many: int) -> dict[str, int]:
+        """So many items, each with its attempt. They may come in several claims."""
+        found: dict[str, int] = {}
+        while len(found) < many:
+            more = self.do("claim", many - len(found))
+            assert more, f"{len(found)} of {many} came"
+            found |= more
+        return found
+
     def say(self, verb: str, *arguments: Any) -> None:
-        """Say it."""
-        assert self.process.stdin
-        self.process.stdin.write(json.dumps([verb, *arguments]) + "\n")
-        self.process.stdin.flush()
+        """Call a verb."""
+        self._line.send(json.dumps([verb, *arguments]))
 
     def hear(self) -> Any:
         """One answer; None: it is dead."""
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else None
+        try:
+            return json.loads(self._line.recv())
+        except (EOFError, ConnectionResetError):
+            return None
 
     def signal(self, number: int) -> None:
         """SIGKILL, SIGSTOP, SIGCONT, SIGTERM."""
-        self.process.send_signal(number)
+        if self.process.is_alive():
+            os.kill(self.process.pid or 0, number)
 
     def end(self) -> None:
-        """However it is."""
+        """End it, also when it is stopped or dead."""
         self.process.kill()
-        self.process.wait(10)
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe:
-                pipe.close()
+        self.process.join(WAIT)
+        self._line.close()
 
 
 def dies(where: str) -> None:
@@ -77,17 +89,22 @@ def dies(where: str) -> None:
     ending.TIMEOUT = 2.0  # the broker ends the dead one's transaction sooner
 
 
-def main(bootstrap: str, site_name: str, topic: str, session: str, settings: str) -> None:
-    """Do what is said until nobody says anything."""
-    site = Site(Kafka(bootstrap), site_name, session=json.loads(session))
-    queue = site.queue(topic, **json.loads(settings))
+def main(line: Connection, bootstrap: str, site_name: str, topic: str, session: float | None, **settings: Any) -> None:
+    """Answer calls until the test's end is closed."""
+
+    def tell(value: Any) -> None:
+        line.send(json.dumps(value))
+
+    look.BRIEFLY = WAIT  # a depth is counted record by record, however long that takes
+    site = Site(Kafka(bootstrap), site_name, session=session)
+    queue = site.queue(topic, **settings)
     held: dict[str, Any] = {}
     tell("ready")
-    for line in sys.stdin:
-        verb, *arguments = json.loads(line)
+    while (call := heard(line)) is not None:
+        verb, *arguments = json.loads(call)
         try:
             if verb == "claim":
-                items = queue.claim_many(*arguments, wait=15)
+                items = queue.claim_many(*arguments, wait=WAIT)
                 held |= {item.id: item for item in items}
                 tell({item.id: item.attempt for item in items})
             elif verb == "claim now":
@@ -113,10 +130,8 @@ def main(bootstrap: str, site_name: str, topic: str, session: str, settings: str
             tell(f"{type(error).__name__}: {error}")
 
 
-def tell(value: Any) -> None:
-    """One line."""
-    print(json.dumps(value), flush=True)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def heard(line: Connection) -> str | None:
+    """The next call; None when the test's end is closed."""
+    with suppress(EOFError):
+        return str(line.recv())
+    return None

@@ -6,23 +6,31 @@ In:  a cluster, a queue. Out: names, items. The fixtures to it (`name`, `here`, 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Producer
 
 from kqlib.broker import Kafka
-from kqlib.queue import Queue
+from kqlib.queue import Item, Queue, Site
 from kqlib.topics import Plan, QueueTopic
+from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
 
-SESSION = 2  # seconds until a process that is gone is noticed
+SESSION = min(
+    2.0 * PATIENCE, 30.0
+)  # seconds until a process that is gone is noticed; one that only stands still is not gone
 Start = Callable[..., Worker]
+
+
+MADE: list[tuple[Kafka, str]] = []  # the fixture `given_back` deletes them after the test
 
 
 def topic(cluster: Kafka, partitions: int = 1, **config: Any) -> str:
     """A new queue's topic."""
     name = f"queue-{uuid.uuid4().hex[:8]}"
+    MADE.append((cluster, name))
     Plan({name: QueueTopic(partitions=partitions, config=config)}).apply(cluster, quiet=True)
     return name
 
@@ -32,7 +40,7 @@ def put(cluster: Kafka, name: str, *values: bytes, partition: int = 0) -> None:
     producer = Producer(cluster.client(acks="all"))
     for value in values:
         producer.produce(name, value, partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
 
 
 def data(items: Any) -> list[bytes]:
@@ -40,11 +48,28 @@ def data(items: Any) -> list[bytes]:
     return [item.data for item in items]
 
 
-def drained(queue: Queue, wait: float = 8) -> list[tuple[bytes | None, int]]:
-    """Everything that comes out, with its attempt; acked."""
+@contextmanager
+def alone(cluster: Kafka, name: str, session: float = SESSION) -> Iterator[Site]:
+    """A site with one process: the group gives it every partition, and its first claim waits for them, however late they come."""
+    with Site(cluster, name, session=session) as site:
+        site._member.told = WAIT
+        yield site
+
+
+def taken(queue: Queue, many: int) -> list[Item]:
+    """So many items, held. They may come in several claims: a claim returns as soon as there is one."""
+    items: list[Item] = []
+    while len(items) < many:
+        more = queue.claim_many(many - len(items), wait=WAIT)
+        assert more, f"{len(items)} of {many} came"
+        items += more
+    return items
+
+
+def drained(queue: Queue, least: int = 1, wait: float = 0.5) -> list[tuple[bytes | None, int]]:
+    """Everything that comes out, with its attempt; acked. `least` must come; then nothing comes for `wait` seconds."""
     found: list[tuple[bytes | None, int]] = []
-    while items := queue.claim_many(100, wait=wait):
+    while items := queue.claim_many(100, wait=WAIT if len(found) < least else wait):
         found += [(item.data, item.attempt) for item in items]
         queue.ack_many(items)
-        wait = 0.5
     return sorted(found)

@@ -27,6 +27,7 @@ from kqlib.broker import Cluster
 from kqlib.doctor import CHECKS
 from kqlib.shared import user
 from tests.conftest import Marked
+from tests.patience import PATIENCE, WAIT
 
 REPO = Path(__file__).parents[2]
 KQ = [sys.executable, "-m", "kqlib"]
@@ -61,7 +62,7 @@ class Machine:
             input=typed,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=WAIT,
             check=False,
         )
 
@@ -72,8 +73,8 @@ class Machine:
         return ran.stdout
 
     def left(self, seconds: float = 3) -> list[str]:
-        """Processes and temporary files that are still there after so many seconds."""
-        deadline = time.monotonic() + seconds
+        """Processes and temporary files that are still there after so many seconds × patience."""
+        deadline = time.monotonic() + seconds * PATIENCE
         while (found := self.left_now()) and time.monotonic() < deadline:
             time.sleep(0.05)
         return found
@@ -101,10 +102,12 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A machine on which `kq up` keeps one broker for the tests that only use it."""
     made = Machine(tmp_path_factory.mktemp("busy"))
-    made.said("up")
-    yield made
-    made.kq("down")
-    made.end()
+    try:
+        made.said("up")
+        yield made
+        made.kq("down")
+    finally:
+        made.end()
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +128,7 @@ def plan(tmp_path: Path) -> str:
 
 def test_two_ups_at_once_keep_one_cluster_and_down_leaves_nothing(machine: Machine) -> None:
     both = [machine.start("up") for _ in range(2)]
-    lines = {process.communicate(timeout=90)[0] for process in both}
+    lines = {process.communicate(timeout=WAIT)[0] for process in both}
     assert [process.returncode for process in both] == [0, 0]
     assert len(lines) == 1
     line = lines.pop()
@@ -178,7 +181,7 @@ def test_an_up_that_is_stopped_half_way_leaves_nothing(
     starting = machine.start("up")
     within(60, lambda: machine.marked.alive("StorageTool") or machine.marked.alive("kafka.Kafka"))
     starting.send_signal(how)
-    out, err = starting.communicate(timeout=60)
+    out, err = starting.communicate(timeout=WAIT)
     assert (starting.returncode, out, err) == (code, "", "")
     if how == signal.SIGTERM:  # it could not take its holder along; `kq down` ends one that is only starting too
         assert machine.said("down") == "Kafka has ended.\n"
@@ -204,7 +207,7 @@ def test_status_says_what_runs_and_where(busy: Machine, bootstrap: str) -> None:
 def topics(bootstrap: str) -> set[str]:
     """The names of all topics there."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return set(admin.list_topics(timeout=20).topics)
+    return set(admin.list_topics(timeout=WAIT).topics)
 
 
 def test_a_plan_is_compared_applied_and_then_as_planned(busy: Machine, bootstrap: str, plan: str) -> None:
@@ -237,7 +240,7 @@ def test_what_can_never_be_applied_differs_and_changes_nothing(busy: Machine, bo
 def test_kafkas_own_tools_read_what_is_typed_and_end_with_their_own_code(busy: Machine) -> None:
     assert busy.said("kafka", "kafka-topics.sh", "--create", "--topic", "typed") == "Created topic typed.\n"
     busy.said("kafka", "console-producer", "--topic", "typed", typed="kick-off\ngoal\n")
-    read = ["--topic", "typed", "--from-beginning", "--max-messages", "2", "--timeout-ms", "20000"]
+    read = ["--topic", "typed", "--from-beginning", "--max-messages", "2", "--timeout-ms", f"{WAIT * 1000:.0f}"]
     assert busy.said("kafka", "console-consumer", *read) == "kick-off\ngoal\n"
     assert busy.kq("kafka", "topics", "--describe", "--topic", "nobody").returncode == 1
 
@@ -266,6 +269,7 @@ def test_one_s_own_cluster_with_tls_and_a_login_is_used_and_its_password_never_s
         status = busy.said("status", **own)
         assert status.startswith(f"Your cluster (KQ_KAFKA_CONFIG) at {cluster.bootstrap}\n  broker 1  up, controller\n")
         assert f"`kq up` keeps another one at {bootstrap}" in status
+        assert busy.said("status", "--config", str(file)) == status
         made = busy.kq("kafka", "topics", "--create", "--topic", "mine", **own)
         assert made.returncode == 0, made.stderr
         assert cluster.leader("mine", 0) == 1
@@ -287,16 +291,20 @@ def test_doctor_finds_this_machine_well_and_leaves_nothing(machine: Machine) -> 
     assert machine.left(3) == []
 
 
-def test_doctor_tries_one_s_own_cluster_and_takes_its_topic_away(busy: Machine, bootstrap: str) -> None:
+def test_doctor_tries_one_s_own_cluster_and_takes_its_topic_away(
+    busy: Machine, bootstrap: str, within: Callable[..., float]
+) -> None:
     code = "from kqlib.doctor import trials; print(repr(trials.round_trip()))"
     env = busy.env(KQ_BOOTSTRAP=bootstrap)
     ran = subprocess.run([sys.executable, "-c", code], env=env, cwd=REPO, capture_output=True, text=True, check=True)
     assert f"ok=True, what='a record went into a real Kafka and came out ({bootstrap})'" in ran.stdout
-    assert "kq-doctor" not in str(topics(bootstrap))
+    within(
+        20, lambda: "kq-doctor" not in str(topics(bootstrap))
+    )  # the broker hears of it after the controller's answer
 
 
 def ask(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=WAIT) as answer:
         return json.load(answer) if "json" in answer.headers["Content-Type"] else answer.url
 
 
@@ -324,6 +332,6 @@ def test_lab_serves_the_notebooks_on_loopback_with_the_houses_settings(
         assert listening == {"127.0.0.1"}
     finally:
         serving.send_signal(signal.SIGTERM)
-        serving.communicate(timeout=30)
+        serving.communicate(timeout=WAIT)
     assert not list(machine.home.rglob("user-settings"))
     assert machine.left(3) == []

@@ -16,7 +16,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kqlib.broker import Kafka
 from kqlib.doctor import queues
 from kqlib.queue import Site
-from tests.promises.desk import KQ, REPO, Desk, Terminal, opened
+from tests.patience import PATIENCE, WAIT
+from tests.promises.desk import KQ, REPO, Desk, Terminal, noticed, opened
+from tests.promises.queues import taken
 
 
 @pytest.fixture
@@ -128,7 +130,8 @@ def test_what_cannot_be_taken_back_is_only_said_until_yes_does_it(desk: Desk, wo
 
 def test_an_item_is_held_at_a_terminal_longer_than_its_lease_until_it_is_acked(desk: Desk) -> None:
     desk("put", "offside?", "--key", "ARS")
-    terminal = Terminal(desk, "--lease", "1")
+    lease = 1.0 * PATIENCE
+    terminal = Terminal(desk, "--lease", f"{lease:g}")
     terminal.wait_for("> ")
     for words in (f"{desk.name}/0/0, attempt 1", "key      ARS", "data     offside?", "ack: done"):
         assert words in terminal.seen
@@ -136,7 +139,7 @@ def test_an_item_is_held_at_a_terminal_longer_than_its_lease_until_it_is_acked(d
     assert desk("show", "--json").json["partitions"][0]["attempts"] == 1
     terminal.type("akc\r")
     terminal.wait_for("did you mean ack?")
-    time.sleep(max(0.0, 2.5 - (time.monotonic() - held)))  # longer than the lease
+    time.sleep(max(0.0, 2.5 * lease - (time.monotonic() - held)))  # longer than the lease
     terminal.type("ack\r")
     terminal.wait_for("0/0: acked.")
     assert terminal.end() == 0
@@ -182,7 +185,7 @@ def test_a_command_is_run_for_each_item_and_what_fails_ends_in_the_dead_letters_
     how = ["--until-empty", "--retry", "0.05", "--max-attempts", "2", "--threads", "2", "--json"]
     worked = subprocess.run(
         [*KQ, "work", desk.name, *how, "--", "sh", "-c", SCRIPT, str(tmp_path / "seen")],
-        cwd=REPO, capture_output=True, text=True, timeout=120, check=False,
+        cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False,
     )  # fmt: skip
     assert json.loads(worked.stdout) == {"done": 2, "released": 1, "buried": 1, "lost": 0}, worked.stderr
     assert worked.returncode == 1
@@ -214,12 +217,15 @@ def test_sigterm_waits_for_the_command_that_runs_and_gives_back_nothing_half_don
     desk: Desk, tmp_path: Path, within: Callable[..., float]
 ) -> None:
     desk("put", "-", typed=b"1\n2\n3\n")
-    mark = tmp_path / "mark"
-    script = 'cat >/dev/null; echo began >> "$0"; sleep 1.5; echo done >> "$0"'
+    mark, go_on = tmp_path / "mark", tmp_path / "mark.go"
+    script = 'cat >/dev/null; echo began >> "$0"; while [ ! -e "$0.go" ]; do sleep 0.1; done; echo done >> "$0"'
     working = desk.start("work", "--", "sh", "-c", script, str(mark), stderr=subprocess.PIPE)
     within(60, lambda: mark.exists() and "began" in mark.read_text())
     working.send_signal(signal.SIGTERM)
-    _, err = working.communicate(timeout=60)
+    within(10, lambda: noticed(working))
+    time.sleep(0.5)  # now Python's main thread says stop, which nothing shows
+    go_on.touch()
+    _, err = working.communicate(timeout=WAIT)
     assert (working.returncode, err) == (0, "kq: 1 done, 0 to be tried again, 0 buried, 0 lost\n")
     assert mark.read_text() == "began\ndone\n"
     assert desk.depth() == 2
@@ -236,10 +242,11 @@ def test_ctrl_c_waits_and_a_second_one_ends_the_command(
     working = desk.start("work", "--", "sh", "-c", script, str(mark), **pipes)
     within(60, lambda: mark.exists() and mark.read_text())
     working.send_signal(signal.SIGINT)
+    within(10, lambda: noticed(working))
     time.sleep(1)  # the first one is waiting, which nothing shows
     assert working.poll() is None
     working.send_signal(signal.SIGINT)
-    _, err = working.communicate(timeout=60)
+    _, err = working.communicate(timeout=WAIT)
     assert working.returncode == 130, err
     within(10, lambda: not Path(f"/proc/{mark.read_text().strip()}").exists())
     assert "Traceback" not in err
@@ -252,7 +259,7 @@ def test_a_story_tells_of_one_item_from_the_put_to_the_copy_that_was_put_back(de
     desk("put", "penalty", "--key", "ARS", "--header", "trace=1")
     with Site(desk.cluster, desk.site) as site:
         queue = site.queue(desk.name)
-        item = queue.claim(wait=30)
+        item = queue.claim(wait=WAIT)
         assert item is not None
         queue.bury(item, "no such player")
     desk("create", "--site", f"other-{desk.site}")
@@ -276,6 +283,38 @@ def test_a_story_tells_of_one_item_from_the_put_to_the_copy_that_was_put_back(de
         ("put back", desk.site), ("not theirs", f"other-{desk.site}"), ("waiting", desk.site),
     ]  # fmt: skip
     assert f"it was {id_} before" in theirs[0]["how"]
+
+
+def test_delete_does_what_it_says_for_a_queue_that_was_used_and_never_created(desk: Desk) -> None:
+    desk("put", "x")
+    with Site(desk.cluster, desk.site) as site:
+        site.queue(desk.name)
+    said = desk("delete", "--yes")
+    assert (said.code, desk.depth()) == (0, 0) and f"1 item of site '{desk.site}' count" in said.out
+    assert "is marked deleted for this site" in desk("put", "y").err
+
+
+def test_redrive_chooses_and_says_what_stays(desk: Desk) -> None:
+    desk("create")
+    desk("put", "7", "--count", "3")
+    with Site(desk.cluster, desk.site) as site:
+        queue = site.queue(desk.name)
+        for reason in ("no such player", "KeyError: 7", "no such player"):
+            queue.bury(queue.claim(wait=WAIT), reason)
+    dry = desk("redrive", "--reason", "KeyError", "--dry-run")
+    assert (dry.code, dry.out) == (0, "1 dead letter would be put back, 3 left.\n")
+    ids = ["--id", f"{desk.name}/0/0", "--id", f"{desk.name}.dead/0/99"]
+    some = desk("redrive", *ids, "--since", "2026-05-01T18:30", "--json")
+    assert (some.code, some.json["redriven"], some.json["dead"]) == (1, 1, 2)
+    assert list(some.json["refused"]) == [f"{desk.name}.dead/0/99"]
+    assert some.err.startswith(f"kq: {desk.name}.dead/0/99 was not put back: it was not found: it is done already")
+    assert desk("redrive", "--reason", "nobody wrote this").code == 1
+    assert (
+        desk("redrive", "--into", desk.name, "--force").out == f"2 dead letters put back into '{desk.name}', 0 left.\n"
+    )
+    assert desk("redrive", "--into", f"{desk.name}-ue").err.startswith(f"kq: '{desk.name}-ue' does not exist")
+    desk("delete", "--yes")
+    assert "is marked deleted" in desk("redrive", "--id", f"{desk.name}/0/1").err
 
 
 def test_a_story_of_an_item_that_is_out_says_who_can_have_it_and_who_knows_until_when(desk: Desk) -> None:
@@ -303,8 +342,7 @@ def test_what_kafkas_own_tool_calls_lag_is_the_end_less_the_floor_and_no_depth(d
     desk("put", "x", "--count", "5")
     with Site(desk.cluster, desk.site) as site:
         queue = site.queue(desk.name)
-        items = queue.claim_many(3, wait=30)
-        assert len(items) == 3
+        items = taken(queue, 3)
         queue.ack_many(items[1:])
     rows = desk.cluster.kafka("consumer-groups", "--describe", "--group", desk.site).splitlines()
     heads = next(row.split() for row in rows if "CURRENT-OFFSET" in row)
@@ -321,7 +359,7 @@ def done(desk: Desk, site: str, n: int) -> None:
     with Site(desk.cluster, site) as here:
         queue = here.queue(desk.name)
         for _ in range(n):
-            item = queue.claim(wait=30)
+            item = queue.claim(wait=WAIT)
             assert item is not None
             queue.ack(item)
 
@@ -353,13 +391,15 @@ def commit_as_a_stranger(desk: Desk, group: str) -> None:
 def share_as_a_stranger(desk: Desk, group: str) -> None:
     earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[earliest])
-    desk.cluster.admin.incremental_alter_configs([resource])[resource].result(20)
+    desk.cluster.admin.incremental_alter_configs([resource])[resource].result(WAIT)
     reader = ShareConsumer({"bootstrap.servers": desk.cluster.bootstrap, "group.id": group, "log_level": 0})
     reader.subscribe([desk.name])
-    deadline = time.monotonic() + 30
-    while not reader.poll(0.5):
-        assert time.monotonic() < deadline
-    reader.close()
+    deadline = time.monotonic() + WAIT
+    try:
+        while not reader.poll(0.5):
+            assert time.monotonic() < deadline
+    finally:
+        reader.close()
 
 
 @pytest.mark.parametrize("read", [commit_as_a_stranger, share_as_a_stranger])
@@ -380,7 +420,7 @@ def test_a_site_that_never_looked_at_its_dead_letters_still_holds_them(desk: Des
     desk("put", "x")
     with Site(desk.cluster, desk.site) as site:
         queue = site.queue(desk.name)
-        item = queue.claim(wait=30)
+        item = queue.claim(wait=WAIT)
         assert item is not None
         queue.bury(item, "why")
     other = f"other-{desk.site}"
@@ -388,7 +428,7 @@ def test_a_site_that_never_looked_at_its_dead_letters_still_holds_them(desk: Des
     with Site(desk.cluster, other) as site:
         dead = site.queue(desk.name).dead
         dead.put(b"ours")
-        theirs = dead.claim(wait=30)
+        theirs = dead.claim(wait=WAIT)
         assert theirs is not None and theirs.data == b"ours"  # the letter before it is not for them: done
         dead.ack(theirs)
     shown = desk("gc", on=f"{desk.name}.dead").out.splitlines()

@@ -19,7 +19,8 @@ from confluent_kafka.admin import ResourceType
 from kqlib.broker import Cluster, Kafka, cluster, node
 from kqlib.broker.cluster import START
 from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
-from tests.promises.play import PATIENCE, create, put, setting, values
+from tests.patience import PATIENCE, WAIT
+from tests.promises.play import create, put, setting, values
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,20 @@ def three() -> Iterator[Cluster]:
 
 def litter(place: Path) -> list[str]:
     return sorted(path.name for path in place.glob("kqlib-*"))
+
+
+def test_what_kafka_writes_on_a_new_disk_is_kept_and_every_disk_gets_its_own_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache may be older than this file in it: then any process makes it, with Kafka's own tool and nothing left open."""
+    monkeypatch.setattr(node.archive, "home_of", lambda _classpath: tmp_path / "cache")
+    nodes = [node.Node(each, 9000 + each, 9100 + each, tmp_path / f"broker-{each}") for each in (1, 2)]
+    node.format_disks(nodes, {}, "one-cluster")
+    gc.collect()  # a file that was left open would be a warning, and a warning fails a test
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [node.CHECKPOINT]
+    written = [(each.data / "meta.properties").read_text() for each in nodes]
+    assert all("cluster.id=one-cluster" in text for text in written) and written[0] != written[1]
+    assert all((each.data / node.CHECKPOINT).read_bytes() for each in nodes)
 
 
 # --- what is asked for wrongly is said before anything starts -----------------------------------------------------------
@@ -74,16 +89,16 @@ def test_three_brokers_are_three_and_the_lab_settings_are_in_force(three: Cluste
         found = {key: setting(three, ResourceType.BROKER, number, key) for key in wanted}
         assert found == wanted
     create(three, "settings")
-    assert len(three.admin.list_topics("settings", timeout=30).topics["settings"].partitions[0].replicas) == 3
+    assert len(three.admin.list_topics("settings", timeout=WAIT).topics["settings"].partitions[0].replicas) == 3
 
 
 def test_a_topic_that_nobody_made_is_not_made_by_naming_it(three: Cluster) -> None:
     wrong: list[Any] = []
     producer = Producer(three.client() | {"message.timeout.ms": 1000, "allow.auto.create.topics": True})
     producer.produce("typo", b"x", on_delivery=lambda error, _: wrong.append(error.name()))
-    producer.flush(30)
+    producer.flush(WAIT)
     assert wrong[0] in {"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART", "_MSG_TIMED_OUT"}
-    assert "typo" not in three.admin.list_topics(timeout=30).topics
+    assert "typo" not in three.admin.list_topics(timeout=WAIT).topics
 
 
 def test_every_socket_that_listens_is_on_the_loopback(three: Cluster) -> None:
@@ -128,16 +143,16 @@ def test_each_verb_does_to_a_broker_what_it_says(three: Cluster, within: Callabl
     assert status() == psutil.STATUS_STOPPED  # not only soon
     broker.resume()
     assert (broker.state, broker.alive) == ("running", True)
-    within(PATIENCE, lambda: status() != psutil.STATUS_STOPPED)
-    within(PATIENCE, lambda: three.brokers == [1, 2, 3])
+    within(60, lambda: status() != psutil.STATUS_STOPPED)
+    within(60, lambda: three.brokers == [1, 2, 3])
     broker.pause().start()
     assert (broker.state, broker.pid) == ("running", first)
 
     # its controller lets it go when the others' heartbeats have told of the handover: on a busy machine not within 15 s
-    assert broker.stop(timeout=PATIENCE) is broker
+    assert broker.stop(timeout=WAIT) is broker
     assert (broker.state, broker.alive, broker.pid) == ("stopped", False, None)
-    assert "Shutdown completed" in broker.node.tail(100)
-    within(PATIENCE, lambda: three.brokers == others)
+    assert "Shutdown completed" in broker.log.read_text()
+    within(60, lambda: three.brokers == others)
     assert not psutil.pid_exists(first)
     broker.stop().kill()  # nothing to do is no error
     for verb in (broker.pause, broker.resume):
@@ -161,7 +176,7 @@ def test_a_killed_leader_is_replaced_and_no_record_that_was_confirmed_is_lost(
     old = three.leader("kept", 0)
     assert old is not None
     three.broker(old).kill()
-    within(PATIENCE, lambda: three.leader("kept", 0) not in (old, None))
+    within(60, lambda: three.leader("kept", 0) not in (old, None))
     put(three, "kept", b"c")
 
     rest = [number for number in (1, 2, 3) if number != old]
@@ -170,14 +185,16 @@ def test_a_killed_leader_is_replaced_and_no_record_that_was_confirmed_is_lost(
         assert not three.has_quorum()
     start = time.monotonic()
     three.broker(old).start()
-    assert time.monotonic() - start < 15  # it does not wait for a cluster that cannot be: that would take 30 s
+    assert (
+        time.monotonic() - start < 15 * PATIENCE
+    )  # it does not wait for a cluster that cannot be: that would take 30 s
     assert three.broker(old).state == "running"
     three.broker(rest[0]).start()  # two of three: a majority
     assert three.has_quorum()
-    within(PATIENCE, lambda: set(three.brokers) == {old, rest[0]})
+    within(60, lambda: set(three.brokers) == {old, rest[0]})
     three.broker(rest[1]).start()
     assert three.brokers == [1, 2, 3]
-    within(PATIENCE, lambda: three.leader("kept", 0) is not None)
+    within(60, lambda: three.leader("kept", 0) is not None)
     assert values(three, "kept") == [b"a", b"b", b"c"]
 
 
@@ -253,9 +270,19 @@ def test_a_broker_that_dies_at_birth_says_why_with_the_end_of_its_log_and_leaves
         Cluster(config=config)
     assert time.monotonic() - start < START / 2  # nobody waited for the end of the patience
     assert says in str(caught.value)
-    assert "exit code 1" in str(caught.value) or "gave 1" in str(caught.value)
+    assert "exit code 1" in str(caught.value) or "cannot be formatted" in str(caught.value)
     assert marked.alive() == []
     assert litter(tmp_path) == []
+
+
+def test_a_disk_that_somebody_has_is_not_formatted(tmp_path):
+    theirs = tmp_path / "theirs" / "meta.properties"
+    theirs.parent.mkdir()
+    theirs.write_text("version=1\nnode.id=7\n")
+    with pytest.raises(BrokerDied, match=r"its disk .* cannot be formatted") as caught:
+        Cluster(config={"log.dirs": theirs.parent})
+    assert str(theirs) in str(caught.value)
+    assert theirs.read_text() == "version=1\nnode.id=7\n"
 
 
 def is_closed_and_says_so(made: Cluster) -> None:
@@ -300,8 +327,8 @@ def test_a_port_that_somebody_takes_meanwhile_is_drawn_again_and_a_closed_cluste
 
         monkeypatch.setattr(node, "free_ports", unlucky)
         with Cluster() as made:
-            assert len(draws) == 2
-            assert made.bootstrap == f"127.0.0.1:{draws[1][0]}"
+            assert len(draws) >= 2  # a third time if a cluster beside it was quicker
+            assert made.bootstrap == f"127.0.0.1:{draws[-1][0]}"
             assert made.brokers == [1]
             assert repr(made) == "Cluster(1 broker)"
             assert len(litter(tmp_path)) == 1
@@ -316,7 +343,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch, tmp_path, marke
     pids = []
 
     def interrupt(self: Cluster, *_: Any) -> None:
-        self.broker(1)._child._started.wait(PATIENCE)
+        self.broker(1)._child._started.wait(WAIT)
         pids.append(self.broker(1).pid)
         raise KeyboardInterrupt
 
@@ -333,7 +360,7 @@ def test_a_cluster_beside_others_is_its_own_and_ends_when_nobody_holds_it_any_mo
 ) -> None:
     made = Cluster(auto_create=True)
     put(made, "only-here", b"x", allow_auto_create_topics=True)  # made by naming it
-    assert "only-here" not in kq_cluster.admin.list_topics(timeout=30).topics
+    assert "only-here" not in kq_cluster.admin.list_topics(timeout=WAIT).topics
     home, pid = made.home, made.broker(1).pid
     assert len(marked.alive("kafka.Kafka")) == 1
     assert home.stat().st_mode & 0o077 == 0

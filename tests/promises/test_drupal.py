@@ -12,6 +12,8 @@ from kqlib.errors import BadPayload, LeaseLost, NotAllowed, QueueDeleted, TopicM
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue, Garbage, NotCreated
 from kqlib.topics import Plan, QueueTopic
+from tests.patience import WAIT
+from tests.promises.play import claimed
 
 
 @pytest.fixture
@@ -47,14 +49,6 @@ def shared(kq_cluster):
         made.create_queue()
         yield made
     kq_cluster.admin.delete_topics(["drupal-shared", "drupal-shared.dead"])
-
-
-def claimed(queue):
-    """The next item, which is there; a claim looks for a second at most, and this machine may be busy."""
-    for _ in range(5):
-        if (item := queue.claim_item()) is not None:
-            return item
-    raise AssertionError("nothing came")
 
 
 def test_what_drupal_core_expects_of_any_queue(site, topics, queue):
@@ -125,13 +119,14 @@ def test_deleting_for_one_site_changes_nothing_for_another(kq_cluster, queue, to
         assert claimed(theirs).data == 1
 
 
-def test_somebody_elses_record_goes_to_the_dead_letters_and_the_next_item_comes(kq_cluster, queue, topics):
+@pytest.mark.parametrize("junk", [b"\xff not json", b"[" * 100_000 + b"]" * 100_000], ids=["no text", "nested deep"])
+def test_somebody_elses_record_goes_to_the_dead_letters_and_the_next_item_comes(kq_cluster, queue, topics, junk):
     producer = Producer(kq_cluster.client())
-    producer.produce(topics[0], b"\xff not json")
-    producer.flush(10)
+    producer.produce(topics[0], junk)
+    producer.flush(WAIT)
     queue.create_item("good")
     assert claimed(queue).data == "good"
-    assert [item.data for item in queue._queue.dead.peek()] == [b"\xff not json"]
+    assert [item.data for item in queue._queue.dead.peek()] == [junk]
 
 
 def test_what_was_never_created_or_has_no_topic_is_refused(site, topics):

@@ -6,9 +6,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.faults import cases
 from tests.faults.cases import BROKEN, BURY, SLOW, Case, run
 from tests.faults.world import SESSION, World
+from tests.patience import PATIENCE
 
 
 def in_turn(world: World) -> None:
@@ -25,16 +28,18 @@ SMALL = [
 
 def test_workers_and_producers_that_end_die_or_sleep_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     outcome = run(SMALL[0], 4_000, tmp_path)
-    patient = replace(outcome.case, takeover=SESSION + 2 + 6)  # joining and a busy machine included
+    patient = replace(outcome.case, takeover=(SESSION + 2) * PATIENCE)
     assert replace(outcome, case=patient).wrong == {}, outcome
     assert outcome.verdict.put >= 4_000 and outcome.verdict.doubled > 0 and outcome.verdict.dead > 0, outcome
 
 
+@pytest.mark.nightly  # the cut: the promise "leader dies" of tests/promises/test_promises.py
 def test_a_killed_coordinator_costs_nothing_while_items_are_buried(tmp_path: Path) -> None:
     outcome = run(SMALL[1], 3_000, tmp_path)
     assert outcome.wrong == {} and outcome.verdict.put >= 3_000 and outcome.verdict.dead > 0, outcome
 
 
+@pytest.mark.nightly  # the cut: tests/unit/test_faults_history.py
 def test_the_judge_finds_out_a_queue_that_counts_as_done_what_was_polled(tmp_path: Path) -> None:
     outcome = run(replace(BROKEN, fault=partial(cases.killed_late, times=1), workers=2, seconds=3), 600, tmp_path)
     assert outcome.verdict.lost > 0, outcome

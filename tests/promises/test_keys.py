@@ -15,6 +15,7 @@ from confluent_kafka.admin import NewPartitions
 
 from kqlib import keys, snapshot
 from kqlib.broker import Kafka
+from tests.patience import WAIT
 
 COUNTS = [pytest.param(n, marks=pytest.mark.kq_partitions(n), id=f"{n} partitions") for n in (1, 2, 3, 6, 7, 12)]
 PARTITIONERS = {"murmur2_random": "murmur2", "consistent_random": "crc32", None: "crc32"}  # None: as the client comes
@@ -39,7 +40,7 @@ def placed(maker: Producer, topic: str, sent: Iterable[bytes | None]) -> list[tu
         maker.produce(
             topic, b"", key, on_delivery=lambda error, record: found.append((record.key(), record.partition()))
         )
-    assert maker.flush(20) == 0
+    assert maker.flush(WAIT) == 0
     return found
 
 
@@ -63,7 +64,7 @@ def test_java_puts_a_key_where_murmur2_says(kq_cluster: Kafka, kq_topic: str) ->
     keyed = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
     lines = "\n".join(f"{game}:java" for game in games)
     env = {**os.environ, "KQ_BOOTSTRAP": kq_cluster.bootstrap}
-    subprocess.run([*tool, *keyed], input=lines.encode(), check=True, capture_output=True, env=env, timeout=60)
+    subprocess.run([*tool, *keyed], input=lines.encode(), check=True, capture_output=True, env=env, timeout=WAIT)
     stored = snapshot.records(kq_cluster, kq_topic)
     found = {record.key().decode(): place for place, records in stored.items() for record in records}
     assert found == {game: keys.partition(game, 3) for game in games}
@@ -93,7 +94,7 @@ def test_null_keys_stick_together_for_a_while(kq_cluster: Kafka, kq_topic: str) 
 def test_a_grown_topic_has_moved_keys_in_two_places_and_all_others_in_one(kq_cluster: Kafka, kq_topic: str) -> None:
     sent = some_keys(4)
     placed(producer(kq_cluster), kq_topic, sent)
-    kq_cluster.admin.create_partitions([NewPartitions(kq_topic, 6)])[kq_topic].result(15)
+    kq_cluster.admin.create_partitions([NewPartitions(kq_topic, 6)])[kq_topic].result(WAIT)
     kq_cluster.wait_for_topic(kq_topic, 6)
     placed(producer(kq_cluster), kq_topic, sent)
     where: dict[bytes, set[int]] = {}

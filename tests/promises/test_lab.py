@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import random
+import re
 import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, DeserializingConsumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import ResourceType
 
 import kqlib as kq
@@ -23,7 +26,8 @@ from kqlib import broker, snapshot
 from kqlib.broker import Kafka
 from kqlib.errors import BadTopicName, Closed, NotAllowed, NotInTime, Unreachable
 from kqlib.lab import Lab
-from tests.promises.play import PATIENCE, commit, committed, put, setting, topics, values
+from tests.patience import PATIENCE, WAIT
+from tests.promises.play import commit, committed, put, setting, topics, values
 
 
 @contextlib.contextmanager
@@ -39,14 +43,17 @@ def reading(kafka: Any, topic: str, pause: float = 0) -> Iterator[threading.Thre
                 time.sleep(pause)
 
     thread = threading.Thread(target=loop, daemon=True)
-    while not reader.assignment():
-        reader.poll(0.1)
-    thread.start()
-    yield thread
-    stop.set()
-    thread.join(PATIENCE)
-    with contextlib.suppress(RuntimeError):
-        reader.close()
+    try:
+        while not reader.assignment():
+            reader.poll(0.1)
+        thread.start()
+        yield thread
+    finally:
+        stop.set()
+        if thread.ident:
+            thread.join(WAIT)
+        with contextlib.suppress(RuntimeError):
+            reader.close()
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +104,10 @@ def test_until_gives_what_it_waited_for_and_says_what_it_saw_when_it_does_not_co
     seen = iter([None, 0, [], "there"])
     assert lab.until(lambda: next(seen)) == "there"
     start = time.monotonic()
-    with pytest.raises(NotInTime, match=r"^Waited 0\.3 s for the moon; it did not happen\. Last seen: \{\}$"):
+    waited = re.escape(f"Waited {0.3 * PATIENCE:g} s for the moon; it did not happen. Last seen: {{}}")
+    with pytest.raises(NotInTime, match=f"^{waited}$"):
         lab.until(dict, 0.3, "the moon")
-    assert 0.3 <= time.monotonic() - start < 5
+    assert 0.3 * PATIENCE <= time.monotonic() - start < 5 * PATIENCE
     with pytest.raises(ZeroDivisionError):
         lab.until(lambda: 1 / 0)
 
@@ -126,7 +134,7 @@ def test_a_broker_that_does_not_answer_is_not_yet(lab: Lab) -> None:
 
 def test_an_embedded_labs_topic_has_its_plain_name_its_partitions_and_its_settings(lab: Lab) -> None:
     assert lab.topic("plain", 3, config={"retention.ms": 60_000}) == "plain"
-    assert len(lab.admin.list_topics("plain", timeout=PATIENCE).topics["plain"].partitions) == 3
+    assert len(lab.admin.list_topics("plain", timeout=WAIT).topics["plain"].partitions) == 3
     assert [lab.cluster.leader("plain", number) for number in range(3)] == [1, 1, 1]
     assert lab.group("plain") == "plain"
     assert "plain" in lab.kafka("topics", "--list").split()
@@ -144,7 +152,7 @@ def test_a_cell_run_again_gets_an_empty_topic_and_its_open_reader_is_closed(lab:
         put(lab, topic, b"old")
         reader = Consumer(lab.client(group_id="again"))
         reader.subscribe([topic])
-        message = reader.poll(PATIENCE)
+        message = reader.poll(WAIT)
         assert message is not None and message.value() == b"old"
     assert lab.topic("again") == "again"
     with pytest.raises(RuntimeError, match="closed"):
@@ -154,15 +162,58 @@ def test_a_cell_run_again_gets_an_empty_topic_and_its_open_reader_is_closed(lab:
     bystander.close()
 
 
+def test_a_cell_run_again_closes_readers_made_from_the_labs_own_settings_and_no_others(
+    lab: Lab, kq_cluster: Kafka, kq_topic: str
+) -> None:
+    topic, other = lab.topic(kq_topic), Lab("97-other", kq_cluster)  # another cluster, with a topic of the same name
+    made = [
+        Consumer(lab.client(group_id="mine")),
+        Consumer(lab.client() | {"group.id": "mine"}),
+        DeserializingConsumer({**lab.client(), "group.id": "mine"}),
+        Consumer({"bootstrap.servers": lab.cluster.bootstrap, "group.id": "somebody"}),
+        Consumer(lab.cluster.client(group_id="a-site")),
+        Consumer(kq_cluster.client(group_id="elsewhere")),
+        Consumer(other.client(group_id="another-lab")),
+    ]
+    for reader in made:
+        reader.assign([TopicPartition(topic, 0, 0)])
+    lab.topic(kq_topic)
+    closed = []
+    for reader in made:
+        try:
+            closed.append(not reader.assignment())
+            reader.close()
+        except RuntimeError:
+            closed.append(True)
+    assert closed == [True] * 3 + [False] * 4
+
+
+def test_a_reader_that_nobody_refers_to_any_more_is_not_kept_by_the_lab(lab: Lab) -> None:
+    class Reader(Consumer):
+        """A reader to which one can refer weakly."""
+
+    topic = lab.topic("forgotten")
+    reader = Reader(lab.client(group_id="forgotten"))
+    reader.assign([TopicPartition(topic, 0, 0)])
+    known = weakref.ref(reader)
+    lab.topic("another")  # the lab looks at its readers
+    lab.topic("another")
+    assert lab._mark.on(reader)
+    assert reader.assignment()
+    del reader
+    gc.collect()
+    assert known() is None
+
+
 def test_a_reader_in_another_thread_is_closed_if_it_pauses_and_holds_nothing_up_if_it_does_not(lab: Lab) -> None:
     for pause in (0.02, 0):
         topic = lab.topic("polled")
         with reading(lab, topic, pause) as thread:
             start = time.monotonic()
             lab.topic("polled")
-            assert time.monotonic() - start < 20
+            assert time.monotonic() - start < 5 * PATIENCE
             if pause:
-                thread.join(PATIENCE)
+                thread.join(WAIT)
                 assert not thread.is_alive()
             assert values(lab.cluster, topic) == []
 
@@ -175,7 +226,7 @@ def test_a_cell_run_again_gets_a_group_that_has_committed_nothing(lab: Lab) -> N
         assert committed(lab.cluster, group, topic) is None
         reader = Consumer(lab.client(group_id=group))
         reader.subscribe([topic])
-        message = reader.poll(PATIENCE)
+        message = reader.poll(WAIT)
         assert message is not None and message.value() == b"a"
         reader.commit(message, asynchronous=False)
         assert committed(lab.cluster, group, topic) == 1
@@ -210,7 +261,9 @@ def test_a_picture_shows_what_a_group_has_committed(lab: Lab) -> None:
     (lane,) = snapshot.lanes(lab.cluster, topic, group)
     assert (lane.low, lane.end, lane.floor) == (0, 3, 2)
     assert [record.state for record in lane.records] == ["done", "done", "waiting"]
-    assert "drawn" in str(lab.draw(topic, group)) and "1" in str(lab.draw_cluster(topic))
+    text = str(lab.draw(topic, group))
+    assert "✓" in text and "|floor" in text
+    assert "drawn" in text and "1" in str(lab.draw_cluster(topic))
 
 
 # --- three brokers, of which one is always late -----------------------------------------------------------------------
@@ -243,26 +296,29 @@ def stuttering(lab: Lab, seconds: float = 0.2) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def three(lab: Lab) -> Iterator[Lab]:
     with kq.lab("91-three", brokers=3) as made:
-        made.admin.list_consumer_groups(request_timeout=PATIENCE).result(PATIENCE)  # now it is connected to all of them
+        made.admin.list_consumer_groups(request_timeout=WAIT).result(WAIT)  # now it is connected to all of them
         yield made
 
 
-def test_a_cell_run_again_and_again_meets_no_broker_that_has_not_heard_of_it(three: Lab) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.nightly)])
+def test_a_cell_run_again_and_again_meets_no_broker_that_has_not_heard_of_it(three: Lab, times: int) -> None:
     with stuttering(three):
-        for _ in range(15):
+        for _ in range(times):
             topic = three.topic("careful", 3)
             assert [three.cluster.knows(number, topic) for number in (1, 2, 3)] == [True] * 3
             assert "careful" in str(three.draw_cluster(topic))
 
 
-def test_a_topic_is_made_anew_whichever_broker_is_dead(three: Lab) -> None:
-    for number in (1, 2, 3):  # one of them leads the controllers
-        three.topic("made", 3)
-        three.cluster.broker(number).kill()
-        assert number not in three.cluster.running
-        assert set(three.cluster.partitions(three.topic("made", 3))) == {0, 1, 2}
-        three.cluster.broker(number).start()
-        assert set(three.cluster.partitions(three.topic("made", 3))) == {0, 1, 2}
+@pytest.mark.parametrize("which", [0, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1, 2))])
+def test_a_topic_is_made_anew_whichever_broker_is_dead(three: Lab, which: int) -> None:
+    leading = three.cluster.controller  # 0: the one that leads the controllers
+    number = [leading, *(each for each in (1, 2, 3) if each != leading)][which]
+    three.topic("made", 3)
+    three.cluster.broker(number).kill()
+    assert number not in three.cluster.running
+    assert set(three.cluster.partitions(three.topic("made", 3))) == {0, 1, 2}
+    three.cluster.broker(number).start()
+    assert set(three.cluster.partitions(three.topic("made", 3))) == {0, 1, 2}
 
 
 def test_a_lab_opened_again_is_a_new_cluster_with_the_same_chance_and_the_first_one_is_gone(

@@ -19,7 +19,10 @@ from kqlib import places, shared, snapshot
 from kqlib.broker import Kafka, connect
 from kqlib.errors import NotAllowed
 from kqlib.lab import Lab, _open
-from tests.promises.play import PATIENCE, commit, committed, configure, create, put, setting, topics, values
+from tests.patience import PATIENCE, WAIT
+from tests.promises.play import commit, committed, configure, create, delete, put, setting, topics, values
+
+STARTED: list[subprocess.Popen[str]] = []
 
 # --- a lab on one's own cluster ---------------------------------------------------------------------------------------
 
@@ -32,18 +35,21 @@ def own(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path: Path) -> I
     monkeypatch.setenv("LOGNAME", "anna")
     before = topics(kq_cluster)
     yield kq_cluster
+    while STARTED:  # one that a test which failed has left runs no more
+        with STARTED.pop() as process:
+            process.kill()
     for lab in [lab for lab in _open.values() if not lab.cluster.embedded]:
         lab.close()
     left = [name for name in topics(kq_cluster) - before - {shared.TOPIC} if not name.startswith("__")]
     for done in kq_cluster.admin.delete_topics(left).values() if left else []:
-        done.result(PATIENCE)
+        done.result(WAIT)
 
 
 def python(code: str) -> subprocess.Popen[str]:
-    """Another process of the same user."""
-    return subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    """Another process of the same user; it ends with the test."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    STARTED.append(subprocess.Popen([sys.executable, "-c", code], text=True, **pipes))
+    return STARTED[-1]
 
 
 def noted(kafka: Kafka) -> set[str]:
@@ -73,7 +79,8 @@ def test_what_a_lab_makes_on_ones_own_cluster_is_prefixed_noted_and_removed_at_i
 
 
 def test_the_next_run_removes_what_a_killed_one_left(own: Kafka) -> None:
-    quick = {"consumer_session_timeout_ms": "1000", "consumer_heartbeat_interval_ms": "200"}
+    session = f"{2000 * PATIENCE:.0f}"  # the member must commit before it is over, and the next run waits for its end
+    quick = {"consumer_session_timeout_ms": session, "consumer_heartbeat_interval_ms": "200"}
     configure(own, ResourceType.GROUP, "94-killed.anna.members", **quick)
     process = python(
         "import kqlib as kq, time; from confluent_kafka import Consumer, Producer, TopicPartition\n"
@@ -140,11 +147,11 @@ def test_lines_in_kq_labs_that_are_no_labs_do_no_harm(own: Kafka) -> None:
         producer = Producer(own.client())
         for key in (b"not json", b"[1, 2, 3]", b'"text"', b"{}", b"7", b"\xff", b'["topic", 3]', b'["group", null]'):
             producer.produce(shared.TOPIC, b"1", key)
-        assert producer.flush(PATIENCE) == 0
+        assert producer.flush(WAIT) == 0
         assert lab._traces and lab._traces.known("topic") == ["96-junk.anna.football"]
     with kq.lab("96-junk") as lab:
         assert lab.topic("football") == "96-junk.anna.football"
-    own.admin.delete_topics([shared.TOPIC])[shared.TOPIC].result(PATIENCE)
+    delete(own, shared.TOPIC)
 
 
 def test_what_cannot_be_noted_is_not_made(own: Kafka) -> None:
@@ -179,13 +186,13 @@ def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Ka
         put(lab, topic, b"a")
         code = "import kqlib as kq\nwith kq.lab('99-both') as lab: print(lab.topic('football'))"
         second = python(code + "\n")
-        _, wrong = second.communicate(timeout=PATIENCE)
+        _, wrong = second.communicate(timeout=WAIT)
         assert "NotAllowed: lab '99-both' is open in another process of yours on this cluster" in wrong
         assert values(own, topic) == [b"a"]
         with kq.lab("99-beside"):  # a lab of another name is none of its business
             pass
     third = python(code)
-    said, wrong = third.communicate(timeout=PATIENCE)
+    said, wrong = third.communicate(timeout=WAIT)
     assert (said, third.returncode) == ("99-both.anna.football\n", 0), wrong
 
 
@@ -215,7 +222,7 @@ def test_a_script_ends_although_its_readers_are_open_and_one_is_being_polled(own
         "    while True: busy.poll(0.1)\n"
         "busy.poll(1); threading.Thread(target=loop, daemon=True).start(); print('end', flush=True)"
     )
-    said, wrong = process.communicate(timeout=PATIENCE)
+    said, wrong = process.communicate(timeout=WAIT)
     assert (said, process.returncode) == ("end\n", 0), wrong
     with kq.lab("89-end"):
         pass

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.patience import WAIT
+
 SOON = 3  # seconds: the promise
-PATIENCE = 90
 
 Begin = Callable[..., subprocess.Popen[str]]
 
@@ -61,7 +62,7 @@ def test_no_jvm_outlives_its_python(begin: Begin, tmp_path: Path, marked: Any, w
         process.stdin.flush()
     else:
         process.send_signal(number)
-    process.wait(PATIENCE)
+    process.wait(WAIT)
     gone(within, marked, tmp_path, end)
 
 
@@ -73,8 +74,11 @@ def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
         assert process.stdout and process.stdout.readline() == "now\n"
         moment = random.uniform(number * 0.6, number * 0.6 + 0.6)
         time.sleep(moment)
+        if number == 4:  # the last one has brokers when it is killed, also on a slow machine
+            within(60, lambda: marked.alive("java"), "no broker was started")
+        assert process.poll() is None, "it ended by itself"
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(WAIT)
         gone(within, marked, tmp_path, f"a SIGKILL {moment:.3f} s after the start began")
 
 
@@ -94,5 +98,5 @@ def test_ctrl_c_stops_a_cell_and_no_broker_and_uncaught_it_ends_both(
     os.killpg(process.pid, signal.SIGINT)  # Jupyter's stop button signals the whole group
     assert process.stdout.readline() == "[1] running\n"
     os.killpg(process.pid, signal.SIGINT)
-    process.wait(PATIENCE)
+    process.wait(WAIT)
     gone(within, marked, tmp_path, "SIGINT")

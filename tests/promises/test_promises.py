@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kqlib.queue.promises import PROMISES, promises
+from kqlib.queue.promises import PROMISES, promises, run
 from kqlib.queue.rungs import LADDER, LEDGER
+
+pytestmark = pytest.mark.limit(300)  # it may wait for another process of the run that computes the same scores
 
 CELL = """
 from confluent_kafka import Consumer, Producer
@@ -71,7 +74,16 @@ def from_a_cell():
 
 
 @pytest.fixture(scope="module")
-def scores():
+def store(tmp_path_factory):
+    """Where this run keeps its verdicts; a directory of this file's own if the run has none."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "KQ_VERDICTS" not in os.environ:
+            patch.setenv("KQ_VERDICTS", str(tmp_path_factory.mktemp("verdicts")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def scores(store):
     """All at once: what takes long is waiting, and that can be done side by side."""
     return promises({**LADDER, "ledger": LEDGER})
 
@@ -125,8 +137,20 @@ def test_the_lease_of_a_killed_worker_ends_there(scores):
     )
 
 
+def test_a_second_table_of_the_same_run_says_the_same_and_starts_no_cluster(scores, monkeypatch):
+    kept = [promise for promise in PROMISES if scores["ledger", promise].kept]  # a cross of a late answer is not stored
+    monkeypatch.setattr(run, "Cluster", None)
+    again = promises({"mine": LEDGER}, only=kept)
+    for promise in kept:
+        assert again["mine", promise] == scores["ledger", promise]
+        assert again.draw(promise, "mine").text == scores.draw(promise, "ledger").text
+    assert again.costs == {"mine": scores.costs["ledger"]}
+
+
 def test_nothing_of_it_is_left(scores):
-    assert not [each for each in psutil.Process().children(recursive=True) if "nursery" in " ".join(each.cmdline())]
+    """Workers, too: they have the command line of the process that forks them, which names this one."""
+    lines = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
+    assert not [line for line in lines if {"kqlib.queue.promises.nursery", str(os.getpid())} <= set(line)]
 
 
 HOLDS = """

@@ -7,12 +7,14 @@ import time
 from collections import Counter
 
 import pytest
-from confluent_kafka import Producer
 
 from kqlib.broker import Kafka
 from kqlib.errors import KqError, LeaseLost
-from kqlib.queue import Queue, Site
+from kqlib.queue import Queue
 from kqlib.topics import Plan, QueueTopic
+from tests.patience import WAIT
+from tests.promises.play import delete, put
+from tests.promises.queues import alone, taken
 
 SESSION = 9.0  # so a member hears of its group every three seconds: until then the old assignment is all that it knows
 
@@ -24,15 +26,12 @@ def new(items: int) -> dict[bytes | None, int]:
 
 def made_anew(cluster: Kafka, name: str, items: int) -> None:
     """Deleted, made again at once, and filled."""
-    cluster.admin.delete_topics([name])[name].result(10)
+    delete(cluster, name)
     Plan({name: QueueTopic(partitions=1)}).apply(cluster, quiet=True)
-    producer = Producer(cluster.client(acks="all"))
-    for number in range(items):
-        producer.produce(name, b"new %d" % number)
-    assert producer.flush(20) == 0
+    put(cluster, name, *(b"new %d" % number for number in range(items)))
 
 
-def done(queue: Queue, many: int, seconds: float = 60, calm: float = 6) -> Counter[bytes | None]:
+def done(queue: Queue, many: int, seconds: float = WAIT, calm: float = 6) -> Counter[bytes | None]:
     """Which new ones were claimed and acked, how often, until there are so many of them and, for a while, no more."""
     found: Counter[bytes | None] = Counter()
     until = time.monotonic() + seconds
@@ -50,10 +49,10 @@ def done(queue: Queue, many: int, seconds: float = 60, calm: float = 6) -> Count
 
 @pytest.mark.parametrize("items", [3, 40], ids=["shorter than the old one was", "longer than the old one was"])
 def test_a_topic_made_anew_starts_clean_under_who_had_the_old_one(kq_cluster: Kafka, name: str, items: int) -> None:
-    with Site(kq_cluster, name, session=SESSION) as site:
+    with alone(kq_cluster, name, SESSION) as site:
         queue = site.queue(name, lease=60)
         queue.put_many([(b"old %d" % n, None) for n in range(8)])
-        held = queue.claim_many(6)
+        held = taken(queue, 6)
         queue.ack_many(held[:5])
         maker = threading.Thread(target=made_anew, args=(kq_cluster, name, items))
         maker.start()
@@ -66,11 +65,11 @@ def test_a_topic_made_anew_starts_clean_under_who_had_the_old_one(kq_cluster: Ka
 
 
 def test_one_that_was_made_anew_while_nobody_looked_is_read_from_its_beginning(kq_cluster: Kafka, name: str) -> None:
-    with Site(kq_cluster, name, session=SESSION) as site:
+    with alone(kq_cluster, name, SESSION) as site:
         queue = site.queue(name)
         queue.put_many([(b"old %d" % n, None) for n in range(8)])
-        queue.ack_many(queue.claim_many(6)[:5])
+        queue.ack_many(taken(queue, 6)[:5])
     made_anew(kq_cluster, name, 40)
-    with Site(kq_cluster, name, session=SESSION) as site:
+    with alone(kq_cluster, name, SESSION) as site:
         assert done(site.queue(name), 40, calm=1) == new(40)
         assert site.queue(name).depth() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -13,7 +14,8 @@ from confluent_kafka.admin import NewPartitions
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
 from kqlib.queue import Site
-from tests.promises.queues import SESSION, Start, drained, put, topic
+from tests.patience import PATIENCE, WAIT
+from tests.promises.queues import SESSION, Start, alone, drained, put, taken, topic
 
 
 def test_a_killed_workers_items_come_back_counted_within_a_session(
@@ -21,15 +23,15 @@ def test_a_killed_workers_items_come_back_counted_within_a_session(
 ) -> None:
     put(kq_cluster, name, b"a", b"b", b"c", b"d")
     worker = start(name)
-    assert worker.do("claim", 3) == {f"{name}/0/{n}": 1 for n in range(3)}
+    assert worker.claim(3) == {f"{name}/0/{n}": 1 for n in range(3)}
     assert worker.do("ack", f"{name}/0/1") == "ok"
     queue = here.queue(name)
     assert queue.depth() == 3
     worker.signal(signal.SIGKILL)
     killed = time.monotonic()
-    assert queue.claim(wait=20).attempt == 2
-    assert time.monotonic() - killed < SESSION + 2 + 6  # joining included; the machine is shared
-    assert drained(queue, 0.5) == [(b"c", 2), (b"d", 1)] and queue.depth() == 1
+    assert queue.claim(wait=WAIT).attempt == 2
+    assert time.monotonic() - killed < (SESSION + 2) * PATIENCE  # joining included
+    assert drained(queue, 2) == [(b"c", 2), (b"d", 1)] and queue.depth() == 1
 
 
 def test_a_worker_that_slept_past_its_session_loses_its_lease_and_changes_nothing(
@@ -37,15 +39,15 @@ def test_a_worker_that_slept_past_its_session_loses_its_lease_and_changes_nothin
 ) -> None:
     put(kq_cluster, name, b"a", b"b")
     worker, queue = start(name), here.queue(name)
-    assert worker.do("claim", 2) == {f"{name}/0/0": 1, f"{name}/0/1": 1}
+    assert worker.claim(2) == {f"{name}/0/0": 1, f"{name}/0/1": 1}
     worker.signal(signal.SIGSTOP)
-    a = queue.claim(wait=20)
+    a = queue.claim(wait=WAIT)
     assert (a.data, a.attempt) == (b"a", 2)
     queue.ack(a)
     worker.signal(signal.SIGCONT)
     for verb in ("ack", "release", "extend", "bury", "ack"):
         assert str(worker.do(verb, f"{name}/0/1")).startswith(("LeaseLost: ", "Unreachable: ")), verb
-    assert drained(queue, 3) == [(b"b", 2)] and queue.depth() == 0
+    assert drained(queue) == [(b"b", 2)] and queue.depth() == 0
     assert queue.dead.peek(5) == []
 
 
@@ -54,12 +56,12 @@ def test_a_worker_that_closes_gives_back_what_nobody_handles(
 ) -> None:
     put(kq_cluster, name, b"a", b"b", b"c")
     worker = start(name)
-    worker.do("claim", 3)
+    worker.claim(3)
     worker.do("ack", f"{name}/0/0")
     assert worker.do("close") == "ok"
     begun = time.monotonic()
-    assert drained(here.queue(name)) == [(b"b", 1), (b"c", 1)]
-    assert time.monotonic() - begun < 6
+    assert drained(here.queue(name), 2) == [(b"b", 1), (b"c", 1)]
+    assert time.monotonic() - begun < 6 * PATIENCE
 
 
 PLACES = {
@@ -79,7 +81,7 @@ def test_a_worker_that_dies_while_it_buries_leaves_one_dead_letter_in_the_end(
     worker.do("claim", 1)
     assert worker.do("bury", f"{name}/0/0", "bad") is None
     queue = here.queue(name)
-    item = queue.claim(wait=30)  # not before the broker has ended the dead one's transaction
+    item = queue.claim(wait=WAIT)  # not before the broker has ended the dead one's transaction
     assert (item.data, item.attempt) == (b"poison", 2) and queue.dead.peek(5) == []
     queue.bury(item, "bad")
     assert [i.data for i in queue.dead.peek(5)] == [b"poison"] and queue.depth() == 0
@@ -94,57 +96,69 @@ def test_a_poison_item_that_kills_its_workers_is_buried_and_takes_nobody_with_it
         assert worker.do("claim", 3) == {f"{name}/0/0": attempt}  # its last two: alone
         worker.end()
     queue = here.queue(name)
-    assert drained(queue) == [(b"fine", 1), (b"good", 1)]
+    assert drained(queue, 2) == [(b"fine", 1), (b"good", 1)]
     assert [item.headers["kq-attempts"] for item in queue.dead.peek(5)] == [b"2"]
 
 
-def test_two_processes_share_the_partitions_and_do_everything_once(kq_cluster: Kafka, start: Start) -> None:
+def test_two_processes_share_the_partitions_and_do_everything_once(
+    kq_cluster: Kafka, start: Start, within: Callable[..., float]
+) -> None:
     name = topic(kq_cluster, 4)
     with Site(kq_cluster, name, session=SESSION) as site:
         queue = site.queue(name)
-        queue.put_many([(b"%d" % n, b"%d" % n) for n in range(200)])
         seen: Counter[str] = Counter()
+        got: Counter[str] = Counter()
         worker = start(name)
-        for _ in range(30):
+        assert queue.claim() is None and worker.do("claim now", 1) == {}  # both are in the group
+        within(30, lambda: len(site._member.owners) == 2, "the partitions are not shared")
+        queue.put_many([(b"%d" % n, b"%d" % n) for n in range(200)])
+        for turn in range(30):
             mine = queue.claim_many(5, wait=0.2)
             queue.ack_many(mine)  # at once: what is in hand when a partition moves has three seconds
-            theirs = worker.do("claim now", 5)
+            theirs = worker.do("claim now" if turn else "claim", 5)  # the first waits until its partitions are there
+            got.update(mine=len(mine), theirs=len(theirs))
             assert set(theirs.values()) <= {1} and {item.attempt for item in mine} <= {1}
             seen.update([*theirs, *(item.id for item in mine)])
             assert {worker.do("ack", id_) for id_ in theirs} <= {"ok"}
         worker.do("close")
-        while items := queue.claim_many(50, wait=3):
+        while items := queue.claim_many(50, wait=WAIT if len(seen) < 200 else 3):
             seen.update(item.id for item in items)
             queue.ack_many(items)
         assert len(seen) == 200 and set(seen.values()) == {1} and queue.depth() == 0
+        assert got["mine"] and got["theirs"], got
 
 
-def test_depth_and_purge_are_known_in_every_process(kq_cluster: Kafka, name: str, start: Start, here: Site) -> None:
+def test_depth_and_purge_are_known_in_every_process(
+    kq_cluster: Kafka, name: str, start: Start, here: Site, within: Callable[..., float]
+) -> None:
     queue = here.queue(name)
     queue.put_many([(b"%d" % n, None) for n in range(10)])
-    items = queue.claim_many(4)
+    items = taken(queue, 4)
     queue.ack(items[2])
     other = start(name)
     assert other.do("depth") == 9 == queue.depth()
     assert other.do("purge") is None and other.do("depth") == 0
-    time.sleep(1)  # owners hear of it within a second
+    (owner,) = here._member.owners_of(name)
+    within(5, lambda: not owner.leases, "its owner does not hear of it")  # a second, as a rule
     with pytest.raises(LeaseLost):
         queue.ack(items[0])
     queue.put(b"new")
-    assert other.do("depth") == 1 and queue.claim(wait=2).data == b"new"
+    assert other.do("depth") == 1 and queue.claim(wait=WAIT).data == b"new"
 
 
-def test_a_mark_once_applied_is_not_applied_to_a_group_that_is_moved_back(kq_cluster: Kafka, name: str) -> None:
-    with Site(kq_cluster, name, session=3) as site:
+def test_a_mark_once_applied_is_not_applied_to_a_group_that_is_moved_back(
+    kq_cluster: Kafka, name: str, within: Callable[..., float]
+) -> None:
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         queue.put_many([(b"a", None), (b"b", None)])
         queue.claim()
         queue.purge()
         assert queue.claim() is None
-        time.sleep(0.3)
+        within(10, lambda: site._notes.get(name, name, "purged", 0), "nobody notes that the mark was applied")
     moved(kq_cluster, name, 0)
-    with Site(kq_cluster, name, session=3) as site:
-        assert drained(site.queue(name)) == [(b"a", 1), (b"b", 1)]
+    with alone(kq_cluster, name) as site:
+        assert drained(site.queue(name), 2) == [(b"a", 1), (b"b", 1)]
 
 
 def moved(cluster: Kafka, name: str, offset: int, metadata: str = "") -> None:
@@ -158,35 +172,35 @@ def test_a_commit_without_metadata_is_where_it_goes_on(kq_cluster: Kafka, name: 
     put(kq_cluster, name, b"a", b"b", b"c")
     for offset, left in ((2, [(b"c", 1)]), (1, [(b"b", 1), (b"c", 1)]), (99, [])):
         moved(kq_cluster, name, offset)
-        with Site(kq_cluster, name, session=3) as site:
+        with alone(kq_cluster, name) as site:
             queue = site.queue(name)
-            assert queue.depth() == len(left) and drained(queue, 2) == left
+            assert queue.depth() == len(left) and drained(queue, len(left)) == left
 
 
 def test_a_state_that_is_gone_is_lost_and_not_replayed(kq_cluster: Kafka, name: str) -> None:
-    with Site(kq_cluster, name, session=3) as site:
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         queue.put_many([(b"a", None), (b"b", None)])
         queue.ack(queue.claim())
-    kq_cluster.admin.delete_consumer_groups([name])[name].result(10)
-    with Site(kq_cluster, name, session=3) as site:
+    kq_cluster.admin.delete_consumer_groups([name])[name].result(WAIT)
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         for _ in range(2):
             with pytest.raises(LedgerLost, match="Nothing was handed out again"):
                 queue.claim()
-        assert drained(site.queue(name, on_lost="earliest"), 3) == [(b"a", 1), (b"b", 1)]
-    kq_cluster.admin.delete_consumer_groups([name])[name].result(10)
-    with Site(kq_cluster, name, session=3) as site:
+        assert drained(site.queue(name, on_lost="earliest"), 2) == [(b"a", 1), (b"b", 1)]
+    kq_cluster.admin.delete_consumer_groups([name])[name].result(WAIT)
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name, on_lost="latest")
         assert queue.claim() is None
         queue.put(b"c")
-        assert drained(queue, 3) == [(b"c", 1)]
+        assert drained(queue) == [(b"c", 1)]
 
 
 def test_a_state_that_cannot_be_read_is_not_guessed(kq_cluster: Kafka, name: str) -> None:
     put(kq_cluster, name, b"a")
     moved(kq_cluster, name, 0, "1 7 somebody wrote-here")
-    with Site(kq_cluster, name, session=3) as site:
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         with pytest.raises(LedgerCorrupt):
             queue.claim()
@@ -198,37 +212,36 @@ def test_new_partitions_are_found_while_it_runs(kq_cluster: Kafka, name: str, he
     queue = here.queue(name)
     queue.put(b"before")
     assert queue.claim().data == b"before"
-    kq_cluster.admin.create_partitions([NewPartitions(name, 2)])[name].result(10)
+    kq_cluster.admin.create_partitions([NewPartitions(name, 2)])[name].result(WAIT)
     kq_cluster.wait_for_topic(name, 2)
     producer = Producer(kq_cluster.client(acks="all"))
     producer.produce(name, b"there", partition=1)
-    assert producer.flush(10) == 0
-    assert queue.claim(wait=20).data == b"there" and queue.depth() == 2
+    assert producer.flush(WAIT) == 0
+    assert queue.claim(wait=WAIT).data == b"there" and queue.depth() == 2
 
 
 def test_what_retention_took_is_counted_as_lost(kq_cluster: Kafka, name: str) -> None:
-    with Site(kq_cluster, name, session=3) as site:
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         queue.put_many([(b"%d" % n, None) for n in range(6)])
-        queue.ack(queue.claim_many(4)[1])
-    kq_cluster.admin.delete_records([TopicPartition(name, 0, 3)])
-    time.sleep(0.5)
-    with Site(kq_cluster, name, session=3) as site:
+        queue.ack(taken(queue, 4)[1])
+    kq_cluster.admin.delete_records([TopicPartition(name, 0, 3)])[TopicPartition(name, 0, 3)].result(WAIT)
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         assert queue.depth() == 3
-        assert drained(queue) == [(b"3", 1), (b"4", 1), (b"5", 1)] and queue.lost == 2
+        assert drained(queue, 3) == [(b"3", 1), (b"4", 1), (b"5", 1)] and queue.lost == 2
 
 
 def test_an_aborted_transactions_records_are_no_items_and_no_depth(kq_cluster: Kafka, name: str, here: Site) -> None:
     producer = Producer(kq_cluster.client(transactional_id=name))
-    producer.init_transactions(10)
+    producer.init_transactions(WAIT)
     for value, end in ((b"a", "commit_transaction"), (b"-", "abort_transaction"), (b"b", "commit_transaction")):
         producer.begin_transaction()
         producer.produce(name, value)
-        producer.flush(10)
-        getattr(producer, end)(10)
+        producer.flush(WAIT)
+        getattr(producer, end)(WAIT)
     queue = here.queue(name)
-    assert drained(queue, 3) == [(b"a", 1), (b"b", 1)]
+    assert drained(queue, 2) == [(b"a", 1), (b"b", 1)]
     time.sleep(0.6)
     assert queue.claim() is None and queue.depth() == 0 and queue.lost == 0
 
@@ -236,14 +249,14 @@ def test_an_aborted_transactions_records_are_no_items_and_no_depth(kq_cluster: K
 def test_with_the_broker_gone_it_closes_in_time_and_nothing_is_lost() -> None:
     with Cluster() as cluster:
         name = topic(cluster)
-        site = Site(cluster, "site", session=2)
+        site = Site(cluster, "site", session=SESSION)
         queue = site.queue(name, lease=60)
         queue.put_many([(b"a", None), (b"b", None)])
-        assert queue.claim().data == b"a"
+        assert queue.claim(wait=WAIT).data == b"a"
         cluster.broker(1).kill()
         begun = time.monotonic()
         site.close()
-        assert time.monotonic() - begun < 5.5
+        assert time.monotonic() - begun < 5.5 * PATIENCE
         cluster.broker(1).start()
-        with Site(cluster, "site", session=2) as again:
-            assert [data for data, _ in drained(again.queue(name), 15)] == [b"a", b"b"]
+        with alone(cluster, "site") as again:
+            assert [data for data, _ in drained(again.queue(name), 2)] == [b"a", b"b"]

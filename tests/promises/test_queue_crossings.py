@@ -17,7 +17,9 @@ from kqlib.broker import Cluster, Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted, Unreachable
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue
-from tests.promises.queues import SESSION, Start, drained, topic
+from tests.patience import PATIENCE, WAIT
+from tests.promises.play import claimed
+from tests.promises.queues import SESSION, Start, alone, drained, taken, topic
 
 
 def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka, start: Start) -> None:
@@ -25,12 +27,12 @@ def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka,
     with Site(kq_cluster, name, session=SESSION) as site:
         queue, out = site.queue(name, lease=60), site.queue(outputs)
         queue.put_many([(b"%d" % n, b"%d" % n) for n in range(40)])
-        items = queue.claim_many(40, wait=8)
-        while len(items) < 40:
-            items += queue.claim_many(40, wait=8)
+        items = taken(queue, 40)
         steps = [(item, queue.step(item)) for item in items]  # begun while all of them are ours
         worker = start(name)
         theirs = worker.do("claim", 40)  # one of the two partitions went to it
+        gone = {int(id_.split("/")[1]) for id_ in theirs}
+        theirs |= worker.claim(sum(item.partition in gone for item in items) - len(theirs))
         assert set(theirs.values()) == {2}
         done = set()
         for item, begun in steps:
@@ -45,7 +47,7 @@ def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka,
         for id_ in theirs:
             assert worker.do("ack", id_) == "ok"
         worker.do("close")
-        assert drained(queue, 4) == [] and queue.depth() == 0
+        assert drained(queue, 0, wait=4) == [] and queue.depth() == 0
 
 
 def test_a_lease_that_is_extended_while_its_partition_goes_holds_until_the_drain_is_over_and_no_longer(
@@ -53,25 +55,28 @@ def test_a_lease_that_is_extended_while_its_partition_goes_holds_until_the_drain
 ) -> None:
     name = topic(kq_cluster, 2)
     with Site(kq_cluster, name, session=SESSION) as site:
-        queue, site._member.drain = site.queue(name, lease=60), 3.0
+        queue, drain = site.queue(name, lease=60), 2.0 * PATIENCE
+        site._member.drain = drain
         queue.put_many([(b"%d" % n, b"%d" % n) for n in range(40)])
-        items = queue.claim_many(40, wait=8)
-        while len(items) < 40:
-            items += queue.claim_many(40, wait=8)
+        items = taken(queue, 40)
         worker, owners = start(name), site._member.owners
 
+        begun = 0.0
+
         def leaving() -> set[int]:
-            return {owner.partition for owner in list(owners.values()) if owner.leaving}
+            nonlocal begun
+            now, found = time.monotonic(), {owner.partition for owner in list(owners.values()) if owner.leaving}
+            begun = begun if found else now  # the last look at which none was leaving
+            return found
 
         worker.say("claim", 40)
         within(20, leaving, "no partition is taken away")
-        begun, gone = time.monotonic(), leaving()
+        gone = leaving()
         first, *going = [queue.extend(item, 60) for item in items if item.partition in gone]
         queue.ack(first)
         theirs = worker.hear()
-        assert time.monotonic() - begun < 3 + SESSION + 2
-        while len(theirs) < len(going):
-            theirs |= worker.do("claim", 40)
+        assert drain - 0.5 < time.monotonic() - begun < drain + SESSION + 2 * PATIENCE
+        theirs |= worker.claim(len(going) - len(theirs))
         assert theirs == {item.id: 2 for item in going}
         for verb in (queue.extend, queue.ack):
             with pytest.raises(LeaseLost, match="does not have its partition"):
@@ -82,64 +87,70 @@ def test_a_lease_that_is_extended_while_its_partition_goes_holds_until_the_drain
         assert queue.depth() == 0
 
 
-def test_a_purge_while_steps_end_leaves_nothing_behind_and_nothing_half_done(kq_cluster: Kafka) -> None:
+def test_a_purge_while_steps_end_leaves_nothing_behind_and_nothing_half_done(
+    kq_cluster: Kafka, within: Callable[..., float]
+) -> None:
     name, outputs = topic(kq_cluster), topic(kq_cluster)
-    with Site(kq_cluster, name, session=SESSION) as site:
+    with alone(kq_cluster, name) as site:
         queue, out = site.queue(name, lease=60), site.queue(outputs)
         ids = queue.put_many([(b"%d" % n, None) for n in range(60)])
-        items, done = queue.claim_many(60, wait=8), list[str]()
+        items, done, refused = taken(queue, 60), list[str](), list[str]()
+        purged = threading.Event()
 
         def steps(some: list[Any]) -> None:
             for item in some:
                 try:
                     with queue.step(item) as step:
                         step.put(out, item.id.encode())
+                        if item is some[-1]:  # this step is open while the purge happens
+                            assert purged.wait(WAIT)
                     done.append(item.id)
                 except LeaseLost:
-                    pass
+                    refused.append(item.id)
 
         threads = [threading.Thread(target=steps, args=(items[n::3],)) for n in range(3)]
         for thread in threads:
             thread.start()
-        while len(done) < 10:
-            time.sleep(0.001)
+        within(60, lambda: len(done) >= 10, "the steps do not end")
         queue.purge()
+        purged.set()
         for thread in threads:
             thread.join()
-        written = [data.decode() for data, _ in drained(out) if data]
-        assert sorted(written) == sorted(done) and set(done) < set(ids)
+        written = [data.decode() for data, _ in drained(out, len(done)) if data]
+        assert sorted(written) == sorted(done)
+        assert sorted(done + refused) == sorted(ids) and len(refused) >= 3
         assert queue.depth() == 0
         queue.put(b"after")
-        assert drained(queue, 4) == [(b"after", 1)]
+        assert drained(queue) == [(b"after", 1)]
 
 
 @pytest.mark.parametrize("place", ["send_offsets_to_transaction", "commit_transaction"])
 def test_letters_whose_redrive_dies_are_put_back_once(kq_cluster: Kafka, start: Start, place: str) -> None:
     name = topic(kq_cluster)
     worker = start(name)
-    with Site(kq_cluster, name, session=SESSION) as site:
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         queue.put_many([(b"%d" % n, None) for n in range(5)])
-        for item in queue.claim_many(5, wait=8):
+        for item in taken(queue, 5):
             queue.bury(item, "bad")
     assert worker.do("dies", place) == "ok" and worker.do("redrive", 5) is None
     with Site(kq_cluster, name, session=SESSION) as site:
         queue, moved = site.queue(name), 0
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + WAIT
         while moved < 5 and time.monotonic() < deadline:  # not before the broker has ended the dead one's transaction
             moved += queue.redrive(5)
         assert (moved, queue.redrive(5)) == (5, 0)
-        assert drained(queue) == [(b"%d" % n, 1) for n in range(5)] and queue.dead.depth() == 0
+        assert drained(queue, 5) == [(b"%d" % n, 1) for n in range(5)] and queue.dead.depth() == 0
 
 
 def test_letters_that_a_redrive_did_not_move_are_there_for_the_next_one_at_once(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic(kq_cluster)
-    with Site(kq_cluster, name, session=SESSION) as site:
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         queue.put_many([(b"%d" % n, None) for n in range(3)])
-        for item in queue.claim_many(3, wait=8):
+        for item in taken(queue, 3):
             queue.bury(item, "bad")
 
         def refused(_: Any) -> None:
@@ -148,31 +159,42 @@ def test_letters_that_a_redrive_did_not_move_are_there_for_the_next_one_at_once(
         with monkeypatch.context() as patch, pytest.raises(Unreachable):
             patch.setattr(site, "_end", refused)
             queue.redrive(5)
-        again = queue.dead.claim_many(5)
+        again = taken(queue.dead, 3)
         assert [(item.data, item.attempt) for item in again] == [(b"%d" % n, 1) for n in range(3)]
         for item in again:
             queue.dead.release(item)
-        assert queue.redrive(5) == 3 and len(drained(queue)) == 3
+        assert queue.redrive(5) == 3 and len(drained(queue, 3)) == 3
 
 
 def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka) -> None:
     name, outputs = topic(kq_cluster), topic(kq_cluster)
-    with Site(kq_cluster, name, session=SESSION) as site:
-        queue, out = site.queue(name), site.queue(outputs)
+    with alone(kq_cluster, name) as site:
+        queue, out, done = site.queue(name), site.queue(outputs), list[bytes]()
         queue.put_many([(b"%d" % n, None) for n in range(150)])
+        at_work, grown, until = threading.Event(), threading.Event(), time.monotonic() + WAIT
 
         def handle(item: Any) -> None:
             with queue.step(item) as step:
+                if item.data == b"50":  # this step is open while partitions are added
+                    at_work.set()
+                    assert grown.wait(WAIT)
                 step.put(out, item.data)
+            done.append(item.data)
 
-        working = threading.Thread(target=lambda: queue.work(handle, threads=4, until=15))
+        def over() -> bool:
+            """Everything is done, and the new partitions are ours; or they never are."""
+            at_home = len(done) >= 150 and len(site._member.owners_of(name)) == 3
+            return at_home or time.monotonic() > until
+
+        working = threading.Thread(target=lambda: queue.work(handle, threads=4, until=over))
         working.start()
-        time.sleep(1)
+        assert at_work.wait(WAIT)
         for each in (name, outputs):
-            kq_cluster.admin.create_partitions([NewPartitions(each, 3)])[each].result(10)
+            kq_cluster.admin.create_partitions([NewPartitions(each, 3)])[each].result(WAIT)
+        grown.set()
         working.join()
-        assert queue.depth() == 0
-        assert [data for data, _ in drained(out)] == sorted(b"%d" % n for n in range(150))
+        assert queue.depth() == 0 and len(site._member.owners_of(name)) == 3
+        assert [data for data, _ in drained(out, 150)] == sorted(b"%d" % n for n in range(150))
 
 
 def test_who_waits_in_a_claim_hears_of_a_close_in_time_with_the_broker_down() -> None:
@@ -180,11 +202,11 @@ def test_who_waits_in_a_claim_hears_of_a_close_in_time_with_the_broker_down() ->
         name = topic(cluster)
         site, said = Site(cluster, "site", session=SESSION), list[Any]()
         queue = site.queue(name)
-        assert queue.claim(wait=8) is None
+        assert queue.claim(wait=1) is None
 
         def wait() -> None:
             try:
-                said.append(queue.claim(wait=60))
+                said.append(queue.claim(wait=WAIT))
             except KqError as error:
                 said.append(type(error))
 
@@ -197,8 +219,8 @@ def test_who_waits_in_a_claim_hears_of_a_close_in_time_with_the_broker_down() ->
         begun = time.monotonic()
         site.close()
         for thread in waiting:
-            thread.join(5)
-        assert time.monotonic() - begun < 6 and said == [Closed] * 3
+            thread.join(WAIT)
+        assert time.monotonic() - begun < 6 * PATIENCE and said == [Closed] * 3
 
 
 def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_comes_back(kq_cluster: Kafka) -> None:
@@ -225,11 +247,11 @@ def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_co
         working = threading.Thread(target=work)
         working.start()
         for _ in range(4):
-            assert held.acquire(timeout=30)
+            assert held.acquire(timeout=WAIT)
         drupal.delete_queue()
-        working.join(30)
+        working.join(WAIT)
         assert said == [QueueDeleted]
         drupal.create_queue()
         assert drupal.number_of_items() == 0 and drupal.claim_item() is None
         drupal.create_item("new")
-        assert drupal.claim_item().data == "new"
+        assert claimed(drupal).data == "new"

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import psutil
@@ -18,13 +19,15 @@ import pytest
 from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
 from kqlib.queue import Queue, Retry, Site
-from tests.promises.queues import topic
+from kqlib.queue.work import Work, Worked
+from tests.patience import PATIENCE, WAIT
+from tests.promises.queues import alone, taken, topic
 
 
 @pytest.fixture(scope="module")
 def site(kq_cluster: Kafka) -> Iterator[Site]:
     """One site for all tests of this file."""
-    with Site(kq_cluster, f"work-{uuid.uuid4().hex[:8]}", session=3) as site:
+    with alone(kq_cluster, f"work-{uuid.uuid4().hex[:8]}") as site:
         yield site
 
 
@@ -73,7 +76,8 @@ def test_a_lease_is_kept_alive_while_its_handler_runs_and_is_lost_without(kq_clu
         time.sleep(1.0 if item.attempt == 1 else 0)
 
     worked = queue.work(handler, threads=2, until="empty", extend=False)
-    assert (worked.done, worked.lost, calls) == (1, 1, [1, 2])
+    assert worked.done == 1 and worked.lost >= 1  # where this process stands still, the second lease is lost as well
+    assert calls == [*range(1, worked.lost + 2)]
 
 
 ENDS = {
@@ -83,28 +87,46 @@ ENDS = {
 
 
 @pytest.mark.parametrize("until", ENDS.values(), ids=ENDS)
-def test_it_ends_when_it_is_told(queue: Queue, until: Any) -> None:
+def test_it_ends_when_it_is_told(queue: Queue, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kqlib.queue.work.WAIT", 60.0)  # a claim that waits on would take too long
     calls: list[bytes] = []
     fill(queue, 4)
     queue.claim_many(1)  # joined
-    begun = time.monotonic()
-    queue.work(lambda item: calls.append(item.data), until=until(calls))
-    assert len(calls) >= 2 and time.monotonic() - begun < 4
+    limit = time.monotonic() + WAIT
+    while len(calls) < 2 and time.monotonic() < limit:  # on a busy machine two do not begin in 0.4 s
+        begun = time.monotonic()
+        queue.work(lambda item: calls.append(item.data), until=until(calls))
+        assert time.monotonic() - begun < 4 * PATIENCE
+    assert len(calls) >= 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "the stop button"])
-def test_a_signal_lets_handlers_end(queue: Queue, number: int) -> None:
+def test_a_signal_lets_handlers_end(queue: Queue, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(queue, 4)
     queue.claim_many(1)  # joined
-    begun = threading.Event()
+    begun, stopping, works = threading.Semaphore(0), threading.Event(), list[Work]()
+
+    class Watched(Work):
+        def run(self) -> Worked:
+            works.append(self)
+            return super().run()
 
     def handler(item: Any) -> None:
-        begun.set()
-        time.sleep(0.5)
+        begun.release()
+        assert stopping.wait(WAIT)
 
-    threading.Thread(target=lambda: (begun.wait(10), time.sleep(0.1), os.kill(os.getpid(), number))).start()
+    def stop() -> None:
+        """The signal comes while both handlers run; they end when it has been noticed."""
+        for _ in range(2):
+            assert begun.acquire(timeout=WAIT)
+        os.kill(os.getpid(), number)
+        assert works[0].stop.wait(WAIT)
+        stopping.set()
+
+    monkeypatch.setattr("kqlib.queue.work.Work", Watched)
+    threading.Thread(target=stop).start()
     worked = queue.work(handler, threads=2)
-    assert worked.done == 2 and worked.lost == 0 and queue.depth() == 2
+    assert stopping.is_set() and worked.done == 2 and worked.lost == 0 and queue.depth() == 2
 
 
 WORKS = """
@@ -113,10 +135,11 @@ import kqlib as kq
 
 def handler(item):
     os.write(1, b"begun\\n")  # print writes twice, and threads come between
-    time.sleep(1.5)
+    time.sleep(1.5 * lease)
 
-with kq.Site(kq.broker.Kafka(sys.argv[1]), sys.argv[2], session=3) as site:
-    print(site.queue(sys.argv[2], lease=1).work(handler, threads=3), flush=True)
+lease = float(sys.argv[3])
+with kq.Site(kq.broker.Kafka(sys.argv[1]), sys.argv[2], session=2 * lease) as site:
+    print(site.queue(sys.argv[2], lease=lease).work(handler, threads=3), flush=True)
 """
 
 
@@ -124,27 +147,25 @@ with kq.Site(kq.broker.Kafka(sys.argv[1]), sys.argv[2], session=3) as site:
 def test_a_process_that_is_told_to_end_finishes_what_runs_and_gives_back_the_rest(
     kq_cluster: Kafka, number: int
 ) -> None:
-    name = topic(kq_cluster, 2)
-    with Site(kq_cluster, name, session=3) as site:
+    name, lease = topic(kq_cluster, 2), 1.3 * PATIENCE
+    with alone(kq_cluster, name) as site:
         fill(site.queue(name), 30)
-    words = [sys.executable, "-c", WORKS, kq_cluster.bootstrap, name]
+    words = [sys.executable, "-c", WORKS, kq_cluster.bootstrap, name, str(lease)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout and [process.stdout.readline() for _ in range(3)] == ["begun\n"] * 3
             process.send_signal(number)
             told = time.monotonic()
-            said, wrong = process.communicate(timeout=60)
+            said, wrong = process.communicate(timeout=WAIT)
             took = time.monotonic() - told
         finally:
             process.kill()
     assert (said, wrong, process.returncode) == ("3 done, 0 to be tried again, 0 buried, 0 lost\n", "", 0)
-    assert took < 3 + 4.5 + 5  # the drain, the closing, and a busy machine
-    with Site(kq_cluster, name, session=3) as site:
+    assert took < (3 + 4.5 + 1) * PATIENCE  # the drain, then the closing
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         assert queue.depth() == 27
-        left = queue.claim_many(30, wait=8)
-        while more := queue.claim_many(30, wait=0.5):
-            left += more
+        left = [*taken(queue, 27), *queue.claim_many(30, wait=0.5)]
         assert [item.attempt for item in left] == [1] * 27
 
 
@@ -215,10 +236,10 @@ queue.put(b"a")
 queue.work(lambda item: queue.bury(item), until="empty")
 second.close()
 """
-    quiet = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, timeout=120, check=True)
+    quiet = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, timeout=WAIT, check=True)
     assert (quiet.stdout, quiet.stderr) == ("", "")
     loud = "import logging; logging.basicConfig()" + words
-    heard = subprocess.run([sys.executable, "-c", loud], capture_output=True, text=True, timeout=120, check=True)
+    heard = subprocess.run([sys.executable, "-c", loud], capture_output=True, text=True, timeout=WAIT, check=True)
     assert heard.stderr.startswith("WARNING:kqlib.queue:site '") and "opened again" in heard.stderr
 
 
@@ -229,9 +250,9 @@ def test_nothing_is_left_of_sites_that_were_closed(kq_cluster: Kafka) -> None:
         with Site(kq_cluster, name) as site:
             queue = site.queue(name)
             queue.put(b"a")
-            queue.ack(queue.claim(wait=10))
+            queue.ack(queue.claim(wait=WAIT))
         if turn in (0, 50):
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + WAIT
             while time.monotonic() < deadline and sizes and (here.num_fds(), here.num_threads()) > sizes[0]:
                 time.sleep(0.1)
             sizes.append((here.num_fds(), here.num_threads()))
@@ -241,13 +262,15 @@ def test_nothing_is_left_of_sites_that_were_closed(kq_cluster: Kafka) -> None:
 def test_a_handler_in_another_thread_may_ack_while_the_site_closes(kq_cluster: Kafka) -> None:
     name = topic(kq_cluster, 2)
     said: list[str] = []
-    with Site(kq_cluster, name, session=3) as site:
+    with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         fill(queue, 4)
 
         def worker() -> None:
-            item = queue.claim(wait=8)
-            time.sleep(1)
+            item = queue.claim(wait=WAIT)
+            while site._member.closing is None:
+                time.sleep(0.01)
+            time.sleep(0.2)  # the close has begun; it waits for handlers
             queue.put(b"output")
             queue.ack(item)
             said.append("acked")
@@ -259,24 +282,21 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(kq_cluster: K
         ):
             time.sleep(0.01)
     thread.join()
-    with Site(kq_cluster, name, session=3) as site:
+    with alone(kq_cluster, name) as site:
         assert said == ["acked"] and site.queue(name).depth() == 4
 
 
 def test_a_crash_in_the_with_block_counts_and_a_graceful_end_does_not(kq_cluster: Kafka) -> None:
     name = topic(kq_cluster, 2)
     for attempt, error in ((1, None), (1, ZeroDivisionError), (2, None)):
-        try:
-            with Site(kq_cluster, name, session=3) as site:
-                queue = site.queue(name)
-                if not queue.depth():
-                    queue.put(b"a")
-                item = queue.claim(wait=8)
-                assert item.attempt == attempt
-                if error:
-                    raise error
-        except ZeroDivisionError:
-            pass
+        with pytest.raises(error) if error else nullcontext(), alone(kq_cluster, name) as site:
+            queue = site.queue(name)
+            if not queue.depth():
+                queue.put(b"a")
+            item = queue.claim(wait=WAIT)
+            assert item.attempt == attempt
+            if error:
+                raise error
 
 
 WRONG = {

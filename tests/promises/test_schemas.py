@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ from kqlib import games, snapshot
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
 from kqlib.schemas import Registry, canonical, shelf
+from tests.patience import WAIT
+from tests.promises.play import delete
 
 V1, V2, V3, V4 = (games.schema(version) for version in games.VERSIONS)
 
@@ -33,7 +35,7 @@ def topic(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(shelf, "TOPIC", name)
     yield name
     with suppress(KafkaException):
-        kq_cluster.admin.delete_topics([name])[name].result(15)
+        kq_cluster.admin.delete_topics([name])[name].result(WAIT)
 
 
 def put(cluster: Kafka, topic: str, *values: bytes | None) -> None:
@@ -41,7 +43,7 @@ def put(cluster: Kafka, topic: str, *values: bytes | None) -> None:
     producer = Producer(cluster.client())
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(15) == 0
+    assert producer.flush(WAIT) == 0
 
 
 CHILD = """
@@ -61,13 +63,16 @@ def test_processes_that_register_at_once_agree_on_every_id(kq_cluster: Kafka, to
     work = [[f"s{number}", record(name=f"R{number}")] for number in range(12)]
     command = [sys.executable, "-c", CHILD, kq_cluster.bootstrap, topic]
     how: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    children = [subprocess.Popen(command, **how) for _ in range(2)]
-    assert [child.stdout.readline() for child in children] == ["ready\n", "ready\n"]
-    asked = [json.dumps(order) + "\n" for order in (work, work[::-1])]  # one from the front, one from the back
-    for child, line in zip(children, asked, strict=True):
-        child.stdin.write(line)
-        child.stdin.flush()
-    first, second = (json.loads(child.communicate(timeout=60)[0]) for child in children)
+    with ExitStack() as ends:
+        children = [ends.enter_context(subprocess.Popen(command, **how)) for _ in range(2)]
+        for child in children:
+            ends.callback(child.kill)
+        assert [child.stdout.readline() for child in children] == ["ready\n", "ready\n"]
+        asked = [json.dumps(order) + "\n" for order in (work, work[::-1])]  # one from the front, one from the back
+        for child, line in zip(children, asked, strict=True):
+            child.stdin.write(line)
+            child.stdin.flush()
+        first, second = (json.loads(child.communicate(timeout=WAIT)[0]) for child in children)
     assert first == second[::-1]
     assert sorted(first) == list(range(1, 13))
     later = Registry(cluster=kq_cluster)
@@ -158,7 +163,7 @@ def test_the_topic_has_one_partition_and_is_kept_for_ever(kq_cluster: Kafka, top
     Registry(cluster=kq_cluster)
     assert len(kq_cluster.partitions(topic)) == 1
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    found = kq_cluster.admin.describe_configs([resource])[resource].result(15)
+    found = kq_cluster.admin.describe_configs([resource])[resource].result(WAIT)
     assert {name: found[name].value for name in shelf.FOR_EVER} == shelf.FOR_EVER
 
 
@@ -171,8 +176,52 @@ def test_a_refused_schema_is_not_even_written(kq_cluster: Kafka, topic: str) -> 
     assert len(snapshot.records(kq_cluster, topic)[0]) == 1
 
 
+def test_every_process_gives_one_schema_under_two_subjects_one_id(kq_cluster: Kafka, topic: str) -> None:
+    here, there = Registry(cluster=kq_cluster), Registry(cluster=kq_cluster)
+    assert [here.register("a-value", V1), there.register("b-value", V1), here.register("c-value", V2)] == [1, 1, 2]
+    after = Registry(cluster=kq_cluster)
+    for registry in (here, there, after):
+        assert {each: registry.ids(each) for each in registry.subjects()} == {
+            "a-value": [1],
+            "b-value": [1],
+            "c-value": [2],
+        }
+    assert len(snapshot.records(kq_cluster, topic)[0]) == 3
+
+
+def of_time(unit: str) -> dict[str, Any]:
+    field = {"name": "at", "type": {"type": "long", "logicalType": f"timestamp-{unit}"}}
+    return {"type": "record", "name": "R", "fields": [field]}
+
+
+def test_a_topic_of_the_first_edition_keeps_the_ids_that_it_gave(kq_cluster: Kafka, topic: str) -> None:
+    # It gave each subject an id of its own, and did not compare logical types. Its messages carry these ids.
+    written = [("a", record("x")), ("b", record("x")), ("t", of_time("millis")), ("t", of_time("micros")), ("c", V1)]
+    refused = {"subject": "t", "schema": canonical(record("x"))}
+    lines = [{"subject": subject, "schema": canonical(schema)} for subject, schema in written]
+    kq_cluster.admin.create_topics([NewTopic(topic, 1, config=shelf.FOR_EVER)])[topic].result(WAIT)
+    kq_cluster.wait_for_topic(topic, 1)
+    put(kq_cluster, topic, *(json.dumps(line).encode() for line in [*lines[:3], refused, *lines[3:]]))
+    here = Registry(cluster=kq_cluster)
+    assert {each: here.ids(each) for each in here.subjects()} == {"a": [1], "b": [2], "c": [5], "t": [3, 4]}
+    assert [here.schema(number) for number in range(1, 6)] == [canonical(schema) for _, schema in written]
+    assert [here.register("a", record("x")), here.register("b", record("x"))] == [1, 2]
+    assert here.register("d", record("x")) == 1  # from now on one id: the first that it got
+    assert here.register("d", record("x", "y", default=0)) == 6
+    with pytest.raises(IncompatibleSchema, match="a timestamp-micros would be read as a timestamp-millis"):
+        here.register("t", {**of_time("millis"), "doc": "again"})
+    after = Registry(cluster=kq_cluster)
+    assert {each: after.ids(each) for each in after.subjects()} == {
+        "a": [1],
+        "b": [2],
+        "c": [5],
+        "d": [1, 6],
+        "t": [3, 4],
+    }
+
+
 def test_a_topic_with_more_partitions_is_left_alone(kq_cluster: Kafka, topic: str) -> None:
-    kq_cluster.admin.create_topics([NewTopic(topic, 2)])[topic].result(15)
+    kq_cluster.admin.create_topics([NewTopic(topic, 2)])[topic].result(WAIT)
     kq_cluster.wait_for_topic(topic, 2)
     with pytest.raises(NotAllowed, match=r"has 2 partitions; ids are the order in one\. It is left alone"):
         Registry(cluster=kq_cluster)
@@ -181,8 +230,8 @@ def test_a_topic_with_more_partitions_is_left_alone(kq_cluster: Kafka, topic: st
 def test_a_topic_that_was_made_anew_is_noticed(kq_cluster: Kafka, topic: str) -> None:
     here = Registry(cluster=kq_cluster)
     here.register("s", V1)
-    kq_cluster.admin.delete_topics([topic])[topic].result(15)
-    kq_cluster.admin.create_topics([NewTopic(topic, 1)])[topic].result(15)
+    delete(kq_cluster, topic)
+    kq_cluster.admin.create_topics([NewTopic(topic, 1)])[topic].result(WAIT)
     kq_cluster.wait_for_topic(topic, 1)
     with pytest.raises(
         NotAllowed, match="no longer has its record 1: it was cut or made anew, so ids mean something else"

@@ -19,6 +19,7 @@ from kqlib import topic_rules, topics
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import BadTopicName, CannotShrink, NotAllowed, TopicMissing, Unreachable
 from kqlib.topics import Plan, QueueTopic, Topic, partitions_of
+from tests.patience import WAIT
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def mine(kq_cluster: Kafka) -> Iterator[str]:
     yield begin
     left = [name for name in names(kq_cluster) if name.startswith(begin)]
     for future in kq_cluster.admin.delete_topics(left).values() if left else []:
-        future.result(15)
+        future.result(WAIT)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +40,14 @@ def locked() -> Iterator[Cluster]:
 
 
 def names(cluster: Kafka) -> set[str]:
-    return set(cluster.admin.list_topics(timeout=10).topics)
+    return set(cluster.admin.list_topics(timeout=WAIT).topics)
 
 
 def settings(cluster: Kafka, topic: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    return {key: entry.value for key, entry in cluster.admin.describe_configs([resource])[resource].result(10).items()}
+    return {
+        key: entry.value for key, entry in cluster.admin.describe_configs([resource])[resource].result(WAIT).items()
+    }
 
 
 def shape(cluster: Kafka, topic: str) -> tuple[int, dict[str, str]]:
@@ -81,7 +84,7 @@ def test_a_dead_letter_may_be_larger_than_the_largest_item(kq_cluster: Kafka, mi
         producer.produce(
             topic, b"x" * (topic_rules.RECORD_BYTES + 60_000), on_delivery=lambda error, _: errors.append(error)
         )
-        producer.flush(10)
+        producer.flush(WAIT)
     assert [error and error.name() for error in errors] == ["MSG_SIZE_TOO_LARGE", None]
 
 
@@ -104,7 +107,7 @@ def test_a_topic_grows_and_keeps_its_records_and_what_the_plan_does_not_state(kq
     Plan({mine: Topic(1, config={"flush.ms": 7_000, "retention.ms": 60_000})}).apply(kq_cluster)
     producer = Producer(kq_cluster.client())
     producer.produce(mine, b"kick-off")
-    assert producer.flush(10) == 0
+    assert producer.flush(WAIT) == 0
     Plan({mine: Topic(3, config={"retention.ms": -1})}).apply(kq_cluster)
     partitions, said = shape(kq_cluster, mine)
     assert (partitions, said["flush.ms"], said["retention.ms"]) == (3, "7000", "-1")
@@ -115,7 +118,7 @@ def ends(cluster: Kafka, topic: str, partitions: int) -> int:
     """How many records were ever written, over all partitions."""
     consumer = Consumer(cluster.client() | {"group.id": "none"})
     try:
-        return sum(consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1] for p in range(partitions))
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, p), WAIT)[1] for p in range(partitions))
     finally:
         consumer.close()
 
@@ -184,7 +187,7 @@ def test_two_processes_may_apply_the_same_file_at_once(kq_cluster: Kafka, mine: 
     code = "import sys, kqlib.broker as b, kqlib.topics as t; t.Plan.read(sys.argv[1]).apply(b.connect())"
     env = os.environ | {"KQ_BOOTSTRAP": kq_cluster.bootstrap}
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "plan.toml")], env=env) for _ in range(2)]
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(WAIT) for process in both] == [0, 0]
     assert not plan.diff(kq_cluster).waits
 
 

@@ -21,6 +21,7 @@ from kqlib import groups
 from kqlib.queue.item import Out
 from kqlib.virtual.names import PARTITIONS
 from kqlib.virtual.pen import Pen
+from tests.patience import WAIT
 from tests.promises.virtual_nodes import Caller, Nodes
 
 
@@ -47,7 +48,7 @@ class Load:
         self._putting.set()
         self._stop.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(WAIT)
 
     def many(self) -> int:
         """How many were put."""
@@ -140,6 +141,7 @@ def converged(nodes: Nodes, seconds: float = 60) -> Took:
     took = _agreed(nodes, seconds)
     start = time.monotonic()
     pen = Pen(nodes.cluster, nodes.topic, -1)  # an id of nobody's
+    pen.connect()
     pen.begin()
     pen.write([Out(nodes.topic + PARTITIONS, b"null", b"nobody's", None, 0)])
     pen.close()

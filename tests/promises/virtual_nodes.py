@@ -18,12 +18,16 @@ import httpx
 
 from kqlib.broker import Kafka
 from kqlib.topics import Plan
+from kqlib.virtual.member import AGAIN
 from kqlib.virtual.names import partition_of, topics
+from tests.patience import PATIENCE, WAIT
 
 NODE = """
 import signal, sys, json
 from kqlib.broker.kafka import Kafka
+from kqlib.virtual import member
 from kqlib.virtual.node import Node
+member.AGAIN = float(sys.argv[4])
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 node = Node(Kafka(sys.argv[1]), sys.argv[2], **json.loads(sys.argv[3])).start()
 print(node.url, node.id, flush=True)
@@ -41,13 +45,15 @@ def b64(data: bytes) -> str:
 class Process:
     """One node in a process of its own."""
 
-    def __init__(self, cluster: Kafka, topic: str, **settings: Any) -> None:
-        words = [sys.executable, "-c", NODE, cluster.bootstrap, topic, json.dumps(settings)]
+    def __init__(self, cluster: Kafka, topic: str, again: float, **settings: Any) -> None:
+        words = [sys.executable, "-c", NODE, cluster.bootstrap, topic, json.dumps(settings), str(again)]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout
         self.url, self.id = [*self.process.stdout.readline().split(), "", ""][:2]
-        assert self.url, "the node did not start"
-        self.http = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=WAIT, trust_env=False)
+        if not self.url:
+            self.end()
+            raise AssertionError("the node did not start")
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -69,7 +75,7 @@ class Process:
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGCONT)
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(WAIT)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe:
                 with suppress(OSError):
@@ -79,10 +85,19 @@ class Process:
 class Nodes:
     """Some nodes of one topic."""
 
-    def __init__(self, cluster: Kafka, topic: str, partitions: int, session: float = 2, **settings: Any) -> None:
+    def __init__(
+        self,
+        cluster: Kafka,
+        topic: str,
+        partitions: int,
+        session: float = 2 * PATIENCE,
+        again: float = AGAIN * PATIENCE,
+        **settings: Any,
+    ) -> None:
+        """again: seconds until a node takes a partition back that another node has fenced, if the group still says it is its own."""
         Plan(topics(topic, partitions)).apply(cluster, quiet=True)
         self.cluster, self.topic, self.partitions = cluster, topic, partitions
-        self.settings = {"session": session, **settings}
+        self.settings = {"again": again, "session": session, **settings}
         self.all: list[Process] = []
         self.callers: list[Caller] = []
 
@@ -93,15 +108,15 @@ class Nodes:
 
     def start(self, many: int = 1) -> list[Process]:
         """So many more."""
-        new = [Process(self.cluster, self.topic, **self.settings) for _ in range(many)]
-        self.all += new
-        return new
+        for _ in range(many):
+            self.all.append(Process(self.cluster, self.topic, **self.settings))
+        return self.all[-many:]
 
     def end(self, node: Process) -> None:
         self.all.remove(node)
         node.end()
 
-    def settled(self, seconds: float = 60) -> dict[int, Process]:
+    def settled(self, seconds: float = WAIT) -> dict[int, Process]:
         """Wait until each partition has one owner that serves it and all maps say so; who has what."""
         deadline = time.monotonic() + seconds
         while True:
@@ -132,7 +147,7 @@ class Caller:
 
     def __init__(self, urls: list[str], partitions: int) -> None:
         self.partitions, self.map = partitions, {"version": -2, "owners": {}}  # type: int, dict[str, Any]
-        self.nodes = {url: httpx.Client(base_url=url, timeout=10, trust_env=False) for url in urls}
+        self.nodes = {url: httpx.Client(base_url=url, timeout=WAIT, trust_env=False) for url in urls}
         self.tries = 0
 
     def look(self) -> None:
@@ -142,7 +157,7 @@ class Caller:
                 if said["version"] > self.map["version"]:
                     self.map = said
 
-    def ask(self, verb: str, queue: str, path: str, body: Any = None, seconds: float = 40) -> httpx.Response:
+    def ask(self, verb: str, queue: str, path: str, body: Any = None, seconds: float = 40 * PATIENCE) -> httpx.Response:
         """The answer of whoever owns it, whatever it takes."""
         deadline, last = time.monotonic() + seconds, ""
         while time.monotonic() < deadline:
@@ -150,7 +165,7 @@ class Caller:
             owner = self.map["owners"].get(str(partition_of(queue, self.partitions)))
             if owner is not None:
                 if owner["url"] not in self.nodes:
-                    self.nodes[owner["url"]] = httpx.Client(base_url=owner["url"], timeout=10, trust_env=False)
+                    self.nodes[owner["url"]] = httpx.Client(base_url=owner["url"], timeout=WAIT, trust_env=False)
                 try:
                     said = self.nodes[owner["url"]].request(verb, f"/queues/{queue}{path}", json=body)
                     if said.status_code not in (409, 503):

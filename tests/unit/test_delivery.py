@@ -93,14 +93,14 @@ class Paper:
 )
 @pytest.mark.parametrize("crash", CRASHES)
 def test_an_order_loses_or_doubles_only_where_its_name_says_so(order: str, crash: str, expected: dict) -> None:
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE results (item TEXT PRIMARY KEY, result BLOB)")
-    world = {"committed": 0, "done": [], "database": database}
-    with contextlib.suppress(Killed):
-        ORDERS[order](Paper(world, crash))  # type: ignore[arg-type]
-        pytest.fail("nobody was killed")
-    ORDERS[order](Paper(world, None))  # type: ignore[arg-type]
-    written = Counter([*world["done"], *(item for (item,) in database.execute("SELECT item FROM results"))])
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE results (item TEXT PRIMARY KEY, result BLOB)")
+        world = {"committed": 0, "done": [], "database": database}
+        with contextlib.suppress(Killed):
+            ORDERS[order](Paper(world, crash))  # type: ignore[arg-type]
+            pytest.fail("nobody was killed")
+        ORDERS[order](Paper(world, None))  # type: ignore[arg-type]
+        written = Counter([*world["done"], *(item for (item,) in database.execute("SELECT item FROM results"))])
     assert Outcome.of(written[f"football/0/{n}"] for n in range(5)).counts == expected.get(crash, (0, 5, 0))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import Any
 
 import pytest
@@ -77,6 +78,7 @@ def test_a_state_that_nobody_commits_any_more_is_about_to_expire(monkeypatch: py
     ill = queues._expiry(None, there, 7 * DAY)  # type: ignore[arg-type]
     assert (ill.ok, ill.what) == (False, "not committed for 5 days, forgotten after 7 days: site 'us' in 'football'")
     assert asked[1][1] == {"eu", "us"}
+    assert asked[1][2] == pytest.approx(time.time() - queues.OLD * 7 * DAY, abs=60)
     asked.clear()
     assert queues._expiry(None, there, 2147483647 * 60.0).ok  # type: ignore[arg-type]
     assert asked == []  # kept for ever: nothing is read

@@ -160,6 +160,7 @@ def test_what_a_member_says_is_remembered(said, state, has) -> None:
     for line in said:
         one._note({"at": 1.0, **line})
     assert (one.state, one.held) == (state, {P[int(n)] for n in has})
+    assert one.trouble == next((line["why"] for line in said if "why" in line), "")
     assert [event.what for event in one.record.events] == [line["what"] for line in said]
 
 

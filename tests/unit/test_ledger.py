@@ -26,11 +26,13 @@ def opened(ledger: Ledger) -> dict[int, int]:
 
 def checked(ledger: Ledger) -> Ledger:
     """What must hold at every moment: the text fits, and says everything."""
-    text = ledger.text()
-    assert len(text) <= CHARACTERS and text.isascii()
-    again = Ledger.read(text, ledger.floor)
-    assert (again.floor, again.top, again.epoch, again.topic) == (ledger.floor, ledger.top, ledger.epoch, TOPIC)
-    assert list(again.runs()) == list(ledger.runs())
+    for version, leader in ((1, -1), (2, -1), (2, (1 << 31) - 1)):
+        ledger.leader = leader
+        text = ledger.text(version)
+        assert len(text) <= CHARACTERS and text.isascii()
+        again = Ledger.read(text, ledger.floor)
+        assert (again.floor, again.top, again.epoch, again.topic) == (ledger.floor, ledger.top, ledger.epoch, TOPIC)
+        assert list(again.runs()) == list(ledger.runs()) and again.leader == leader
     return ledger
 
 
@@ -89,7 +91,7 @@ WRONG = {
     "an item that is not open": (lambda x: (x.claim([0, 1]), x.ack([0]), x.claim([0])), "offset 0 is not open"),
     "offsets that fall": (lambda x: x.claim([3, 1]), "offsets rise, and new ones begin at 4: not 1"),
     "a floor above the top": (lambda x: Ledger(3, 2), "a ledger's floor and top are 0 <= floor <= top, not 3 and 2"),
-    "a version nobody knows": (lambda x: x.text(version=2), "a ledger is written in version 1, not 2"),
+    "a version nobody knows": (lambda x: x.text(version=3), "a ledger is written in version 1, 2, not 3"),
 }
 
 
@@ -102,18 +104,32 @@ def test_what_makes_no_sense_is_refused(ask, sentence: str) -> None:
 
 # --- the text ---------------------------------------------------------------------------------------------------------
 
+GOLDEN_1 = "1 7 u8F_x-3kTUqPZr2bGv0aWg q5=RR01^Np0WnnKP2&"
+GOLDEN_2 = "2 7 u8F_x-3kTUqPZr2bGv0aWg 0000Dq5=RR01^Np0Wkn_Wb^"
 
-def test_the_text_of_version_1_stays_readable() -> None:
+
+@pytest.mark.parametrize(("version", "leader", "golden"), [(1, -1, GOLDEN_1), (2, 12, GOLDEN_2)], ids=[1, 2])
+def test_the_text_of_every_version_stays_readable(version: int, leader: int, golden: str) -> None:
     ledger = new(1000)
+    ledger.leader = 12
     ledger.claim(range(1000, 1010))
     ledger.claim([1003])
     ledger.ack([1000, 1006])
     ledger.skip(1300)
-    assert ledger.text() == GOLDEN
-    assert opened(Ledger.read(GOLDEN, 1001)) == {1001: 1, 1002: 1, 1003: 2, 1004: 1, 1005: 1, 1007: 1, 1008: 1, 1009: 1}
+    assert ledger.text(version) == golden
+    again = Ledger.read(golden, 1001)
+    assert opened(again) == {1001: 1, 1002: 1, 1003: 2, 1004: 1, 1005: 1, 1007: 1, 1008: 1, 1009: 1}
+    assert again.leader == leader
 
 
-GOLDEN = "1 7 u8F_x-3kTUqPZr2bGv0aWg q5=RR01^Np0WnnKP2&"
+def test_what_jumps_over_records_that_nobody_has_read_knows_no_leader() -> None:
+    ledger = new()
+    ledger.claim([0, 1, 2])
+    ledger.leader = 4
+    ledger.purge(3)
+    assert ledger.copy().leader == 4
+    ledger.purge(4)
+    assert ledger.leader == -1
 
 
 def sealed(body: bytes, floor: int = 0, head: str = f"1 7 {TOPIC}") -> str:
@@ -130,8 +146,8 @@ UNREADABLE = {
     "not ASCII": (sealed(GOOD) + "é", "it is not of the form"),
     "one word more": (sealed(GOOD) + " x", "it is not of the form"),
     "a newer version": (
-        sealed(GOOD, head=f"2 7 {TOPIC}"),
-        "written in version 2 and this kqlib reads version 1. Update",
+        sealed(GOOD, head=f"3 7 {TOPIC}"),
+        "written in version 3 and this kqlib reads version 1, 2. Update",
     ),
     "an epoch with a zero in front": (sealed(GOOD, head=f"1 07 {TOPIC}"), "it is not of the form"),
     "one letter changed": (sealed(GOOD)[:-1] + "!", "its checksum does not fit to the floor 0"),
@@ -163,7 +179,7 @@ def test_what_the_ledger_did_not_write_it_does_not_read(text: str, why: str) -> 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_text_with_any_letter_changed_is_refused(data: st.DataObject) -> None:
-    text = GOLDEN
+    text = data.draw(st.sampled_from([GOLDEN_1, GOLDEN_2]))
     at = data.draw(st.integers(0, len(text) - 1))
     letter = data.draw(st.characters(min_codepoint=33, max_codepoint=126).filter(lambda c: c != text[at]))
     with pytest.raises(LedgerCorrupt):

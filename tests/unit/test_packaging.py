@@ -12,6 +12,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import requires
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ LOCK = (REPO / "requirements.lock").read_text()
 ENVIRONMENT = yaml.safe_load((REPO / "environment.yml").read_text())
 PLAINLY_NAMED = {"confluent-kafka", "fastavro", "ipywidgets", "jupyterlab", "nbval", "pyspark"}
 WORKFLOWS = {
-    name: (REPO / ".github/workflows" / name).read_text() for name in ("test.yml", "your-notebooks.yml.example")
+    name: (REPO / ".github/workflows" / name).read_text()
+    for name in ("test.yml", "nightly.yml", "your-notebooks.yml.example")
 }
 
 
@@ -37,7 +39,7 @@ WORKFLOWS = {
 def pins(lock: str) -> dict[str, list[str]]:
     """The versions that the lock pins: one a name, or more where platforms differ."""
     found: dict[str, list[str]] = {}
-    for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", lock, re.MULTILINE):
+    for name, version in re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;]+)", lock, re.MULTILINE):
         found.setdefault(canonicalize_name(name), []).append(version)
     return found
 
@@ -52,7 +54,7 @@ def of_the_lock(project: dict[str, Any], lock: str) -> Iterator[str]:
     lines = [line for line in lock.splitlines() if not line.startswith("#")]
     yield from (f"an address: {line}" for line in lines if "://" in line)
     for entry in re.split(r"\n(?=\S)", "\n".join(lines)):
-        if not re.match(r"[\w.-]+==", entry):
+        if not re.match(r"[\w.-]+(\[[\w,-]+\])?==", entry):
             yield f"{entry.split()[0]} is not a pin"
         elif not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry):
             yield f"{entry.split()[0]} has no hash"
@@ -78,6 +80,29 @@ def of_the_environment(project: dict[str, Any], lock: str, environment: dict[str
                 yield f"{need.name} {need.specifier} leaves out {version}, which is pinned"
 
 
+def resolved(environment: dict[str, Any]) -> Iterator[str]:
+    """What environment.yml asks pip for, followed through the packages as they are installed, next to the lock's versions.
+
+    Its conda part is not tried here: that needs conda.
+    """
+    pip = [line.removeprefix("--editable .") for line in environment["dependencies"][-1]["pip"]]
+    waiting = [Requirement(line if line[0] != "[" else f"kqlib{line}") for line in pip]
+    seen, pinned = set(), pins(LOCK)
+    while waiting:
+        need = waiting.pop()
+        name = canonicalize_name(need.name)
+        versions = [PROJECT["version"]] if name == "kqlib" else pinned.get(name, [])
+        if not any(each in need.specifier for each in versions):
+            yield f"{need} is asked for, and the lock has {', '.join(versions) or 'none'}"
+        elif (name, frozenset(need.extras)) not in seen:
+            seen.add((name, frozenset(need.extras)))
+            for more in map(Requirement, requires(name) or []):
+                if more.marker is None or any(more.marker.evaluate({"extra": extra}) for extra in {"", *need.extras}):
+                    waiting.append(more)
+    if len(seen) < 100:
+        yield f"only {len(seen)} packages were followed"
+
+
 def problems(project: dict[str, Any], lock: str, environment: dict[str, Any]) -> list[str]:
     return [*of_the_lock(project, lock), *of_the_environment(project, lock, environment)]
 
@@ -85,6 +110,23 @@ def problems(project: dict[str, Any], lock: str, environment: dict[str, Any]) ->
 def test_project_lock_and_environment_agree():
     assert problems(PROJECT, LOCK, ENVIRONMENT) == []
     assert len(pins(LOCK)) > 100
+
+
+def test_what_environment_yml_asks_pip_for_is_what_the_lock_has_to_the_last_package():
+    assert list(resolved(ENVIRONMENT)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nbmake >=1,<2", "nbmake<2,>=1 is asked for, and the lock has none"),
+        ("pyspark ==4.1.1", "pyspark==4.1.1 is asked for, and the lock has 4.1.3"),
+    ],
+)
+def test_what_the_lock_does_not_have_is_named(line, said):
+    wrong = copy.deepcopy(ENVIRONMENT)
+    wrong["dependencies"][-1]["pip"].append(line)
+    assert list(resolved(wrong)) == [said]
 
 
 MISTAKES = [  # in which file, what, what instead, what must be said
@@ -134,6 +176,7 @@ def test_a_workflow_reads_only_and_pins_every_action(name):
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] <= 60
+        assert "permissions" not in job  # they would replace those of the workflow
         for step in job["steps"]:
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{'0' * 40}"))
     assert len(re.findall(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", WORKFLOWS[name], re.MULTILINE)) == 3

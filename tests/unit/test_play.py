@@ -94,8 +94,9 @@ def test_an_action_that_fails_is_said(play: Playground) -> None:
 
 
 def test_a_button_works_in_a_thread_of_its_own_with_all_controls_locked(play: Playground) -> None:
-    inside, go = threading.Event(), threading.Event()
-    slow = Playground("toy", drawn, play.controls, {"wait": lambda **_: (inside.set(), go.wait(5))})
+    inside, go, runs = threading.Event(), threading.Event(), list[int]()
+    wait = lambda **_: (runs.append(1), inside.set(), go.wait(5))  # noqa: E731
+    slow = Playground("toy", drawn, play.controls, {"wait": wait})
     slow._buttons["wait"].click()
     assert inside.wait(5) and slow.controls["key"].disabled and "wait" in slow.note
     slow.press("wait")  # one at a time: a second press does nothing
@@ -103,6 +104,7 @@ def test_a_button_works_in_a_thread_of_its_own_with_all_controls_locked(play: Pl
     with slow._turn:
         assert slow._turn.wait_for(lambda: not slow._pressed, 5)
     assert not slow.controls["key"].disabled and slow.note == ""
+    assert runs == [1]
 
 
 def test_a_press_while_another_button_works_comes_after_it(play: Playground) -> None:
@@ -150,6 +152,20 @@ class Far:
         self.dead = True
 
 
+class Gate(threading.Event):
+    """An event that notes when a thread waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_for = threading.Event()
+        self.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.is_set():
+            self.waited_for.set()
+        return super().wait(timeout)
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     room = import_module("kqlib.play.queue")  # kqlib.play's own `queue` is the function
@@ -188,8 +204,9 @@ def test_a_stalled_worker_is_asked_nothing_and_acks_when_it_wakes(quick: None) -
     book, far = Book(), Far("ARS-CHE 1", Refused("LeaseLost", ""))
     worker = Worker("ann", far, book)  # type: ignore[arg-type]
     until(lambda: book.held)
+    worker._awake = gate = Gate()
     worker.stall()
-    time.sleep(0.1)  # its work is over meanwhile
+    assert gate.waited_for.wait(10)  # its work is over: only the ack is left
     assert worker.state == "stalled" and book.holder("ARS-CHE 1") and book.held[0].end == "open"
     worker.wake()
     until(lambda: book.held[0].end == "refused")

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted
+from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted, Unreachable
 from kqlib.queue.promises import PROMISES, Promise, Scores, Verdict, promises
 from kqlib.queue.promises.hands import Got, Hands
 from kqlib.queue.promises.nursery import refused
 from kqlib.queue.promises.run import judge
-from kqlib.queue.promises.stage import Stage
-from kqlib.queue.promises.values import NotOffered, Refused
-from tests.unit.promise_queues import WRONG, NoOrder, Queue, Unsure, World, ZombieActs
+from kqlib.queue.promises.stage import LATE, Stage
+from kqlib.queue.promises.values import Broken, NotOffered, Refused
+from tests.unit.promise_queues import WRONG, NoOrder, Queue, Unanswered, Unsure, World, ZombieActs
 
 
 class Near:
@@ -29,7 +29,7 @@ class Near:
     def call(self, verb, *args, **how):
         try:
             return getattr(self.hands, verb)(*args, **how)
-        except (LeaseLost, QueueDeleted) as error:
+        except (LeaseLost, QueueDeleted, Unreachable) as error:
             raise refused(error) from None
 
     def kill(self):
@@ -84,6 +84,11 @@ def test_a_queue_with_one_thing_wrong_breaks_that_promise_and_no_other(name):
 
 def test_an_item_that_was_refused_and_stored_may_come_among_the_others():
     assert scored(Unsure, ["leader dies"])["leader dies"].kept
+
+
+def test_an_ack_that_was_not_answered_when_the_leader_died_may_have_been_stored_or_not():
+    found = scored(Unanswered, ["leader dies"])["leader dies"]
+    assert found.kept, found.seen
 
 
 # --- around the checks ----------------------------------------------------------------------------------------------------
@@ -188,6 +193,51 @@ def test_a_queue_that_raises_breaks_the_promise_with_what_it_said():
             raise LeaseLost("not at 127.0.0.1:9092,localhost:19092. Never\nat /a/path")
 
     assert scored(Tired, ["extend"])["extend"] == Verdict(False, 3, "raised LeaseLost: not at …")
+
+
+@pytest.mark.parametrize(
+    ("error", "answered"),
+    [
+        (Refused("LeaseLost", "it is over"), True),
+        *((Refused(kind, "nobody"), False) for kind in ("Unreachable", "NoNode", "Unavailable", "KafkaException")),
+        (Broken("put did not return within 30 s", answered=False), False),
+    ],
+)
+def test_a_cross_knows_whether_every_call_was_answered(error, answered):
+    class Failing(MemoryStage):
+        def _hands(self, wishes):
+            raise error
+
+    verdict = judge(PROMISES["extend"], Failing(Queue))
+    assert (verdict.kept, verdict.answered) == (False, answered)
+
+
+def test_an_ack_that_nobody_answered_is_not_an_ack_that_was_refused():
+    class Cut(Queue):
+        def ack(self, item):
+            try:
+                super().ack(item)
+            except LeaseLost:
+                raise Unreachable(address="here", why="the cable was cut") from None
+
+    verdict = scored(Cut, ["stale ack refused"])["stale ack refused"]
+    assert (verdict.kept, verdict.answered) == (False, False)
+    assert verdict.seen.startswith("raised Unreachable: No Kafka answered at here")
+
+
+@pytest.mark.parametrize(("late", "answered"), [(LATE - 0.1, True), (LATE + 0.1, False)])
+def test_a_cross_on_a_machine_that_answers_late_is_known(late, answered):
+    stage = MemoryStage(Queue)
+    worker, answers = stage.worker(), []
+
+    def slow(verb, lease, wait):
+        stage.world.now += wait + answers.pop()
+
+    worker._far.call = slow
+    answers += [late, 5.0]  # the first claim may wait for the group
+    worker.nothing("yet")
+    worker.nothing("yet")
+    assert stage.answered == answered
 
 
 def test_an_error_travels_between_processes():

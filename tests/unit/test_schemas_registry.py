@@ -115,6 +115,23 @@ def test_what_is_registered_is_kept_under_an_id(registry: Registry) -> None:
     assert registry.latest("a-value") == registry.version("a-value", 2) == Version(2, 2, canonical(V2))
 
 
+def test_the_same_schema_under_two_subjects_has_one_id(registry: Registry) -> None:
+    assert [registry.register(subject, V1) for subject in ("a-value", "b-value")] == [1, 1]
+    assert registry.register("b-value", V2) == 2  # no number was used up
+    assert registry.register("a-value", V2) == 2
+    assert [(registry.versions(subject), registry.ids(subject)) for subject in ("a-value", "b-value")] == [
+        ([1, 2], [1, 2])
+    ] * 2
+    assert registry.latest("a-value") == registry.latest("b-value") == Version(2, 2, canonical(V2))
+
+
+def test_one_schema_may_be_another_version_of_each_subject(registry: Registry) -> None:
+    registry.register("a-value", V1)
+    registry.register("a-value", V2)
+    assert registry.register("b-value", V2) == 2
+    assert registry.version("b-value", 1) == Version(1, 2, canonical(V2))
+
+
 def test_subjects_are_listed_in_order_whatever_they_are_called(registry: Registry) -> None:
     for subject in ("b-value", "a b/c?d-value", "ä-key"):
         registry.register(subject, V1)

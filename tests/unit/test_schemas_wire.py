@@ -215,6 +215,7 @@ READERS = readers()
 
 # --- values that do not fit --------------------------------------------------------------------------------------------
 
+CHAIN = record(field("next", ["null", "R"]))
 DEEP = record(
     field("n", "int"),
     field("f", "float", default=0),
@@ -250,7 +251,8 @@ DEEP = record(
         ({"n": 1, "many": [1, 2.5]}, "'many[1]' takes a whole number of 32 bits, not 2.5 (float)"),
         ({"n": 1, "many": 5}, "'many' takes a list, not 5 (int)"),
         ({"n": 1, "by": {"k": 2**63}}, "'by{'k'}' takes a whole number of 64 bits"),
-        ({"n": 1, "in": {"p": "x"}}, "'in' takes nothing but None or a dict, not {'p': 'x'} (dict)"),
+        ({"n": 1, "in": {"p": "x"}}, "'in.p' takes a whole number of 32 bits, not 'x' (str)"),
+        ({"n": 1, "in": 5}, "'in' takes nothing but None or a dict, not 5 (int)"),
         ({"n": 1, "rec": {"q": 1.5}}, "'rec.q' takes a whole number of 32 bits, not 1.5 (float)"),
         ({"n": 1, "rec": {"q": 1, "z": 1}}, "'z' is no field in 'rec' of 'K'; it has q"),
         ({"n": 1, "e": "z"}, "'e' takes one of 'x', 'y', not 'z' (str)"),
@@ -269,6 +271,65 @@ def test_a_value_that_does_not_fit_names_the_field(wrong: Any, words: str) -> No
     start = f"this value does not fit schema {codec.id} of 'deep': "
     assert str(caught.value).startswith(start + words)
     assert str(caught.value).endswith(". Nothing was written")
+
+
+MAYBE = field("m", ["null", "int"])
+GOAL_OR_NOT = ["null", inner(field("p", "int"), MAYBE)]
+# what, schema, a value, the words that name the place
+NOT_WHOLE: dict[str, tuple[Any, Any, str]] = {
+    "a union with null": (record(field("n", "int"), MAYBE), {"n": 1}, "'m' is missing, and it has no default"),
+    "a null": (one("null"), {}, "'a' is missing, and it has no default"),
+    "a text": (one("string"), {}, "'a' is missing, and it has no default"),
+    "a date": (one(["null", {"type": "int", "logicalType": "date"}]), {}, "'a' is missing, and it has no default"),
+    "in a record": (one(inner(MAYBE)), {"a": {}}, "'a.m' is missing, and it has no default"),
+    "in a record in a union": (one(GOAL_OR_NOT), {"a": {"p": 1}}, "'a.m' is missing, and it has no default"),
+    "in an array": (one(array(inner(MAYBE))), {"a": [{"m": 1}, {}]}, "'a[1].m' is missing, and it has no default"),
+    "in a map": (one(table(inner(MAYBE))), {"a": {"k": {}}}, "'a{'k'}.m' is missing, and it has no default"),
+    "in a union in an array": (one(array(GOAL_OR_NOT)), {"a": [None, {"p": 1}]}, "'a[1].m' is missing, and it has"),
+    "in a record that holds itself": (CHAIN, {"next": {"next": {}}}, "'next.next.next' is missing, and it has no"),
+    "in a union at the top": (GOAL_OR_NOT, {"p": 1}, "'m' is missing, and it has no default"),
+    "in a branch that is named": (one(GOAL_OR_NOT), {"a": ("I", {"p": 1})}, "'a.m' is missing, and it has no default"),
+    "unknown": (one("int"), {"a": 1, "z": 2}, "'z' is no field of 'R'; it has a"),
+    "unknown in a record": (one(inner(MAYBE)), {"a": {"m": 1, "z": 2}}, "'z' is no field in 'a' of 'I'; it has m"),
+    "unknown in a union": (
+        one(GOAL_OR_NOT),
+        {"a": {"p": 1, "m": 1, "z": 2}},
+        "'z' is no field in 'a' of 'I'; it has p",
+    ),
+    "unknown in an array": (one(array(GOAL_OR_NOT)), {"a": [{"p": 1, "m": 1, "z": 2}]}, "'z' is no field in 'a[0]' of"),
+    "a branch that there is not": (one(GOAL_OR_NOT), {"a": ("Z", {})}, "'a' has no type 'Z'"),
+}
+
+
+@pytest.mark.parametrize(("schema", "value", "words"), NOT_WHOLE.values(), ids=NOT_WHOLE)
+def test_a_missing_field_is_never_written_as_null_and_an_unknown_one_never_left_out(
+    schema: Any, value: Any, words: str
+) -> None:
+    with pytest.raises(BadPayload) as caught:
+        SHARED.codec("not-whole", schema).encode(value)
+    assert f": {words}" in str(caught.value)
+    assert str(caught.value).endswith(". Nothing was written")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "back"),
+    [
+        (one(["null", "int"], default=None), {}, {"a": None}),
+        (one(["int", "null"], default=7), {}, {"a": 7}),
+        (one({"type": "int", "logicalType": "date"}, default=0), {}, {"a": date(1970, 1, 1)}),
+        (one(inner(field("m", ["null", "int"], default=None))), {"a": {}}, {"a": {"m": None}}),
+        (one(["null", inner(field("q", "int", default=3))]), {"a": {}}, {"a": {"q": 3}}),
+        (one(array(["null", inner(field("q", "int", default=3))])), {"a": [{}, None]}, {"a": [{"q": 3}, None]}),
+        (one(inner(field("q", "int", default=3), field("m", "int")), default={"m": 1}), {}, {"a": {"q": 3, "m": 1}}),
+        (one(inner(field("b", "bytes")), default={"b": "\u00ff"}), {}, {"a": {"b": b"\xff"}}),
+        (one(array("bytes"), default=["\u00ff"]), {}, {"a": [b"\xff"]}),
+        (one(GOAL_OR_NOT), {"a": ("I", {"p": 1, "m": None})}, {"a": {"p": 1, "m": None}}),
+    ],
+    ids=str,
+)
+def test_a_missing_field_takes_its_default(schema: Any, value: Any, back: Any) -> None:
+    codec = SHARED.codec("default", schema)
+    assert codec.decode(codec.encode(value)) == back
 
 
 class Whole(int):
@@ -315,9 +376,6 @@ def test_a_record_that_holds_itself_is_checked_all_the_way_down() -> None:
     }
     with pytest.raises(BadPayload, match=r"'next\[0\]\.v' takes a whole number"):
         chain.encode({"v": 1, "next": [{"v": 2.5, "next": []}]})
-
-
-CHAIN = record(field("next", ["null", "R"]))
 
 
 def chain(levels: int) -> bytes:

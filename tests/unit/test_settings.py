@@ -8,7 +8,7 @@ import pprint
 import traceback
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 from hypothesis import HealthCheck, given, settings, strategies
 from IPython.lib.pretty import pretty
 
@@ -221,7 +221,7 @@ def test_javas_words_for_pem_are_understood(tmp_path, text, own):
         (f"ssl.truststore.location=/t.jks\nssl.truststore.password={SECRET}", ["ssl.truststore.location", "PEM", "ssl.ca.location"]),
         ("ssl.truststore.type=JKS\nssl.truststore.location=/t", ["PEM"]),
         ("ssl.keystore.type=PKCS12\nssl.keystore.location=/k", ["ssl.keystore.location", "PEM", "ssl.certificate.location"]),
-        (f"\xff\xfe{SECRET}".encode("latin-1"), ["KQ_KAFKA_CONFIG=", "cannot be read", "UnicodeDecodeError"]),
+        (f"\xff\xfe{SECRET}".encode("latin-1"), ["KQ_KAFKA_CONFIG", "cannot be read", "UnicodeDecodeError"]),
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_used_says_why_and_never_shows_a_secret(tmp_path, text, says):
@@ -273,6 +273,19 @@ def test_a_setting_that_the_client_does_not_know_is_a_bad_config_and_shows_no_se
 )  # fmt: skip
 def test_tls_and_login_are_told_to_java_in_its_words_and_nothing_else(own, java):
     assert ours.to_java(own) == java
+
+
+@pytest.mark.parametrize("name", sorted(ours.BOTH | ours.READER | ours.WRITER | dict(ours.ALREADY)))
+def test_each_setting_that_is_carried_to_spark_is_one_of_librdkafkas(name):
+    def complaint(name):
+        try:
+            Consumer({"group.id": "g", name: "none of its values"}, logger=logging.getLogger("silent")).close()
+        except KafkaException as error:
+            return str(error)
+        return ""
+
+    assert "No such configuration property" in complaint(f"{name}.x")
+    assert "No such configuration property" not in complaint(name)
 
 
 def test_a_clients_certificate_and_key_are_handed_to_java_as_text(tmp_path):

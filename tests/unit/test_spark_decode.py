@@ -113,6 +113,11 @@ NUMBER = {"name": "number", "type": "int"}
         (NUMBER, {"name": "number", "type": "string"}, "other type"),
         (NUMBER, {"name": "count", "type": "int"}, "no default"),
         ({"name": "number", "type": "bytes"}, {"name": "number", "type": "string"}, "not text"),
+        (
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            "other logical type",
+        ),
     ],
 )
 def test_a_version_of_which_every_row_would_be_bad_is_found_before_any_is_read(

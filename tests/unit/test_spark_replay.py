@@ -30,7 +30,7 @@ WRONG = {
     "a transform that gives nothing": (lambda: _shape(None), "a transform takes a frame and returns one, not NoneType"),
     "a frame without a value": (
         lambda: _shape(Frame("key", "game")),
-        "a frame with key and value; this one has key, game",
+        "a frame with key, value and timestamp; this one has key, game",
     ),
     "a frame without columns": (lambda: _shape(Frame()), "this one has nothing"),
     "no queue": (

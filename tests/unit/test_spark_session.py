@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import pprint
 import re
+import shlex
 import socket
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.lib.pretty import pretty
 
-from kqlib.broker import Kafka, archive, jars, java
+from kqlib.broker import Kafka, archive, jars, java, settings
 from kqlib.errors import Closed, JarMismatch, JavaMissing, KqError, NoSpark, NotAllowed
 from kqlib.spark import jvm, session, sink, source
 from kqlib.spark.jvm import MODULES, Jvm, archived, zipped
@@ -72,6 +78,86 @@ def test_a_login_and_certificates_travel_as_text(tmp_path: Path) -> None:
     assert 'username="app" password="pa\\"ss"' in found["kafka.sasl.jaas.config"]
 
 
+VIEWS: dict[str, Callable[[Any], str]] = {
+    "repr": repr,
+    "str": str,
+    "format": "{}".format,
+    "%s": lambda found: "%s" % (found,),  # noqa: UP031
+    "pprint": pprint.pformat,
+    "IPython": pretty,
+    "items": lambda found: f"{list(found.items())} {found.items()} {found.values()}",
+    "merged": lambda found: repr({**found} | {"subscribe": "other"}),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+@pytest.mark.parametrize("options", [source, sink])
+def test_no_view_of_a_readers_or_a_writers_options_shows_a_secret(
+    options: Callable[..., dict[str, str]], view: Callable[[Any], str]
+) -> None:
+    mark = "m4rked"
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "app", "sasl.password": f'{mark}"pa\\ss'}
+    key = {"ssl.key.pem": mark, "ssl.key.password": mark}
+    for own, more in (
+        (login, {}),
+        (key, {}),
+        (login | key, {"maxOffsetsPerTrigger": 10}),
+        ({}, {"kafka.sasl.jaas.config": f'... required password="{mark}";'}),
+    ):
+        cluster = Kafka("127.0.0.1:9", own)
+        found = options(cluster, "football", **more)
+        assert mark in "".join(found.values()), "it has to reach Java"
+        assert mark not in view(found)
+        assert mark not in view(vars(cluster))
+
+
+CARRIED: dict[str, tuple[dict[str, Any], dict[str, str], dict[str, str]]] = {
+    # what the user has set: what a reader gets of it, what a writer gets of it
+    "timeouts of librdkafka": (
+        {"socket.timeout.ms": 41_000, "topic.metadata.refresh.interval.ms": "7000"},
+        {"request.timeout.ms": "41000", "metadata.max.age.ms": "7000"},
+        {"request.timeout.ms": "41000", "metadata.max.age.ms": "7000"},
+    ),
+    "Java's name before librdkafka's": (
+        {"request.timeout.ms": "1", "socket.timeout.ms": "2", "metadata.max.age.ms": "3"},
+        {"request.timeout.ms": "1", "metadata.max.age.ms": "3"},
+        {"request.timeout.ms": "1", "metadata.max.age.ms": "3"},
+    ),
+    "one's own before ours": (
+        {"fetch.max.bytes": "9", "fetch.wait.max.ms": "8"},
+        {"fetch.max.bytes": "9", "fetch.max.wait.ms": "8"},
+        {},
+    ),
+    "a writer's": ({"acks": "all", "queue.buffering.max.ms": 5}, {}, {"acks": "all", "linger.ms": "5"}),
+    "a client's name": ({"client.id": "scores"}, {"client.id": "scores"}, {"client.id": "scores"}),
+    "what Spark does anyway": (
+        {"enable.auto.commit": False, "isolation.level": "read_committed", "partitioner": "murmur2_random"},
+        {},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("own", "reads", "writes"), CARRIED.values(), ids=CARRIED.keys())
+def test_a_clients_settings_reach_spark_in_javas_words(
+    own: dict[str, Any], reads: dict[str, str], writes: dict[str, str]
+) -> None:
+    cluster = Kafka("127.0.0.1:9", own)
+    for options, expected in ((source, reads), (sink, writes)):
+        assert options(cluster) == options(PLAIN) | {f"kafka.{name}": value for name, value in expected.items()}
+
+
+@pytest.mark.parametrize("options", [source, sink])
+def test_what_spark_cannot_take_over_is_refused_by_name_and_its_value_not_shown(options: Callable[..., Any]) -> None:
+    mark = "m4rked"
+    wrong = {"ssl.crl.location": mark, "isolation.level": "read_uncommitted", "sasl.oauthbearer.client.secret": mark}
+    with pytest.raises(NotAllowed) as caught:
+        options(Kafka("127.0.0.1:9", {"client.id": "scores", "sasl.username": "app", **wrong}), "football")
+    named = "isolation.level, sasl.oauthbearer.client.secret, ssl.crl.location"
+    assert f"cannot take over these settings of your client: {named}. Nothing was read or written." in str(caught.value)
+    assert mark not in str(caught.value)
+
+
 def test_the_modules_are_opened_that_sparks_own_launcher_opens() -> None:
     import pyspark
 
@@ -82,13 +168,15 @@ def test_the_modules_are_opened_that_sparks_own_launcher_opens() -> None:
     assert theirs - {f"--add-modules={java.VECTOR}"} == set(MODULES)
 
 
-def test_kqlib_travels_as_a_zip_that_python_imports_from(tmp_path: Path) -> None:
+def test_kqlib_travels_as_a_zip_that_python_imports_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "little"
     (package / "room").mkdir(parents=True)
     (package / "__init__.py").write_text("WORD = 'here'\n")
     (package / "room" / "__init__.py").write_text("")
-    names = zipfile.ZipFile(zipped(package, tmp_path / "out")).namelist()
-    assert {"little/__init__.py", "little/room/__init__.py"} <= set(names)
+    travels = zipped(package, tmp_path / "out")
+    monkeypatch.syspath_prepend(travels)
+    assert importlib.import_module("little").WORD == "here"
+    assert str(importlib.import_module("little.room").__file__).startswith(str(travels))
 
 
 def test_small_defaults_and_ones_own_on_top(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +193,7 @@ def test_small_defaults_and_ones_own_on_top(no_jvm: list[Any], monkeypatch: pyte
     assert no_jvm[1][3]["spark.ui.enabled"] == "false"
     assert re.fullmatch(r"local\[[2-4]\]", given["spark.master"])
     assert env == {"SPARK_LOCAL_IP": "127.0.0.1"}
-    assert all(word.startswith("-Dorg.apache.avro.limits.") for word in opened)
+    assert opened == shlex.split(ROOM.LIMITS)
 
 
 def test_the_quick_compiler_alone_serves_an_embedded_cluster_unless_one_says_otherwise(no_jvm: list[Any]) -> None:
@@ -116,6 +204,7 @@ def test_the_quick_compiler_alone_serves_an_embedded_cluster_unless_one_says_oth
             session(asked[0], config=asked[1])
     levels = [[word[-1] for word in started[2] if "TieredStopAtLevel" in word] for started in no_jvm]
     assert levels == [["1"], ["1", "4"], [], []]  # Java takes the last one
+    assert {(started[1], started[3]["spark.sql.shuffle.partitions"]) for started in no_jvm} == {("800m", "4")}
 
 
 def test_on_a_cluster_what_executors_need_goes_along(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +233,7 @@ def test_without_java_nothing_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path:
         raise JavaMissing(looked="nowhere")
 
     monkeypatch.setattr(jvm.java, "find", missing)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(JavaMissing):
         Jvm([], "1m", [], {}, {})
     assert not list(tmp_path.iterdir())
@@ -166,9 +255,10 @@ def test_classes_that_were_recorded_are_used_and_only_by_the_same_jars(
     monkeypatch.setenv("KQ_CACHE", str(tmp_path))
     key, whose = archived([Path("/jars/one.jar")])
     assert archive.options(key, whose) == []
-    made = archive._place(key) / f"{whose}.jsa"
+    made = archive.home_of(key) / f"{whose}.jsa"
     made.parent.mkdir(parents=True)
     made.touch()
+    made.with_suffix(".json").write_text(json.dumps({made.name: jars.sha256(made)}))
     assert archive.options(key, whose)[0] == f"-XX:SharedArchiveFile={made}"
     assert archive.options(*archived([Path("/jars/two.jar")])) == []
 
@@ -221,3 +311,18 @@ def test_a_closed_cluster_is_refused() -> None:
     closed.close()
     with pytest.raises(Closed):
         source(closed, "football")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "carried"),
+    [
+        ("connections.max.idle.ms", "0", False),  # librdkafka: never; Java: at once
+        ("connections.max.idle.ms", "60000", True),
+        ("topic.metadata.refresh.interval.ms", "-1", False),
+        ("topic.metadata.refresh.interval.ms", "7000", True),
+        ("linger.ms", "0.5", False),
+        ("linger.ms", "5", True),
+    ],
+)
+def test_a_value_that_java_takes_for_something_else_is_refused_by_name(name: str, value: str, carried: bool) -> None:
+    assert (settings.for_spark({name: value}, True)[1] == []) == carried

@@ -10,7 +10,6 @@ import pytest
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.schemas import Registry
 from kqlib.spark import form, standings
-from kqlib.spark.snapshot import Snapshot
 from kqlib.spark.standings import FORM, STANDING
 from kqlib.spark.table import COLUMNS, games
 
@@ -27,40 +26,6 @@ class Cluster:
         if topic not in self.topics:
             raise TopicMissing(topic=topic)
         return {0: None}
-
-
-class Kept(Snapshot):
-    """A snapshot of which only the pointer is looked at."""
-
-    def current(self) -> tuple[int, int | None] | None:
-        return self.spark
-
-
-@pytest.mark.parametrize(
-    ("current", "batch", "before"),
-    [
-        (None, 0, None),  # the first
-        ((0, None), 1, 0),  # the next
-        ((0, None), 0, None),  # the first again: whole, but its end did not reach the checkpoint
-        ((7, 6), 7, 6),  # the same later
-        ((7, 6), 8, 7),
-        ((7, 6), 12, 7),  # batches without rows are no batches
-    ],
-)
-def test_a_batch_goes_on_from_the_one_before_also_when_it_comes_again(
-    current: tuple[int, int | None] | None, batch: int, before: int | None
-) -> None:
-    assert Kept(current, "/home").before(batch) == before
-
-
-def test_a_snapshot_ahead_of_its_checkpoint_is_refused() -> None:
-    with pytest.raises(NotAllowed, match="the snapshot in /home is of batch 7, and the stream begins with batch 0"):
-        Kept((7, 6), "/home").before(0)
-
-
-def test_a_snapshot_that_is_not_there_yet_says_so() -> None:
-    with pytest.raises(NotAllowed, match="there is no snapshot in /home yet"):
-        Kept(None, "/home").read("teams")
 
 
 def test_what_is_written_has_a_schema_of_its_own() -> None:

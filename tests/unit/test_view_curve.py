@@ -48,6 +48,8 @@ def test_the_scale_has_round_numbers_and_holds_every_value() -> None:
         picture = curve({"a": values})
         high = float(ElementTree.fromstring(picture.svg).get("height", "0"))
         assert all(0 < y < high for _, y in places(picture)), values
+    scale = [each.text for each in drawn(curve({"a": [0, 99]}), "text") if each.get("text-anchor") == "end"]
+    assert scale == ["0", "50", "100"]
 
 
 @pytest.mark.parametrize(

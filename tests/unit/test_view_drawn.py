@@ -144,6 +144,15 @@ def test_a_picture_is_well_formed_fits_and_no_words_touch(name):
     assert_well_drawn(GALLERY[name])
 
 
+def test_a_word_that_is_away_from_its_bar_is_found():
+    root = ElementTree.fromstring(GALLERY["football"].svg)
+    assert_marks_stand_below_their_bars(root, 640)
+    for bar in root.findall(f"{SVG}line[@class='bar']"):
+        bar.set("x1", str(float(bar.get("x1")) + 11))
+    with pytest.raises(AssertionError):
+        assert_marks_stand_below_their_bars(root, 640)
+
+
 @pytest.mark.parametrize("name", GALLERY)
 def test_a_notebook_stores_one_image_that_is_just_the_svg(name):
     class Tags(html.parser.HTMLParser):

@@ -141,6 +141,7 @@ def test_blocks_of_one_member_never_lie_over_each_other() -> None:
     shown = timeline([Column(), Column("x"), Column(), Column("y")], [Row("ann", crowd)])
     drawn = re.findall(r"<rect x='([\d.]+)' y='([\d.]+)' width='([\d.]+)' height='7' rx='2' class='held'/>", shown.svg)
     bars = [tuple(map(float, bar)) for bar in drawn][: len(crowd)]
+    assert len(bars) == len(crowd)
     for at, (x, y, wide) in enumerate(bars):
         assert not [
             other for other in bars[at + 1 :] if other[1] == y and other[0] < x + wide and x < other[0] + other[2]

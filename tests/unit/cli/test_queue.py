@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,8 @@ from kqlib.queue import Item
 from kqlib.queue.gc import Garbage
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.state import Seen
+from tests.conftest import Marked
+from tests.patience import PATIENCE
 from tests.unit.cli.conftest import run
 
 NOWHERE = "kq: no cluster: start one with `kq up`, or set KQ_BOOTSTRAP\n"
@@ -115,6 +118,8 @@ def test_what_is_mistyped_is_named_with_the_words_usage(
         (["put", "x", "y", "--count", "-1"], "count is a whole number, at least 1, not '-1'"),
         (["peek", "x", "-n", "0"], "n is a whole number, at least 1, not 0"),
         (["redrive", "x", "-n", "all"], "n is a whole number, at least 1, not 'all'"),
+        (["redrive", "x", "--since", "soon"], "since is a time like 2026-05-01T18:30 or 2026-05-01T18:30+02:00, not 'soon'"),
+        (["redrive", "x", "--id", "x"], "an item's id is topic/partition/offset, like 'football/3/41', not 'x'"),
         (["claim", "x", "--lease", "0"], "lease is a number of seconds from 0.001 to 86400, not 0.0"),
         (["claim", "x", "--wait", "-1"], "wait is a number of seconds from 0 to"),
         (["work", "x"], "which command? As in: kq queue work football -- ./score.sh"),
@@ -353,17 +358,20 @@ def commands_of(*words: str) -> work.Commands:
         ("exit 3", "exit 3"),
         ("echo first >&2; echo second >&2; echo >&2; exit 4", "exit 4: second"),
         ("kill -9 $$", "signal 9"),
-        ("(sleep 2 >/dev/null)& echo left >&2; exit 5", "exit 5: left"),
+        (f"(sleep {30 * PATIENCE:.0f} >/dev/null)& echo left >&2; exit 5", "exit 5: left"),
     ],
 )
-def test_exit_code_0_is_done_and_another_one_fails_with_the_last_line_of_stderr(script: str, reason: str) -> None:
-    commands_ = commands_of("sh", "-c", script)
+def test_exit_code_0_is_done_and_another_one_fails_with_the_last_line_of_stderr(
+    script: str, reason: str, marked: Marked
+) -> None:
+    commands_, start = commands_of("sh", "-c", script), time.monotonic()
     if not reason:
         commands_.run(item())
         return
     with pytest.raises(work.CommandError) as failed:
         commands_.run(item())
     assert str(failed.value) == reason
+    assert time.monotonic() - start < 20 * PATIENCE  # what the command left running is not waited for
 
 
 def test_a_command_that_cannot_be_run_is_a_reason_in_words(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Every live member owns its share within its session + 5 s, whatever happened: nodes of virtual queues and sites of a queue.
+
+200 storms of each kind are in `tests/faults/test_storms.py`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import uuid
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from kqlib.broker import Kafka
+from kqlib.topics import Plan
+from kqlib.virtual import member as membership
+from kqlib.virtual.names import topics
+from kqlib.virtual.node import Node
+from kqlib.virtual.pen import Pen
+from tests.faults.storm import PARTITIONS, PROMISED, Storm, storms
+from tests.faults.storm_member import SiteMember
+from tests.patience import PATIENCE, WAIT
+
+Within = Callable[..., float]
+
+
+@pytest.mark.parametrize("kind", ["node", "site"])
+def test_a_member_whose_client_is_dead_for_good_joins_again_with_another(
+    kq_cluster: Kafka, within: Within, kind: str
+) -> None:
+    """Its group was deleted while it was stopped. The coordinator then refuses its heartbeat, and the client never sends one again."""
+    with Storm(kq_cluster, kind, 0, session=1.0) as storm:
+        member = storm.join()
+        storm.calm(within, 30)
+        member.signal(signal.SIGSTOP)
+        within(1.0 + PROMISED, lambda: storm.dealt() == {}, "the stopped member is still in its group")
+        kq_cluster.admin.delete_consumer_groups([storm.group])[storm.group].result(WAIT)
+        member.signal(signal.SIGCONT)
+        storm.calm(within)
+
+
+def test_a_takeover_that_comes_late_does_not_keep_a_partition_from_its_owner(
+    kq_cluster: Kafka, within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A starved node fences the owner after it has given the partition up. The owner is idle, so its own writes do not tell it."""
+    name = f"late-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 2)).apply(kq_cluster, quiet=True)
+    begin, go_on, held = Pen.begin, threading.Event(), dict[str, Pen]()
+
+    def late(pen: Pen) -> None:
+        """The first takeover of each partition stands still, just before it fences."""
+        if held.setdefault(str(pen.partition), pen) is pen:
+            go_on.wait(WAIT)
+        begin(pen)
+
+    monkeypatch.setattr(Pen, "begin", late)
+    monkeypatch.setattr(membership, "LEAVE", 0.1)
+    session = 2.0 * PATIENCE  # nobody who only stands still for a moment loses what it owns
+    with Node(kq_cluster, name, session=session) as first:
+        within(10, lambda: len(held) == 2, "the first node was given no partitions")
+        with Node(kq_cluster, name) as second:
+            within(10, lambda: second.owned, "the second node was given nothing")
+            (ours,) = second.owned
+            assert first.owned == []
+            before = second.keeper(ours).epoch
+            go_on.set()  # now the first node fences the second one, too
+            within(
+                10,
+                lambda: (now := first.map.owners.get(ours)) and now.epoch > before,
+                "the first node did not come late",
+            )
+            within(2.0 + PROMISED, lambda: second.owned == [ours] and named(first, ours) == second.id, "not taken back")
+            within(2.0 + PROMISED, lambda: first.owned == [1 - ours], "the first node has not got its share")
+
+
+def named(node: Node, partition: int) -> Any:
+    """Who owns a partition, as a node's map says."""
+    owner = node.map.owners.get(partition)
+    return owner and owner.node
+
+
+@pytest.mark.parametrize("kind", ["node", "site"])
+def test_after_a_storm_every_live_member_owns_its_share(kq_cluster: Kafka, within: Within, kind: str) -> None:
+    """Members that join, leave, are killed and stopped, several at once."""
+    assert len(storms(kq_cluster, kind, range(2), within, at_once=2, blows=3)) == 2
+
+
+def test_a_storm_sees_a_site_that_reads_other_partitions_than_it_hands_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else agrees: what the site hands out is what the coordinator says."""
+    dealt, read = list(range(PARTITIONS)), list(range(PARTITIONS))
+    monkeypatch.setattr(Storm, "dealt", lambda storm: {"m1": dealt})
+    site: Any = SiteMember.__new__(SiteMember)
+    consumer = SimpleNamespace(assignment=lambda: [TopicPartition("games", number) for number in read])
+    owners = {("games", number): SimpleNamespace(saved=1, dropped=None) for number in dealt}
+    inside = SimpleNamespace(changed=threading.Condition(), consumer=consumer, owners=owners, _loading={})
+    site.site, site.name, site.error = SimpleNamespace(_member=inside), "m1", ""
+    members: Any = [SimpleNamespace(name="m1", look=site.look)]
+    storm = Storm(Kafka("127.0.0.1:1", {}), "site", 0, members=members)
+    assert storm.wrong() == ""
+    read.pop()
+    assert "'map': [0, 1, 2]" in storm.wrong()
