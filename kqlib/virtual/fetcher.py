@@ -16,8 +16,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.broker.kafka import Kafka
+from kqlib.queue.clients import leave
 from kqlib.virtual.cache import Kept, kept
-from kqlib.virtual.readers import leave, reader
+from kqlib.virtual.readers import reader
 
 log = logging.getLogger("kqlib.virtual")
 FAR = 1_000  # offsets: a gap that is read over rather than sought over

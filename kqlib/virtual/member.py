@@ -20,11 +20,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
 from kqlib.queue import state
+from kqlib.queue.clients import hears, leave
 from kqlib.queue.said import fatal
 from kqlib.virtual.keeper import BACKLOG, Keeper
 from kqlib.virtual.names import PARTITIONS
 from kqlib.virtual.partmap import PartitionMap
-from kqlib.virtual.readers import hears, leave, reader
+from kqlib.virtual.readers import reader
 
 log = logging.getLogger("kqlib.virtual")
 
@@ -165,11 +166,11 @@ class Member:
         now = time.monotonic()
         if now < self._look:
             return
-        if all(hears(client, self.topic, ASK) for client in (self._consumer, self._lines)):
+        if all(hears(client, ASK) for client in (self._consumer, self._lines)):
             self._heard = now
         elif now - self._heard > DEAF:
             self.cluster.renew()
-            if hears(self.cluster.admin, self.topic, ASK):
+            if hears(self.cluster.admin, ASK):
                 self._begin_anew("its clients heard of no broker any more")
         self._look = time.monotonic() + LOOK
 

@@ -13,12 +13,13 @@ from confluent_kafka.admin import AdminClient
 
 from kqlib.broker import Kafka
 from kqlib.errors import KqError
+from kqlib.queue.clients import leave
 from kqlib.topics import Plan
 from kqlib.virtual import fetcher, member
 from kqlib.virtual.client import Client
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
-from kqlib.virtual.readers import leave, reader
+from kqlib.virtual.readers import reader
 from tests.patience import PATIENCE, WAIT
 
 NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
