@@ -21,9 +21,8 @@ from kqlib.broker.kafka import Kafka
 
 SOON = 1.0  # seconds for an answer about the cluster
 HOLDS = 3.0  # seconds more for a client that holds something: a lost connection comes back sooner
-SETTINGS = {
-    "reconnect.backoff.max.ms": 1_000
-}  # of clients that hold something; by default they wait 10 s and look dead
+# of clients that hold something; by default they wait 10 s and look dead
+SETTINGS = {"reconnect.backoff.max.ms": 1_000}
 
 
 def hears(client: Any, seconds: float = SOON) -> bool:

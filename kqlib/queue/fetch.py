@@ -208,9 +208,8 @@ class Fetch:
                 owner.end_seen(message.offset())
         if not owner.arrive(records):
             self.member.reload(owner, "its log begins anew, or goes on from where it was cut off")
-        elif (
-            owner.position >= owner.head
-        ):  # below a purge mark there may be records of a later leader that are not read yet
+        # below a purge mark there may be records of a later leader that are not read yet
+        elif owner.position >= owner.head:
             owner.ledger.leader = max(owner.ledger.leader, _leader(batch))
 
     def look_at_gaps(self) -> None:

@@ -51,9 +51,8 @@ class Line(Reading):
         self.blocked = ""
         self._loading = terms.order == "key" and bool(missing)
         self._fresh: deque[int] = deque()
-        self._came: deque[tuple[int, float]] = (
-            deque()
-        )  # fresh records came in batches: the offset behind each, and when
+        # fresh records came in batches: the offset behind each, and when
+        self._came: deque[tuple[int, float]] = deque()
         self._due_at: dict[int, float] = {}  # of delayed items that were looked at
         self._back: list[int] = []
         self._later: list[tuple[float, int]] = []

@@ -46,9 +46,8 @@ TOKEN = "KQ_VIRTUAL_TOKEN"
 KEEP = 7 * 24 * 3600.0  # seconds that an idle consumer is remembered
 WATCH = 5.0  # seconds between two looks at the topics' counts
 CLOSE = 8.0
-STILL = (
-    10.0  # seconds without a round of the member's thread: something is wrong, though partitions may still be served
-)
+# seconds without a round of the member's thread: something is wrong, though partitions may still be served
+STILL = 10.0
 SPARE = 10.0  # seconds, two heartbeats: a member that is given nothing at its start is not told so
 
 

@@ -78,9 +78,8 @@ class Verdict:
 
     put: int = 0  # acknowledged
     maybe: int = 0  # puts of which nobody knows
-    lost: int = (
-        0  # acknowledged as put, and nobody ever finished with it: it never came out, or was forgotten afterwards
-    )
+    # acknowledged as put, and nobody ever finished with it: it never came out, or was forgotten afterwards
+    lost: int = 0
     unexpected: int = 0  # came out, and was never put
     copied: int = 0  # stood in the log twice, though it was put once
     doubled: int = 0  # leases after an item's first
