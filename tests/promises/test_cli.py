@@ -178,12 +178,15 @@ def test_a_dead_broker_is_seen_and_a_killed_holder_takes_everything_along(
 def test_an_up_that_is_stopped_half_way_leaves_nothing(
     how: signal.Signals, code: int, machine: Machine, within: Callable[..., float]
 ) -> None:
-    starting = machine.start("up")
-    within(60, lambda: machine.marked.alive("StorageTool") or machine.marked.alive("kafka.Kafka"))
+    paused = machine.home / "paused"  # Java waits at its start while this file exists: `up` cannot end before the signal
+    options = f"-XX:+UnlockDiagnosticVMOptions -XX:+PauseAtStartup -XX:PauseAtStartupFile={paused}"
+    starting = machine.start("up", JAVA_TOOL_OPTIONS=options)
+    within(60, paused.exists)
     starting.send_signal(how)
     out, err = starting.communicate(timeout=WAIT)
     assert (starting.returncode, out, err) == (code, "", "")
     if how == signal.SIGTERM:  # it could not take its holder along; `kq down` ends one that is only starting too
+        paused.unlink()
         assert machine.said("down") == "Kafka has ended.\n"
     assert machine.left(3) == []
 
