@@ -362,7 +362,7 @@ def _answers(calls: Iterable[Callable[[], T]], seconds: float) -> list[T]:
     threads = [threading.Thread(target=ask, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     return list(found)

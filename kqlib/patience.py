@@ -1,7 +1,7 @@
 """How long a lab waits for this machine: KQ_PATIENCE=3 where everything takes three times as long as on a quiet laptop.
 
-In:  the environment. Out: `PATIENCE`, which multiplies how long labs, groups, embedded clusters and `kq.promises` wait before they
-give up. It does not change the queue's own times (lease, session, retry): those are promises.
+In:  the environment. Out: `PATIENCE`, which multiplies how long labs, groups, embedded clusters, `kq.doctor` and `kq.promises` wait
+before they give up. It does not change the queue's own times (lease, session, retry): those are promises.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ from typing import IO
 
 from kqlib import broker, places
 from kqlib.errors import KqError, NotAllowed, NotInTime, Unreachable
+from kqlib.patience import PATIENCE
 
-START, STOP = 90.0, 30.0  # seconds; a start takes three to ten
+START, STOP = 90.0 * PATIENCE, 30.0 * PATIENCE  # seconds; a start takes three to ten
 NONE = "no cluster: start one with `kq up`, or set KQ_BOOTSTRAP"
 EVAL = 'eval "$(kq up)"'
 

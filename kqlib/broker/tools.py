@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from kqlib.broker import jars, node, settings
 from kqlib.broker.reaper import Reaper
 from kqlib.errors import NotAllowed, NotInTime
+from kqlib.patience import PATIENCE
 
 _TOOLS = "org.apache.kafka.tools."
 _CONNECT = "org.apache.kafka.connect."
@@ -74,7 +75,8 @@ def names() -> list[str]:
 
 
 def run(tool: str, args: Sequence[str], bootstrap: str | None, own: Mapping[str, Any], timeout: float = 60) -> str:
-    """Run a tool to its end and return what it said; `NotAllowed` with its words if it failed."""
+    """Run a tool to its end and return what it said; `NotAllowed` with its words if it failed. timeout: × KQ_PATIENCE."""
+    timeout *= PATIENCE
     with tempfile.TemporaryDirectory(prefix="kqlib-tool-") as place, Reaper() as reaper:
         log, login = Path(place) / "said", Path(place) / "login"
         node.write_properties(login, settings.to_java(own))

@@ -19,7 +19,7 @@ from kqlib import view
 from kqlib.broker import Kafka
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing
 from kqlib.groups import ask
-from kqlib.groups.process import Process, Record
+from kqlib.groups.process import GIVE_UP, Process, Record
 from kqlib.groups.timeline import Step, Timeline
 from kqlib.groups.values import Assignment, Lag, Work
 from kqlib.patience import PATIENCE
@@ -185,7 +185,8 @@ class Group:
         if self.static:
             own["group.instance.id"] = name
         settings = {**self.cluster.client(), **own}
-        return {"settings": settings, "topics": list(self.topics), "commit": self._commit, "pace": self._pace}
+        how = {"commit": self._commit, "pace": self._pace, "give_up": GIVE_UP}
+        return {"settings": settings, "topics": list(self.topics), **how}
 
     def _clocks(self, session: float | None, max_poll: float | None) -> dict[str, Any]:
         """Session, heartbeat and poll interval; under KIP-848 the first two are the group's, and the cluster keeps them.

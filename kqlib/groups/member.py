@@ -19,7 +19,6 @@ from typing import Any, TypedDict
 
 BATCH = 500
 TICK = 0.05  # seconds that a poll waits, and so how soon a command is heard
-GIVE_UP = 4.0  # seconds to leave in good order
 LATE = "_MAX_POLL_EXCEEDED"
 # No second try makes these better; anything else is the client's own business, and it tries again.
 HOPELESS = {
@@ -41,19 +40,20 @@ HOPELESS = {
 
 
 class Orders(TypedDict):
-    """What a member is told at its start. pace: records a second, None for as fast as it can."""
+    """What a member is told at its start. pace: records a second, None for as fast as it can. give_up: seconds to leave."""
 
     settings: dict[str, Any]
     topics: list[str]
     commit: bool
     pace: float | None
+    give_up: float
 
 
 def main() -> None:
     """Live until told to leave."""
     said: queue.SimpleQueue[str] = queue.SimpleQueue()
     orders: Orders = json.loads(sys.stdin.readline())
-    threading.Thread(target=_listen, args=(said,), daemon=True).start()
+    threading.Thread(target=_listen, args=(said, orders["give_up"]), daemon=True).start()
     try:
         Member(orders, said, os.getppid()).live()
     except Exception as error:  # whatever it is, the parent has to hear of it
@@ -67,12 +67,12 @@ def tell(what: str, partitions: Iterable[Any] = (), **more: Any) -> None:
     print(json.dumps({"what": what, "at": time.monotonic(), "partitions": held, **more}), flush=True)
 
 
-def _listen(said: queue.SimpleQueue[str]) -> None:
+def _listen(said: queue.SimpleQueue[str], give_up: float) -> None:
     """Commands, as they come; when the parent is gone, however it ended, this process goes too."""
     for line in sys.stdin:
         said.put(line.strip())
     said.put("leave")
-    time.sleep(GIVE_UP)  # here time is the point: a broker that is gone too must not keep us
+    time.sleep(give_up)  # here time is the point: a broker that is gone too must not keep us
     os._exit(1)
 
 

@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.groups.timeline import Event
 from kqlib.groups.values import Part
+from kqlib.patience import PATIENCE
 
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
 
 PROGRAM = Path(__file__).with_name("member.py")
-LEAVE = 6.0  # seconds to leave in good order
+LEAVE = 6.0 * PATIENCE  # seconds to leave in good order
+GIVE_UP = 4.0 * PATIENCE  # seconds after which a member that cannot leave ends itself
 LOOK = 0.5  # seconds between two looks whether the cluster was closed
 END = {"left", "crashed", "failed"}
 

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from kqlib import places
 from kqlib.broker import Cluster
+from kqlib.broker.node import free_ports
 from kqlib.doctor import CHECKS
 from kqlib.shared import user
 from tests.conftest import Marked
@@ -178,12 +179,17 @@ def test_a_dead_broker_is_seen_and_a_killed_holder_takes_everything_along(
 def test_an_up_that_is_stopped_half_way_leaves_nothing(
     how: signal.Signals, code: int, machine: Machine, within: Callable[..., float]
 ) -> None:
-    starting = machine.start("up")
-    within(60, lambda: machine.marked.alive("StorageTool") or machine.marked.alive("kafka.Kafka"))
+    paused = (
+        machine.home / "paused"
+    )  # Java waits at its start while this file exists: `up` cannot end before the signal
+    options = f"-XX:+UnlockDiagnosticVMOptions -XX:+PauseAtStartup -XX:PauseAtStartupFile={paused}"
+    starting = machine.start("up", JAVA_TOOL_OPTIONS=options)
+    within(60, paused.exists)
     starting.send_signal(how)
     out, err = starting.communicate(timeout=WAIT)
     assert (starting.returncode, out, err) == (code, "", "")
     if how == signal.SIGTERM:  # it could not take its holder along; `kq down` ends one that is only starting too
+        paused.unlink()
         assert machine.said("down") == "Kafka has ended.\n"
     assert machine.left(3) == []
 
@@ -312,8 +318,7 @@ def ask(port: int, path: str) -> Any:
 def test_lab_serves_the_notebooks_on_loopback_with_the_houses_settings(
     machine: Machine, within: Callable[..., float]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)  # not one that the system may give to a client meanwhile
     more = [f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=x"]
     serving = machine.start("lab", "--no-browser", "--", *more, HOME=str(machine.home))
 

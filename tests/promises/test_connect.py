@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kqlib import broker
 from kqlib.broker import Kafka, connect
 from kqlib.broker.kafka import reach
+from kqlib.broker.node import free_ports
 from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, Unreachable
 from tests.patience import PATIENCE, WAIT
 
@@ -56,9 +57,7 @@ def server(answer: bytes | None) -> Iterator[str]:
 
 
 def closed_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_ports(1)[0]}"  # not one of those that the system gives to any program that asks
 
 
 def test_an_address_where_no_kafka_answers_is_named_within_five_seconds() -> None:

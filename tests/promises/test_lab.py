@@ -237,8 +237,8 @@ def test_a_cell_run_again_gets_a_group_that_has_committed_nothing(lab: Lab) -> N
 
 def test_a_group_that_somebody_else_is_in_is_told_and_not_handed_out_as_fresh(lab: Lab, monkeypatch) -> None:
     topic, wait = lab.topic("busy"), Lab.until
-    monkeypatch.setattr(Lab, "until", lambda self, condition, seconds, why: wait(self, condition, min(seconds, 2), why))
     with monkeypatch.context() as patch, reading(lab, topic, 0.02):
+        patch.setattr(Lab, "until", lambda self, condition, _, why: wait(self, condition, 2, why))  # it does not come
         patch.setattr(sys.modules["kqlib.lab"], "_consumers", list)  # the reader is another process's
         with pytest.raises(NotInTime, match="for readers in other threads or processes to leave group 'reading-"):
             lab.group("reading-busy-0.02")

@@ -70,7 +70,7 @@ def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
     begin: Begin, tmp_path: Path, marked: Any, within: Any
 ) -> None:
     for number in range(5):
-        process = begin("print('now', flush=True)", "Cluster(3)", "time.sleep(60)")
+        process = begin("print('now', flush=True)", "cluster = Cluster(3)", "time.sleep(60)")  # dropped, it would end
         assert process.stdout and process.stdout.readline() == "now\n"
         moment = random.uniform(number * 0.6, number * 0.6 + 0.6)
         time.sleep(moment)

@@ -82,7 +82,7 @@ def put(cluster: Kafka, topic: str, records: list[tuple[bytes, bytes]]) -> None:
     producer = Producer(cluster.client(linger_ms=5, queue_buffering_max_messages=len(records)))
     for key, value in records:
         producer.produce(topic, value, key)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT) == 0
 
 
 def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a_picture_is_refused(
@@ -111,12 +111,12 @@ def test_a_story_is_searched_in_every_partition_although_the_end_of_one_comes_tw
     producer.produce(kq_topic, b"old", partition=0)
     for _ in range(400):
         producer.produce(kq_topic, bytes(20_000), partition=1)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
     read = []
     for item in story._read(SimpleNamespace(cluster=kq_cluster), {(kq_topic, 0): 0, (kq_topic, 1): 0}):  # type: ignore[arg-type]
         read.append(item.partition)
         producer.produce(kq_topic, b"new", partition=0)
-        producer.flush(20)
+        producer.flush(WAIT)
     assert (read.count(0), read.count(1)) == (1, 400)
 
 
@@ -197,11 +197,11 @@ def test_a_worker_reads_every_partition_although_the_end_of_one_comes_twice(kq_c
     producer = Producer(kq_cluster.client())
     for number in (0, 1, 1):
         producer.produce(kq_topic, b"old", partition=number)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
 
     def grow() -> None:
         producer.produce(kq_topic, b"new", partition=0)
-        producer.flush(20)
+        producer.flush(WAIT)
 
     job = {"client": kq_cluster.client(), "group": kq_topic, "topic": kq_topic, "partitions": 2, "crash": None}
     worker = delivery.Worker(job)
@@ -217,27 +217,27 @@ def test_the_end_of_one_partition_seen_twice_is_not_the_end_of_two(kq_cluster: K
     producer.produce(kq_topic, b"old", partition=0)
     for _ in range(400):
         producer.produce(kq_topic, bytes(20_000), partition=1)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
     read = []
     for record in snapshot.read(kq_cluster, {(kq_topic, 0): 0, (kq_topic, 1): 0}):
         read.append((record.partition(), record.offset()))
         producer.produce(kq_topic, b"new", partition=0)
-        producer.flush(20)
+        producer.flush(WAIT)
     assert sorted(read) == [(0, 0), *((1, offset) for offset in range(400))]
 
 
 def test_what_a_transaction_took_back_is_not_read_and_its_marks_are_no_end(kq_cluster: Kafka, kq_topic: str) -> None:
     producer = Producer(kq_cluster.client(transactional_id=kq_topic))
-    producer.init_transactions(20)
+    producer.init_transactions(WAIT)
     for value, good in ((b"a", True), (b"b", False), (b"c", True), (b"d", False)):
         producer.begin_transaction()
         producer.produce(kq_topic, value)
-        (producer.commit_transaction if good else producer.abort_transaction)(20)
+        (producer.commit_transaction if good else producer.abort_transaction)(WAIT)
     assert [record.value() for record in snapshot.records(kq_cluster, kq_topic)[0]] == [b"a", b"c"]
 
 
 def test_what_retention_removes_meanwhile_holds_nobody_up(kq_cluster: Kafka, kq_topic: str) -> None:
     put(kq_cluster, kq_topic, [(b"k", b"v")] * 5)
     part = TopicPartition(kq_topic, 0, 5)
-    kq_cluster.admin.delete_records([part])[part].result(10)
+    kq_cluster.admin.delete_records([part])[part].result(WAIT)
     assert list(snapshot.read(kq_cluster, {(kq_topic, 0): 0}, {(kq_topic, 0): 5})) == []

@@ -48,7 +48,9 @@ def test_a_node_is_served_until_it_is_told_to_end(kq_cluster: Kafka) -> None:
         token = {"Authorization": "Bearer a-secret-token"}
         said = httpx.get(f"{url}/map", headers=token, timeout=WAIT, trust_env=False)
         assert said.json()["partitions"] == 2
-        asked = {headers: httpx.get(f"{url}/health", headers=[headers], trust_env=False) for headers in ASKED}
+        asked = {
+            headers: httpx.get(f"{url}/health", headers=[headers], timeout=WAIT, trust_env=False) for headers in ASKED
+        }
         assert {headers: answer.status_code for headers, answer in asked.items()} == ASKED
         node.send_signal(signal.SIGTERM)
         assert node.wait(WAIT) == 0

@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from kqlib.broker import Kafka
+from kqlib.broker.node import free_ports
 from kqlib.errors import KqError
 from kqlib.queue.item import Put
 from kqlib.topics import Plan
@@ -135,9 +136,7 @@ def test_a_node_that_cannot_be_made_leaves_no_port_bound_and_no_thread(
     kq_cluster: Kafka, node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float], what: str
 ) -> None:
     """`session` is the real thing: the broker refuses half a second."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)  # not one that the system may give to a client meanwhile
     before = set(threading.enumerate())
     where, _, name = what.rpartition(".")
     if what != "session":

@@ -78,9 +78,11 @@ def test_a_member_whose_parent_is_gone_leaves(monkeypatch, capsys) -> None:
 
 
 def test_a_member_that_cannot_begin_says_why(monkeypatch, capsys) -> None:
-    bad = json.dumps({"settings": {"group.id": "g", "nonsense": 1}, "topics": ["t"], "commit": True, "pace": None})
+    bad = json.dumps(
+        {"settings": {"group.id": "g", "nonsense": 1}, "topics": ["t"], "commit": True, "pace": None, "give_up": 4}
+    )
     monkeypatch.setattr("sys.stdin", io.StringIO(bad + "\n"))
-    monkeypatch.setattr(member, "_listen", lambda said: None)
+    monkeypatch.setattr(member, "_listen", lambda said, give_up: None)
     member.main()
     told = json.loads(capsys.readouterr().out)
     assert told["what"] == "failed" and "nonsense" in told["why"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from kqlib.patience import asked
@@ -15,3 +19,18 @@ def test_a_number_is_the_factor() -> None:
 def test_what_cannot_be_a_factor_is_said_and_counts_as_one(text: str) -> None:
     with pytest.warns(UserWarning, match=f"KQ_PATIENCE is a number from 1 to 100, not '{text}'; it counts as 1"):
         assert asked(text) == 1.0
+
+
+def test_every_limit_that_a_busy_machine_may_need_longer_for_is_multiplied() -> None:
+    code = "from kqlib.doctor import machine; from kqlib.groups import process as p; print(machine.GONE, p.LEAVE, p.GIVE_UP)"
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "KQ_PATIENCE": factor},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for factor in ("1", "3")
+    ]
+    assert [float(text) for text in said[1]] == [3 * float(text) for text in said[0]]
