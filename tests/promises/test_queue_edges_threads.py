@@ -18,7 +18,7 @@ import pytest
 
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
-from kqlib.queue import Queue, Site, ending, work
+from kqlib.queue import Queue, Site, claim, ending, work
 from kqlib.queue.ledger import Ledger
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play
@@ -534,9 +534,24 @@ def test_a_site_that_failed_says_so_anew_each_time_and_goes_on_when_it_can(
             with pytest.raises(NotAllowed, match=r"^This user may not read the committed state$") as error:
                 queue.claim()
             errors.append(error.value)
+            here._member.begun[name] -= claim.FIRST  # as if the first claim were long ago
         with pytest.raises(NotAllowed):
             queue.work(print)
     assert len({id(error) for error in errors}) == 4 and len({lines(error) for error in errors}) == 1
     assert errors[-1].__context__ is None
     done: list[bytes] = []
     assert queue.work(lambda item: done.append(item.data), until="empty").done == 1 and done == [b"a"]
+
+
+def test_a_claim_waits_for_a_state_that_is_read_again_however_long_ago_the_first_claim_was(
+    name: str, here: Site
+) -> None:
+    queue = here.queue(name)
+    queue.put(b"a")
+    assert queue.claim(wait=WAIT)
+    member, (owner,) = here._member, here._member.owners_of(name)
+    with member.changed:
+        member.begun[name] = owner.saved_at = time.monotonic() - 2 * claim.FIRST
+        with pytest.raises(KeyError):
+            owner.unclaim(99)  # as Ctrl-C in the middle of a change: the state is given up
+        assert data([queue.claim()]) == [b"a"]
