@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewPartitions
 
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, NotAllowed
-from kqlib.queue import Item, Put, Queue, Site, commits, fetch, look, member, notes, state, wanted
+from kqlib.queue import Item, Put, Queue, Site, commits, fetch, member, notes, state, wanted
 from kqlib.queue.ledger import Ledger
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT
@@ -209,9 +209,8 @@ def test_what_one_site_puts_back_is_not_the_other_sites(kq_cluster: Kafka, name:
 
 
 def test_dead_letters_and_outputs_are_counted_exactly_by_a_process_that_owns_nothing(
-    kq_cluster: Kafka, name: str, here: Site, monkeypatch: pytest.MonkeyPatch
+    kq_cluster: Kafka, name: str, here: Site
 ) -> None:
-    monkeypatch.setattr(look, "BRIEFLY", WAIT)  # they are counted record by record, however long that takes
     queue, out = here.queue(name), here.queue(topic(kq_cluster))
     queue.put_many([(b"%d" % n, None) for n in range(4)])
     for item in taken(queue, 3):
