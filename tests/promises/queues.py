@@ -49,7 +49,7 @@ def data(items: Any) -> list[bytes]:
 
 
 @contextmanager
-def alone(cluster: Kafka, name: str, session: float = SESSION, **how: Any) -> Iterator[Site]:
+def alone(cluster: Kafka, name: str, session: float | None = SESSION, **how: Any) -> Iterator[Site]:
     """A site with one process: the group gives it every partition, and its first claim waits for them, however late they come."""
     with Site(cluster, name, session=session, **how) as site:
         site._member.told = WAIT

@@ -337,6 +337,36 @@ def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_somebody
     within(10, lambda: queue.blocked == "")
 
 
+def test_a_round_in_which_the_rest_of_a_full_memory_ends_takes_no_more(
+    kq_cluster: Kafka, name: str, here: Site, within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First there is a rest, in case somebody claims; then the partition is paused. In between nothing is taken either."""
+    monkeypatch.setattr(fetch, "MOST_CACHED", 5)
+    queue, reading, rounds = here.queue(name), here._member.fetch, list[int]()
+    put(kq_cluster, name, *(b"%d" % n for n in range(7)))
+    aim = reading.aim
+
+    def ends(self: fetch.Fetch) -> bool:
+        """The rest is over when it is asked for the second time."""
+        rounds.append(len(rounds))
+        return self._full_since is not None and not asked.pop()
+
+    def aims() -> None:
+        asked[:] = [True, False]
+        aim()
+
+    asked = [True, False]
+    monkeypatch.setattr(fetch.Fetch, "_resting", ends)
+    monkeypatch.setattr(reading, "aim", aims)
+    assert queue.claim(wait=WAIT)
+    (owner,) = here._member.owners_of(name)
+    within(10, lambda: owner.cached == 6, "it does not read what was put")
+    put(kq_cluster, name, *(b"more %d" % n for n in range(7)))
+    begun = len(rounds)
+    within(10, lambda: len(rounds) > begun + 20)
+    assert owner.cached == 6
+
+
 def done_with(queue: Queue, many: int, wait: float = WAIT) -> list[Item]:
     """Up to so many, claimed and acked at once."""
     items = queue.claim_many(many, wait=wait)
@@ -350,7 +380,7 @@ def done_with(queue: Queue, many: int, wait: float = WAIT) -> list[Item]:
 def test_an_application_on_a_cluster_with_rules_needs_no_more_than_the_plan_gave_it() -> None:
     with Cluster(secure=True) as cluster, cluster.as_user("app") as app:
         Plan({"football": QueueTopic(partitions=1), "results": QueueTopic(partitions=1)}).apply(cluster, quiet=True)
-        with Site(app, "drupal-eu") as site:
+        with alone(app, "drupal-eu", None) as site:
             queue, out = site.queue("football"), site.queue("results")
             queue.put_many([(b"%d" % n, None) for n in range(4)])
             one, two, three = taken(queue, 3)
