@@ -21,7 +21,7 @@ from kqlib.queue import Site, claim, look, queue, site
 from tests.patience import WAIT
 
 PATIENT = ((look, "BRIEFLY"), (claim, "FIRST"), (claim, "SEEN"), (queue, "SEEN"), (site, "VISIBLE"))
-"""Seconds after which the library stops looking and says what it knows. In these tests it looks as long as the run waits for a state."""
+"""Seconds after which the library stops looking and says what it knows. In these tests it looks as long as the run waits."""
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__, "tests.faults.storm_member"])  # one server for this whole process

@@ -64,11 +64,16 @@ def took(call: Callable[[], Any]) -> float:
 
 
 def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
-    kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
+    kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within
 ) -> None:
-    monkeypatch.setattr(ending, "PATIENCE", WAIT)
     asked, ask = list[ending.Ending](), here._member.endings.ask
-    monkeypatch.setattr(here._member.endings, "ask", lambda each: (asked.append(each), ask(each)))
+
+    def noted(each: ending.Ending) -> None:
+        each.deadline += WAIT  # its time is up when the test says so
+        asked.append(each)
+        ask(each)
+
+    here._member.endings.ask = noted  # type: ignore[method-assign]
     other, outputs, gone = (topic(kq_cluster) for _ in range(3))
     queue, second, out, nowhere = (here.queue(each, lease=60) for each in (name, other, outputs, gone))
     queue.put_many([(b"0", None), (b"1", None), (b"2", None)])
