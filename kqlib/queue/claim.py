@@ -117,7 +117,10 @@ class Claiming(Putting):
         return Unreachable(address=self.site.cluster.bootstrap, why=f"{why}. Nothing was claimed")
 
     def _join(self, until: float = 0.0) -> None:
-        """Be in the group; the first claim waits for what it gives us, later ones until their own time is up. `changed` is held."""
+        """Be in the group; the first claim waits for what it gives us, later ones until their own time is up. `changed` is held.
+
+        A state that is being read is waited for by every claim: it may be read again long after the first claim.
+        """
         member, now = self._member, time.monotonic()
         member.terms[self.name] = self.terms
         member.wanted.claim(self.name, now)
@@ -134,7 +137,7 @@ class Claiming(Putting):
             now = time.monotonic()
             if now > begun + member.told and member.loading(self.name) is None and self._answers():
                 member.joined.add(self.name)  # who gets nothing is told nothing: it would have been said by now
-            elif now > max(until, begun + FIRST):
+            elif now > max(until, (member.loading(self.name) or begun) + FIRST):
                 raise self._nothing_claimed(member.why_unsettled(self.name) or "no answer from its group")
             else:
                 member.changed.wait(LOOK)

@@ -55,11 +55,13 @@ class Fetch:
         self.paused: set[At] = set()
         self.many = MANY
         self._full_since: float | None = None  # since when nobody needs a record; None: somebody does
+        self._rests = False  # nothing is taken in this round
         self._more = False  # the client has more than was taken from it
 
     def aim(self) -> None:
         """Lead the consumer to what each owner needs next."""
         full_ones, woken = self.full_ones(), list[TopicPartition]()
+        self._rests = self._resting()  # once a round: asked twice, a round could neither pause what is full nor rest
         for at, owner in list(self.member.owners.items()):
             with self.member.changed:
                 target, full = owner.target(), at in full_ones
@@ -70,7 +72,7 @@ class Fetch:
                     consumer.seek(TopicPartition(*at, target, leader_epoch=owner.ledger.leader))
                     owner.position = target
                     woken.append(TopicPartition(*at, 0))
-                if full and at not in self.paused and not self._resting():
+                if full and at not in self.paused and not self._rests:
                     consumer.pause([TopicPartition(*at)])
                     self.paused.add(at)
                 elif again:
@@ -140,15 +142,14 @@ class Fetch:
         calm = self._calm(leases or not self.member._subscribed <= self.member.joined, now - self.member._active)
         if riding:  # its commit is to be on its way in time
             calm = min(calm, max(QUICK, min(riding) + RIDE - now, self.member.next_try - now))
-        resting = self._resting()
-        if asked or (self._more and not resting):
+        if asked or (self._more and not self._rests):
             calm = 0 if now >= self.member.next_try else QUICK
         if self.member.consumer is None or not self.member._subscribed:
             self.member.wake.wait(0.05 if not asked else 0)
             if self.member.consumer is not None and (message := self.member.consumer.poll(0)) is not None:
                 self._arrive([message])
             return
-        if resting:
+        if self._rests:
             self.member.wake.wait(calm)
             return
         messages = []

@@ -48,6 +48,7 @@ def whole(change: Change) -> Change:
             return change(self, *words, **named)
         except BaseException:
             self.dropped = self.dropped or TORN
+            self.saved_at = time.monotonic()  # from now on it is to be read again
             raise
 
     return cast(Change, run)
@@ -71,7 +72,7 @@ class Owner(Line):
         self.dropped: str | None = None  # why it is no longer ours
         self.leaving = False  # being given up: hands out nothing
         self.full = ""  # why no more is read now
-        self.saved_at = self.heard_at = time.monotonic()  # when its state was stored, when records last came
+        self.saved_at = self.heard_at = time.monotonic()  # when its state was stored or given up, and when records came
         self.purged = self.purged_version = 0  # the mark that was applied, and since when
         self.leases: dict[int, Lease] = {}
         self.ending: dict[int, Lease | None] = {}

@@ -43,6 +43,7 @@ from kqlib.topic_rules import RECORD_BYTES
 log = logging.getLogger("kqlib.queue")
 logging.getLogger("kqlib").addHandler(logging.NullHandler())  # quiet until somebody listens
 
+VISIBLE = 1.0  # seconds until a verb returns although readers do not see yet what it committed
 CLOSE = 4.3  # seconds until the site's thread is left behind
 REMEMBERED: Any = ...  # order and max_attempts as the queue has had them; "any" and 5 for a new one
 ATTEMPTS = 5
@@ -266,8 +267,8 @@ class Site:
 
     def _seen(self, written: dict[tuple[str, int], int]) -> None:
         """Return when readers can see it, so that whoever asks next finds it."""
-        deadline, over = time.monotonic() + 1, False
-        while not over:  # one look at least: this process may have stood still for that second
+        deadline, over = time.monotonic() + VISIBLE, False
+        while not over:  # one look at least: this process may have stood still for that time
             over = time.monotonic() > deadline
             with suppress(Unreachable):
                 ends = state.ends(self.cluster, list(written))

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from kqlib.broker import Kafka
 from kqlib.queue import Site
 from tests.patience import WAIT
-from tests.promises.queue_worker import Worker
+from tests.promises.queue_worker import PATIENT, Worker
 from tests.promises.queues import MADE, SESSION, Start, alone, topic
 
 LONG = {
@@ -33,6 +33,15 @@ LONG = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long files first, each in its own order."""
     items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def patient() -> Iterator[None]:
+    """The library looks for a state as long as this run waits for one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, seconds in PATIENT:
+            patch.setattr(module, seconds, WAIT)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,6 +127,19 @@ def noticed(process: subprocess.Popen[Any]) -> bool:
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     pending = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
     return not any(pending)
+
+
+def turns(process: subprocess.Popen[Any]) -> int:
+    """How often its main thread has waited for something, and gone on: Python hears a signal when that thread goes on."""
+    lines = Path(f"/proc/{process.pid}/task/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:"))
+
+
+def heard(process: subprocess.Popen[Any], within: Callable[..., float]) -> None:
+    """Return when the main thread of this process, which looks around every few milliseconds, has heard its signals."""
+    within(10, lambda: noticed(process), "the signal is still waiting")
+    before = turns(process)
+    within(10, lambda: turns(process) > before + 20, "its main thread does not go on")
 
 
 def opened(

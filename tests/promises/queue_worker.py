@@ -17,8 +17,11 @@ from typing import Any
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
-from kqlib.queue import Site, look
+from kqlib.queue import Site, claim, look, queue, site
 from tests.patience import WAIT
+
+PATIENT = ((look, "BRIEFLY"), (claim, "FIRST"), (claim, "SEEN"), (queue, "SEEN"), (site, "VISIBLE"))
+"""Seconds after which the library stops looking and says what it knows. In these tests it looks as long as the run waits."""
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__, "tests.faults.storm_member"])  # one server for this whole process
@@ -95,36 +98,40 @@ def main(line: Connection, bootstrap: str, site_name: str, topic: str, session: 
     def tell(value: Any) -> None:
         line.send(json.dumps(value))
 
-    look.BRIEFLY = WAIT  # a depth is counted record by record, however long that takes
-    site = Site(Kafka(bootstrap), site_name, session=session)
-    queue = site.queue(topic, **settings)
+    for module, seconds in PATIENT:
+        setattr(module, seconds, WAIT)
+    here = Site(Kafka(bootstrap), site_name, session=session)
+    own = here.queue(topic, **settings)
     held: dict[str, Any] = {}
     tell("ready")
     while (call := heard(line)) is not None:
         verb, *arguments = json.loads(call)
         try:
             if verb == "claim":
-                items = queue.claim_many(*arguments, wait=WAIT)
+                items = own.claim_many(*arguments, wait=WAIT)
                 held |= {item.id: item for item in items}
                 tell({item.id: item.attempt for item in items})
             elif verb == "claim now":
-                items = queue.claim_many(*arguments)
+                items = own.claim_many(*arguments)
                 held |= {item.id: item for item in items}
                 tell({item.id: item.attempt for item in items})
             elif verb == "dies":
                 dies(*arguments)
                 tell("ok")
             elif verb == "step":
-                with queue.step(held[arguments[0]]) as step:
-                    step.put(queue, arguments[1].encode())
+                with own.step(held[arguments[0]]) as step:
+                    step.put(own, arguments[1].encode())
                 tell("ok")
             elif verb == "close":
-                site.close()
+                here.close()
                 tell("ok")
-            elif verb in ("depth", "purge", "redrive"):
-                tell(getattr(queue, verb)(*arguments))
+            elif verb == "redrive":
+                here._member.told = WAIT  # it is alone: the letters' partitions come to it, however late
+                tell(own.redrive(*arguments))
+            elif verb in ("depth", "purge"):
+                tell(getattr(own, verb)(*arguments))
             else:
-                getattr(queue, verb)(held[arguments[0]], *arguments[1:])
+                getattr(own, verb)(held[arguments[0]], *arguments[1:])
                 tell("ok")
         except KqError as error:
             tell(f"{type(error).__name__}: {error}")

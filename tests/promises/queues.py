@@ -49,11 +49,20 @@ def data(items: Any) -> list[bytes]:
 
 
 @contextmanager
-def alone(cluster: Kafka, name: str, session: float = SESSION) -> Iterator[Site]:
+def alone(cluster: Kafka, name: str, session: float | None = SESSION, **how: Any) -> Iterator[Site]:
     """A site with one process: the group gives it every partition, and its first claim waits for them, however late they come."""
-    with Site(cluster, name, session=session) as site:
+    with Site(cluster, name, session=session, **how) as site:
         site._member.told = WAIT
         yield site
+
+
+class Clock:
+    """A site's own clock: it stands until it is moved, so that no lease ends while a process stands still."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def taken(queue: Queue, many: int) -> list[Item]:

@@ -17,7 +17,7 @@ from kqlib.broker import Kafka
 from kqlib.doctor import queues
 from kqlib.queue import Site
 from tests.patience import PATIENCE, WAIT
-from tests.promises.desk import KQ, REPO, Desk, Terminal, noticed, opened
+from tests.promises.desk import KQ, REPO, Desk, Terminal, heard, opened
 from tests.promises.queues import taken
 
 
@@ -222,8 +222,7 @@ def test_sigterm_waits_for_the_command_that_runs_and_gives_back_nothing_half_don
     working = desk.start("work", "--", "sh", "-c", script, str(mark), stderr=subprocess.PIPE)
     within(60, lambda: mark.exists() and "began" in mark.read_text())
     working.send_signal(signal.SIGTERM)
-    within(10, lambda: noticed(working))
-    time.sleep(0.5)  # now Python's main thread says stop, which nothing shows
+    heard(working, within)  # nothing is begun any more
     go_on.touch()
     _, err = working.communicate(timeout=WAIT)
     assert (working.returncode, err) == (0, "kq: 1 done, 0 to be tried again, 0 buried, 0 lost\n")
@@ -242,8 +241,7 @@ def test_ctrl_c_waits_and_a_second_one_ends_the_command(
     working = desk.start("work", "--", "sh", "-c", script, str(mark), **pipes)
     within(60, lambda: mark.exists() and mark.read_text())
     working.send_signal(signal.SIGINT)
-    within(10, lambda: noticed(working))
-    time.sleep(1)  # the first one is waiting, which nothing shows
+    heard(working, within)  # or two of them are one for Python
     assert working.poll() is None
     working.send_signal(signal.SIGINT)
     _, err = working.communicate(timeout=WAIT)

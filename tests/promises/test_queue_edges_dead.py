@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,13 +19,13 @@ from kqlib.queue import Item, Put, Queue, Site, fetch, redrive
 from kqlib.queue.drupal import DrupalQueue
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play
-from tests.promises.queues import SESSION, data, drained, put, topic
+from tests.promises.queues import alone, data, drained, put, topic
 
 
 @pytest.fixture(scope="module")
 def site(kq_cluster: Kafka) -> Iterator[Site]:
     """One site for all tests of this file: joining is what takes time, and each has a topic of its own."""
-    with Site(kq_cluster, f"dead-{uuid.uuid4().hex[:8]}", session=3) as site:
+    with alone(kq_cluster, f"dead-{uuid.uuid4().hex[:8]}") as site:
         yield site
 
 
@@ -113,8 +113,9 @@ def test_letters_that_could_not_be_looked_at_are_not_passed_over_in_silence(
     buried(queue, *("x" for _ in range(20)), value=os.urandom(300_000))
     monkeypatch.setattr(fetch, "MOST_BYTES", 1_000_000)
     monkeypatch.setattr(redrive, "BLOCKED", 0.5)
+    monkeypatch.setattr(queue._member.fetch, "many", 3)  # taken from the client at once, however much it has
     held = []
-    while items := queue.dead.claim_many(20):
+    while items := queue.dead.claim_many(3):
         held += items
     assert len(held) < 20 and queue.redrive(reason="x") == 0
     assert f"'{queue.dead.name}': not every letter was looked at: too much is in memory" in caplog.text
@@ -235,7 +236,7 @@ def test_many_letters_go_back_into_a_topic_that_takes_small_batches(site: Site, 
 
 def test_discard_takes_the_named_letter_and_leaves_those_of_other_sites(site: Site, kq_cluster: Kafka) -> None:
     name = topic(kq_cluster)
-    with Site(kq_cluster, f"{name}-two", session=SESSION) as other:
+    with alone(kq_cluster, f"{name}-two") as other:
         one, two = site.queue(name), other.queue(name)
         one.put_many([(b"0", None), (b"1", None), (b"2", None)])
         mine, theirs = one.claim_many(3, wait=WAIT), two.claim_many(3, wait=WAIT)
@@ -250,7 +251,7 @@ def test_discard_takes_the_named_letter_and_leaves_those_of_other_sites(site: Si
 
 
 def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_could_not_read(
-    queue: Queue, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
     monkeypatch.setattr(fetch, "MOST_CACHED", 50)
     monkeypatch.setattr(kqlib.queue.queue, "SEEN", 2.0)
@@ -259,6 +260,7 @@ def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_cou
     with pytest.raises(NotAllowed, match="it is not there, or done already"):
         queue.dead.discard(f"{queue.dead.name}/0/3000")
     assert time.monotonic() - begun < 2 * PATIENCE + 2
+    within(10, lambda: [owner.full for owner in queue._member.owners_of(queue.dead.name)] == [fetch.FULL])
     with pytest.raises(NotAllowed, match="it could not be read: too much is in memory"):
         queue.dead.discard(f"{queue.dead.name}/0/2999")
 

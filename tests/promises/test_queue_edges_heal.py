@@ -154,7 +154,8 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
     kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch, within: Within
 ) -> None:
     monkeypatch.setattr(claim, "SEEN", 1.0)
-    monkeypatch.setattr(ending, "TIMEOUT", 1.0)
+    monkeypatch.setattr(ending, "TIMEOUT", PATIENCE)
+    monkeypatch.setattr(ending, "PATIENCE", WAIT)
     for room in (member, ending):
         monkeypatch.setattr(room, "HOLDS", 0.5)
     with Site(Kafka(kq_cluster.bootstrap), name, session=SESSION) as site:
@@ -162,7 +163,8 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
         queue.put(b"first")
         queue.ack(queue.claim(wait=WAIT))
         deaf = Consumer(NOWHERE.client(group_id=name))
-        old, site._member.consumer = site._member.consumer, deaf
+        old, site._member.consumer, changed = site._member.consumer, deaf, time.monotonic()
+        within(WAIT, lambda: site._member._minded > changed, "its thread still reads from the old one")
         queue.put(b"second")
         with pytest.raises(Unreachable):
             queue.claim()

@@ -18,11 +18,11 @@ import pytest
 
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
-from kqlib.queue import Queue, Site, ending, work
+from kqlib.queue import Queue, Site, claim, ending, work
 from kqlib.queue.ledger import Ledger
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play
-from tests.promises.queues import SESSION, Start, data, drained, topic
+from tests.promises.queues import SESSION, Clock, Start, alone, data, drained, topic
 
 Within = Callable[..., float]
 
@@ -66,6 +66,14 @@ def took(call: Callable[[], Any]) -> float:
 def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
     kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within
 ) -> None:
+    asked, ask = list[ending.Ending](), here._member.endings.ask
+
+    def noted(each: ending.Ending) -> None:
+        each.deadline += WAIT  # its time is up when the test says so
+        asked.append(each)
+        ask(each)
+
+    here._member.endings.ask = noted  # type: ignore[method-assign]
     other, outputs, gone = (topic(kq_cluster) for _ in range(3))
     queue, second, out, nowhere = (here.queue(each, lease=60) for each in (name, other, outputs, gone))
     queue.put_many([(b"0", None), (b"1", None), (b"2", None)])
@@ -79,15 +87,16 @@ def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
     said: list[Any] = []
 
     def steps() -> None:
-        begun = time.monotonic()
         with pytest.raises(Unreachable, match="Nothing of it happened") as error, queue.step(bad) as step:
             step.put(out, b"never")
             step.put(nowhere, b"never")
-        said.append((error.value, time.monotonic() - begun))
+        said.append((error.value, time.monotonic()))
 
+    asked.clear()
     running(steps)
+    within(WAIT, lambda: asked, "the step does not end")
     acks, good = [took(lambda: queue.ack(beside))], list[float]()
-    while not said and items:
+    for _ in range(5):
         acks.append(took(lambda: second.ack(items.pop())))
         second.put(b"more")
         acks.append(took(lambda: second.claim(wait=WAIT)))
@@ -96,9 +105,10 @@ def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
             begun = time.monotonic()
         good.append(time.monotonic() - begun)
         time.sleep(0.3)
-    within(WAIT, lambda: said, "the step does not end")
-    assert max(acks) < 2 * PATIENCE and max(good) < 3 * PATIENCE and len(good) > 2, (acks, good)
-    assert said[0][1] < (3 + 2) * PATIENCE and gone in str(said[0][0])
+    assert not said and max(acks) < 2 * PATIENCE and max(good) < 3 * PATIENCE, (acks, good)
+    asked[0].deadline = over = time.monotonic()  # its time is up
+    within(WAIT, lambda: said, "the step does not give up")
+    assert said[0][1] - over < 2 * PATIENCE and gone in str(said[0][0])
     with queue.step(bad) as step:  # its lease holds as before
         step.put(out, b"again")
     assert queue.depth() == 0
@@ -170,8 +180,9 @@ def test_every_verb_of_a_closed_site_is_refused_at_once_and_changes_nothing(kq_c
 
 
 def test_a_close_ends_the_transaction_that_runs_and_who_comes_next_waits_for_nothing(
-    kq_cluster: Kafka, name: str, running: Any, within: Within
+    kq_cluster: Kafka, name: str, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ending, "PATIENCE", WAIT)  # it does not give up before the close
     outputs, gone = topic(kq_cluster), topic(kq_cluster)
     site, said = Site(kq_cluster, name, session=SESSION), list[Any]()
     queue, out, nowhere = (site.queue(each) for each in (name, outputs, gone))
@@ -228,7 +239,7 @@ def test_a_close_in_the_middle_of_a_rebalance_is_over_in_time_and_leaves_the_gro
 ) -> None:
     name = topic(kq_cluster, 2)
     site, gate = Site(kq_cluster, name, session=SESSION), threading.Event()
-    queue, site._member.drain = site.queue(name, lease=60), 3.0
+    queue, site._member.drain = site.queue(name, lease=60), WAIT
     queue.put_many([(b"%d" % n, b"%d" % n) for n in range(20)])
     assert queue.claim(wait=WAIT)
 
@@ -243,7 +254,7 @@ def test_a_close_in_the_middle_of_a_rebalance_is_over_in_time_and_leaves_the_gro
         worker = start(name)
         worker.say("claim", 20)
         within(20, lambda: any(owner.leaving for owner in list(site._member.owners.values())), "no rebalance")
-        time.sleep(1)  # into the drain of three seconds
+        site._member.drain = 3.0  # from the close on; the rebalance waits for its own
         assert took(site.close) < 5 * PATIENCE
         assert not site._member._thread.is_alive()
         assert worker.hear()
@@ -291,26 +302,30 @@ def stored(site: Site, name: str) -> int:
 
 
 def test_an_ack_waits_for_no_other_handler(
-    name: str, here: Site, running: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, here: Site, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work.Work, "_ahead", lambda _: 4)
-    queue, at_work, gate = here.queue(name), threading.Event(), threading.Event()
-    queue.put_many([(b"%d" % n, None) for n in range(6)])  # the first comes alone, the others are claimed at once
+    monkeypatch.setattr(work, "WAIT", WAIT)  # no claim stores it either
+    queue, at_work, go_on = here.queue(name), threading.Semaphore(0), threading.Semaphore(0)
+    queue.put_many([(b"%d" % n, None) for n in range(18)])  # the first comes alone, the others are claimed at once
+    begun = list[bytes]()
 
     def handler(item: Any) -> None:
-        if item.data == b"3":
-            at_work.set()
-            gate.wait(WAIT)
+        begun.append(item.data)
+        if len(begun) % 4 == 0:
+            at_work.release()
+            go_on.acquire(timeout=WAIT)
 
     running(lambda: queue.work(handler, until="empty"))
     try:
-        assert at_work.wait(WAIT)
-        begun = time.monotonic()
-        while (done := stored(here, name)) < 3 and time.monotonic() - begun < 2 * PATIENCE:
-            time.sleep(0.005)
-        assert done == 3 and time.monotonic() - begun < 0.2 * PATIENCE
+        took = list[float]()
+        for done in (3, 7, 11, 15):
+            assert at_work.acquire(timeout=WAIT)
+            took.append(within(30, lambda done=done: stored(here, name) == done, "it waits for the handler that runs"))
+            go_on.release()
+        assert min(took) < 0.2 * PATIENCE, took  # one alone may be late on a busy machine
     finally:
-        gate.set()
+        go_on.release(9)
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
@@ -330,24 +345,26 @@ def test_no_more_is_claimed_ahead_than_was_asked_for(kq_cluster: Kafka, name: st
 
 
 def test_a_close_gives_back_what_no_handler_has_begun(
-    kq_cluster: Kafka, name: str, running: Any, monkeypatch: pytest.MonkeyPatch
+    kq_cluster: Kafka, name: str, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work.Work, "_ahead", lambda _: 4)
-    site, at_work, handled = Site(kq_cluster, name, session=3), threading.Event(), list[bytes]()
-    queue = site.queue(name)
+    monkeypatch.setattr("kqlib.queue.site.CLOSE", WAIT)
+    site, at_work, handled = Site(kq_cluster, name, session=SESSION), threading.Event(), list[bytes]()
+    queue, site._member.drain = site.queue(name), WAIT
     queue.put_many([(b"%d" % n, None) for n in range(6)])  # the first comes alone, the others are claimed at once
 
     def handler(item: Any) -> None:
         handled.append(item.data)
         if item.data == b"1":
+            (owner,) = site._member.owners_of(name)
             at_work.set()
-            time.sleep(0.6)
+            within(WAIT, lambda: owner.leaving, "the close does not begin")
 
     running(lambda: queue.work(handler))
     assert at_work.wait(WAIT)
     site.close()
-    with Site(kq_cluster, name, session=3) as again:
-        assert drained(again.queue(name)) == [(b"%d" % n, 1) for n in range(2, 6)]
+    with Site(kq_cluster, name, session=SESSION) as again:
+        assert drained(again.queue(name), 4) == [(b"%d" % n, 1) for n in range(2, 6)]
     assert handled == [b"0", b"1"]
 
 
@@ -444,27 +461,30 @@ CLAIM = ("claim", "owner", "line", "ledger", "item")
 
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=[pytest.mark.nightly, pytest.mark.limit(200)])])
 def test_ctrl_c_at_any_line_of_a_claim_and_an_ack_loses_nothing_and_leaves_no_lease(
-    kq_cluster: Kafka, name: str, here: Site, step: int
+    kq_cluster: Kafka, name: str, step: int
 ) -> None:
-    queue, place, pressed = here.queue(name, lease=0.3, max_attempts=None), 1, True
-    assert queue.claim() is None
-    while pressed:
-        value, got = b"%d" % place, list[bytes]()
-        queue.put(value)
-        with suppress(KeyboardInterrupt), CtrlC(place, *CLAIM) as ctrl_c:
-            item = queue.claim(wait=WAIT)
-            queue.ack(item)
-            got.append(item.data)
-        pressed, begun = ctrl_c.pressed, time.monotonic()
-        while queue.depth() and time.monotonic() - begun < 5 * PATIENCE:
-            for again in queue.claim_many(9, wait=0.5):
-                with suppress(KqError):
-                    queue.ack(again)
-                    got.append(again.data)
-        assert queue.depth() == 0, f"what Ctrl-C struck at line {place} does not come again"
-        assert set(got) <= {value}
-        place += step
-    assert place > 5 * step
+    clock, place, pressed = Clock(), 1, True
+    with alone(kq_cluster, name, clock=clock) as site:
+        queue = site.queue(name, lease=1, max_attempts=None)
+        assert queue.claim() is None
+        while pressed:
+            value, got = b"%d" % place, list[bytes]()
+            queue.put(value)
+            with suppress(KeyboardInterrupt), CtrlC(place, *CLAIM) as ctrl_c:
+                item = queue.claim(wait=WAIT)
+                queue.ack(item)
+                got.append(item.data)
+            pressed, begun = ctrl_c.pressed, time.monotonic()
+            while queue.depth() and time.monotonic() - begun < 5 * PATIENCE:
+                clock.now += 2  # a lease that was left behind is over
+                for again in queue.claim_many(9, wait=0.5):
+                    with suppress(KqError):
+                        queue.ack(again)
+                        got.append(again.data)
+            assert queue.depth() == 0, f"what Ctrl-C struck at line {place} does not come again"
+            assert set(got) <= {value}
+            place += step
+        assert place > 5 * step
 
 
 def at_work() -> list[str]:
@@ -534,9 +554,24 @@ def test_a_site_that_failed_says_so_anew_each_time_and_goes_on_when_it_can(
             with pytest.raises(NotAllowed, match=r"^This user may not read the committed state$") as error:
                 queue.claim()
             errors.append(error.value)
+            here._member.begun[name] -= claim.FIRST  # as if the first claim were long ago
         with pytest.raises(NotAllowed):
             queue.work(print)
     assert len({id(error) for error in errors}) == 4 and len({lines(error) for error in errors}) == 1
     assert errors[-1].__context__ is None
     done: list[bytes] = []
     assert queue.work(lambda item: done.append(item.data), until="empty").done == 1 and done == [b"a"]
+
+
+def test_a_claim_waits_for_a_state_that_is_read_again_however_long_ago_the_first_claim_was(
+    name: str, here: Site
+) -> None:
+    queue = here.queue(name)
+    queue.put(b"a")
+    assert queue.claim(wait=WAIT)
+    member, (owner,) = here._member, here._member.owners_of(name)
+    with member.changed:
+        member.begun[name] = owner.saved_at = time.monotonic() - 2 * claim.FIRST
+        with pytest.raises(KeyError):
+            owner.unclaim(99)  # as Ctrl-C in the middle of a change: the state is given up
+        assert data([queue.claim()]) == [b"a"]

@@ -361,7 +361,7 @@ def test_one_live_site_a_process_and_a_closed_one_says_so(kq_cluster: Kafka) -> 
     first = Site(kq_cluster, where)
     queue = first.queue(name)
     queue.put(b"a")
-    item = queue.claim()
+    item = queue.claim(wait=WAIT)
     with Site(kq_cluster, where) as second:
         for verb in (
             queue.claim,
