@@ -22,11 +22,12 @@ from pathlib import Path
 from kqlib import places
 from kqlib.doctor.finding import Finding, words
 from kqlib.errors import BadConfig, JarMismatch, JavaMissing, NotAllowed
+from kqlib.patience import PATIENCE
 
 PYTHONS = ((3, 11), (3, 13))
 NEEDS = {"one broker": 250, "three brokers": 750, "Spark beside a broker": 1000}  # MB, with room to breathe
 DISK = 500  # MB where brokers and Spark keep their files
-GONE = 3.0  # seconds within which a dead process's brokers and files are gone
+GONE = 3.0 * PATIENCE  # seconds within which a dead process's brokers and files are gone
 OLD = 600.0  # seconds after which a directory that nobody locks belongs to nobody
 FETCH = "python -m kqlib.broker"
 
