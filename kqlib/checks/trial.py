@@ -18,6 +18,7 @@ from typing import Any
 
 from kqlib.checks.exercise import Case, Exercise, Tried
 from kqlib.checks.values import clean, kind, same, shown
+from kqlib.patience import PATIENCE
 
 
 @dataclass
@@ -131,7 +132,7 @@ def _within(seconds: float, work: Callable[[], str], seen: _Seen) -> str:
             _end(thread)
     if not late:
         return out[0]
-    if done.wait(1):
+    if done.wait(PATIENCE):
         return f"{late} was not done after {seconds:g} s and was stopped. Is there a loop that never ends?"
     return f"{late} was not done after {seconds:g} s and cannot be stopped: restart the kernel before you go on"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -53,9 +54,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def jupyter(house: Path) -> Iterator[str]:
     """Its address, with room for the name of a workspace and of a notebook."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free()
     options = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=monday"]
     options += [f"--ServerApp.root_dir={house}"]
     log = (house / "jupyter.log").open("w")
@@ -79,6 +78,12 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def _free() -> int:
+    """A free port that nobody else gets until JupyterLab has it: the system itself deals out ports from 32768 on."""
+    ports = range(20_000, 30_000)
+    return next(port for port in random.sample(ports, len(ports)) if not _listens(port))
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Debian's chromium."""
@@ -86,6 +91,11 @@ def browser() -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, NOWHERE])
         yield opened
         opened.close()
+
+
+def width(image: Locator) -> int:
+    """How wide a picture is, when the browser has it: one that was drawn anew a moment ago has no width yet."""
+    return int(image.evaluate("async image => { await image.decode(); return image.naturalWidth }"))
 
 
 def themed(page: Page, scheme: str) -> None:
@@ -105,6 +115,7 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
     def visit(notebook: str, scheme: str = "light") -> Page:
         page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         pages.append(page)
+        page.set_default_timeout(WAIT_MS)
         page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=WAIT_MS)
         themed(page, scheme)
         tabs = page.locator("#jp-main-dock-panel [role=tab]")

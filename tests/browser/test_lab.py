@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from .conftest import WAIT_MS, Visit
+from .conftest import WAIT_MS, Visit, width
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
@@ -13,7 +13,7 @@ def test_a_stored_picture_is_seen_before_anything_runs_or_is_trusted(visit: Visi
     page = visit("00-start-here.ipynb", scheme)
     picture = page.locator('img[alt*="4 writers, 5 readers"]')
     expect(picture).to_be_visible(timeout=WAIT_MS)
-    assert picture.evaluate("image => image.complete && image.naturalWidth") > 300
+    assert width(picture) > 300
     assert page.locator(".jp-toast, .Toastify__toast").count() == 0  # no pop-up asks for news
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, expect
 
-from .conftest import ROOT, WAIT_MS, themed
+from .conftest import ROOT, WAIT_MS, themed, width
 
 SHOTS = ROOT / "build" / "playgrounds"
 Play = Callable[..., Locator]
@@ -43,7 +43,7 @@ def shots(shown: Locator, name: str) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     expect(shown.locator("img, table").first).to_be_visible(timeout=WAIT_MS)
     for image in shown.locator("img").all():
-        assert image.evaluate("image => image.complete && image.naturalWidth") > 200
+        assert width(image) > 200
         assert (image.get_attribute("alt") or "").strip()
     seen = set()
     for scheme in ("light", "dark"):

@@ -79,7 +79,7 @@ def topics(kq_cluster: Kafka) -> tuple[str, str]:
 @pytest.fixture
 def planted(kq_cluster: Kafka, topics: tuple[str, str]) -> Iterator[Planted]:
     """Nothing yet."""
-    with kq.Site(kq_cluster, "eu", session=2) as site:
+    with kq.Site(kq_cluster, "eu") as site:
         yield Planted(kq_cluster, site.queue(topics[0]), topics[1])
 
 
@@ -103,7 +103,7 @@ def plant(all_: Planted) -> None:
     all_.result(both.id)
     queue.bury(both, "done, and dead")
     all_.result(all_.once().id, site="us")  # another site's work is not ours
-    with kq.Site(all_.cluster, "us", session=2) as other:
+    with kq.Site(all_.cluster, "us") as other:
         theirs = other.queue(queue.name)
         theirs.bury(theirs.claim(wait=WAIT), "not in the us")  # type: ignore[arg-type]
         assert theirs.redrive(1) == 1

@@ -217,7 +217,7 @@ def test_standings_are_exact_on_a_cluster_of_which_a_worker_is_killed(ran: Said)
 
 def _queue(cluster: Kafka, name: str) -> dict[str, int]:
     """Twenty items, most of them done; one lost, one done twice."""
-    with kq.Site(cluster, "eu", session=2) as site:
+    with kq.Site(cluster, "eu") as site:
         queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
         queue.put_many([kq.Put(b"%d" % at) for at in range(20)])
         taken = [item for _ in range(12) if (item := queue.claim(wait=WAIT))]

@@ -109,7 +109,7 @@ def test_an_empty_topic_is_an_empty_frame_and_a_missing_one_is_said(
 def test_a_queue_leaves_frames_behind(spark: Any, kq_cluster: Kafka) -> None:
     name = f"football-{secrets.token_hex(3)}"
     kq.Plan({name: kq.QueueTopic(partitions=1), f"{name}.results": kq.Topic(1)}).apply(kq_cluster, quiet=True)
-    with kq.Site(kq_cluster, "eu", session=2) as site:
+    with kq.Site(kq_cluster, "eu") as site:
         queue = site.queue(name)
         queue.put_many([kq.Put(b"%d" % at) for at in range(5)])
         taken = [queue.claim(wait=WAIT) for _ in range(4)]

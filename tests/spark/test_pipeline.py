@@ -32,7 +32,7 @@ def name(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     kq.Plan({name: kq.QueueTopic(partitions=1)} | topics).apply(kq_cluster, quiet=True)
     monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
     monkeypatch.setenv("KQ_STATE", str(tmp_path / "kq"))
-    with kq.Site(kq_cluster, "eu", session=2) as site:
+    with kq.Site(kq_cluster, "eu") as site:
         queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
         queue.put_many([kq.Put(b"%d" % at) for at in range(5)])
         for item in [queue.claim(wait=WAIT) for _ in range(2)]:
@@ -81,7 +81,7 @@ def test_a_replay_is_dry_until_it_is_told_yes(
         out.splitlines()[-1].split() == ["all", "1", "1"] and "would be written" in out and "nothing was written" in err
     )
     assert main([*dead, "--yes"]) == 0 and "would" not in capsys.readouterr().out
-    with kq.Site(kq_cluster, "eu", session=2) as site:
+    with kq.Site(kq_cluster, "eu") as site:
         assert [item.data for item in site.queue(name).peek(10)] == [b"4", b"mended"]
     again = ["pipeline", "replay", name, f"{name}.again", "--start", "0:3", "--run", "r1"]
     assert main(again) == 0 and main([*again, "--yes", "--once"]) == 0

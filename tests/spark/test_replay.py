@@ -117,7 +117,7 @@ def test_replayed_results_and_dead_letters_give_the_same_audit_as_their_original
 ) -> None:
     name, target = names
     kq.Plan({f"{name}.results": kq.Topic(2), f"{target}.dead": kq.Topic(2)}).apply(kq_cluster, quiet=True)
-    with kq.Site(kq_cluster, "eu", session=2) as site:
+    with kq.Site(kq_cluster, "eu") as site:
         queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
         queue.put_many([kq.Put(b"%d" % at, key=b"k%d" % at) for at in range(6)])
         for at in range(4):
@@ -174,7 +174,7 @@ def test_dead_letters_are_repaired_and_put_back_once_each(
     spark: Any, kq_cluster: Kafka, names: tuple[str, str]
 ) -> None:
     name, target = names
-    with kq.Site(kq_cluster, "eu", session=2) as site:
+    with kq.Site(kq_cluster, "eu") as site:
         queue = site.queue(name)
         queue.put_many([kq.Put(b"%d" % at, key=b"k%d" % at, headers={"mine": b"1"}) for at in range(8)])
         for item in [queue.claim(wait=WAIT) for _ in range(6)]:
@@ -210,7 +210,7 @@ def test_dead_letters_are_repaired_and_put_back_once_each(
 
 
 def test_a_repair_that_fails_leaves_every_letter_where_it_was(kq_cluster: Kafka, names: tuple[str, str]) -> None:
-    with kq.Site(kq_cluster, "eu", session=2) as site:
+    with kq.Site(kq_cluster, "eu") as site:
         queue = site.queue(names[0])
         queue.put(b"poison")
         queue.bury(queue.claim(wait=WAIT), "broken")  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kqlib import broker
 from kqlib.doctor import CHECKS, Check, Diagnosis, Finding, findings, trials
 from kqlib.errors import KqError
+from tests.patience import PATIENCE
 from tests.unit.test_doctor import Patch, failed
 
 # --- does it work -----------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ def test_a_spark_that_fails_is_told_and_nothing_of_it_is_left(
 ) -> None:
     found = counting(script, seconds)
     failed(found, words)
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 2 * PATIENCE
     while marked.alive() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert marked.alive() == []

@@ -3,7 +3,6 @@
 import io
 import json
 import queue
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -166,7 +165,7 @@ def test_what_a_member_says_is_remembered(said, state, has) -> None:
     assert [event.what for event in one.record.events] == [line["what"] for line in said]
 
 
-def test_words_that_come_together_are_all_heard(monkeypatch, tmp_path) -> None:
+def test_words_that_come_together_are_all_heard(monkeypatch, tmp_path, within) -> None:
     twice = tmp_path / "twice.py"
     line = json.dumps({"what": "busy", "at": 1.0})
     twice.write_text(
@@ -174,9 +173,7 @@ def test_words_that_come_together_are_all_heard(monkeypatch, tmp_path) -> None:
     )
     monkeypatch.setattr("kqlib.groups.process.PROGRAM", twice)
     one = Process("ann", {}, CLUSTER, Record())
-    deadline = time.monotonic() + 5
-    while len(one.record.events) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    within(5, lambda: len(one.record.events) >= 2)
     assert [event.what for event in one.record.events] == ["busy", "busy"]  # the second is not stuck in a buffer
     one.close()
     assert one.state == "left" and one.held == set()

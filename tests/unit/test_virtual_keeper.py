@@ -144,6 +144,7 @@ def test_a_put_is_answered_when_this_node_has_read_it(keeper: Keeper) -> None:
 def test_an_answer_to_a_reader_brings_a_proof_when_the_last_one_is_old(
     keeper: Keeper, pen: Pen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(room, "PROVE", 3600.0)
     keeper.ask(depth()).result(10)
     many = len(pen.written)
     keeper.ask(depth()).result(10)
