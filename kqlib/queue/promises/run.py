@@ -2,7 +2,7 @@
 
 In:  factories by name, and promises. Out: a `Verdict` for each pair.
 Most trials share one broker. Those in which a leader must die share three of their own: all of them meet there, and it dies once.
-Those in which all brokers go away run last on the one broker: they meet there, and it is killed and started again once.
+Those in which all brokers go away run last on the one broker: they meet there, and it is stopped and started again once.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _on_one(
         verdicts: list[Future[Verdict]] = []
         for meet, some in groupby(trials, key=lambda each: brokers > 1 or each.promise.outage):
             together = list(some)
-            death = Death(cluster, len(together))
+            death = Death(cluster, len(together), together[0].promise.outage)
             with ThreadPoolExecutor(len(together) if meet else AT_ONCE) as pool:
                 verdicts += [pool.submit(_try, each, cluster, nursery, death) for each in together]
         return {(each.queue, each.promise.name): one.result() for each, one in zip(trials, verdicts, strict=True)}
@@ -141,7 +141,7 @@ class KafkaStage(Stage):
         self._death.meet(self)
 
     def outage(self) -> None:
-        """All brokers die and start again, once for all trials that want it."""
+        """All brokers stop and start again, once for all trials that want it."""
         self._death.meet(self)
 
     def lose_dead(self) -> None:
@@ -164,11 +164,11 @@ class KafkaStage(Stage):
 class Death:
     """The end of a broker, once for all trials that want it: they meet, and when each is there or has left, it dies.
 
-    If it was the only broker, it starts again.
+    outage: it is the only broker, stops in good order and starts again.
     """
 
-    def __init__(self, cluster: Cluster, trials: int) -> None:
-        self._cluster, self._open = cluster, trials
+    def __init__(self, cluster: Cluster, trials: int, outage: bool) -> None:
+        self._cluster, self._open, self._outage = cluster, trials, outage
         self._there: set[Stage] = set()
         self._change = threading.Condition()
         self._dead = False
@@ -181,9 +181,11 @@ class Death:
             while not self._dead and len(self._there) < self._open:
                 self._change.wait()
             if not self._dead:
-                leader = self._cluster.broker(LEADER).kill()
-                if not self._cluster.has_quorum():
-                    leader.start()
+                leader = self._cluster.broker(LEADER)
+                if self._outage:
+                    leader.stop().start()
+                else:
+                    leader.kill()
                 self._dead = True
             self._change.notify_all()
 

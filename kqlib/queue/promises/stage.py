@@ -110,7 +110,7 @@ class Stage:
         raise NotImplementedError
 
     def outage(self) -> None:
-        """Kill all brokers and start them again."""
+        """Stop all brokers and start them again."""
         raise NotImplementedError
 
     def lose_dead(self) -> None:
