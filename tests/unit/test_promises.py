@@ -312,6 +312,9 @@ def test_scores_side_by_side_become_a_ladder():
     assert repr(two).splitlines()[2] == "order by key        ✗ A2 came while the item before it was out"
     assert two.reasons == "order by key, no order: A2 came while the item before it was out"
     assert (one | two).queues == ["memory", "no order"]
+    assert repr((two | one).only("extend")) == (
+        "kept of 1 promise  no order · 1  memory · 1\nextend             ✓ 3           ✓ 3\ngives up           order"
+    )
     assert (one | two).broken("no order") == ["order by key"]
     assert set((one | two)._repr_mimebundle_()) == {"text/plain", "text/html"}
 

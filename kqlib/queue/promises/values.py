@@ -106,6 +106,11 @@ class Scores:
         """Its rows."""
         return list(dict.fromkeys(name for verdicts in self.verdicts.values() for name in verdicts))
 
+    def only(self, *promises: str) -> Scores:
+        """The same table with these rows."""
+        rows = {queue: {name: self[queue, name] for name in promises} for queue in self.queues}
+        return Scores(rows, self.costs)
+
     def kept(self, queue: str | None = None) -> list[str]:
         """The promises that a queue keeps."""
         return [name for name, verdict in self.verdicts[self._queue(queue)].items() if verdict.kept]
