@@ -83,6 +83,8 @@ class Claiming(Putting):
                     self._wait(until)
                 elif (since := self._member.loading(self.name)) is not None:
                     self._wait_for(since + FIRST)
+                elif not self._member.settled(self.name):
+                    continue  # the group put this process out while the claim was on its way
                 elif not ends.keys() >= (mine := self._mine()):
                     ends, seen = self._ends(mine), time.monotonic() + SEEN
                 elif self._behind(ends, mine):

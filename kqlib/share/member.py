@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed
+from kqlib.patience import PATIENCE
 from kqlib.queue.said import RIGHTS, as_ours, first
 from kqlib.share.group import CANNOT
 
@@ -30,7 +31,7 @@ ANSWER = 4.0  # seconds for one answer of the broker; closing waits as long
 LINGER = 1.5  # seconds without a claim until who polled for nothing leaves: its open fetch would catch a record
 RENEW = 60.0  # seconds of polling for nothing until a new member goes on: a client may have lost its cluster (librdkafka 5301)
 LOOK = 0.25  # seconds after which a waiting thread looks at the clock
-SETTLED = 0.3  # seconds of polling after which there was nothing
+SETTLED = 0.3 * PATIENCE  # seconds of polling after which there was nothing: the client cannot ask where the log ends
 MAYBE = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 
 Place = tuple[int, int]  # partition, offset

@@ -43,7 +43,9 @@ class Mine:
 EXPECTED = {
     "first in, first out": "✓✓✓✓✓",
     "claimed is hidden": "✓✗✗✓✓",
+    "empty means empty": "✗✗✗✗✓",
     "released comes back": "–✓✓✓✓",
+    "released together": "–✗✗✓✓",
     "release disturbs nobody": "–✗✗✓✓",
     "acks in any order": "–✗✓✗✓",
     "depth counts claimed": "–––✓✓",
@@ -54,14 +56,18 @@ EXPECTED = {
     "many threads": "✓✓✓✓✓",
     "order by key": "✗✗✗✗✓",
     "dead letter, once": "––––✓",
+    "redrive chooses": "––––✓",
     "deleted and back": "––✓––",
     "survives a killed worker": "✗✗✗✓✓",
     "a crash is an attempt": "–––✗✓",
     "zombie refused": "✗✗✗✓✓",
     "outputs with the ack": "––––✓",
+    "a bad output stops nobody": "––––✓",
     "depth from outside": "–––✗✓",
+    "depth is exact": "–––✗✓",
     "topic recreated": "✓✓✓✓✓",
     "leader dies": "✓✓✓✓✓",
+    "heals after an outage": "✓✓✓✓✓",
     "more processes than partitions": "✗✗✗✗✗",
 }
 
@@ -97,6 +103,13 @@ def test_each_rung_keeps_what_it_is_known_to_keep(scores, name):
 
 SEEN = {
     ("save offset", "claimed is hidden"): "1 came to b while a had it",
+    ("leases", "empty means empty"): "items were waiting, and a claim said that there is none",
+    ("save offset", "released together"): (
+        "1 to 5 were released, and 1, 2, 3 and 4 never came while the others were out"
+    ),
+    ("leases", "depth is exact"): (
+        "the second of 3 that were out was acked, and to another process depth said 35, not 34"
+    ),
     ("deleted list", "release disturbs nobody"): "1 was released, and 2 came again while it was out",
     ("save offset", "acks in any order"): "2 came again although it was done",
     ("leases", "acks in any order"): "2 came again although it was done",

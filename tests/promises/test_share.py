@@ -32,7 +32,9 @@ from tests.patience import PATIENCE, WAIT
 EXPECTED = {
     "first in, first out": "✓✓",
     "claimed is hidden": "✓✓",
+    "empty means empty": "✓✓",
     "released comes back": "✓✓",
+    "released together": "✓✗",
     "release disturbs nobody": "✓✓",
     "acks in any order": "✓✓",
     "depth counts claimed": "–✓",
@@ -43,14 +45,18 @@ EXPECTED = {
     "many threads": "✓✓",
     "order by key": "–✓",
     "dead letter, once": "–✓",
+    "redrive chooses": "––",
     "deleted and back": "––",
     "survives a killed worker": "✓✓",
     "a crash is an attempt": "✓✓",
     "zombie refused": "✓✓",
     "outputs with the ack": "––",
+    "a bad output stops nobody": "––",
     "depth from outside": "–✓",
+    "depth is exact": "–✓",
     "topic recreated": "✓✓",
     "leader dies": "✓✓",
+    "heals after an outage": "✓✓",
     "more processes than partitions": "✓✓",
 }
 
@@ -79,9 +85,12 @@ def test_what_it_cannot_do_says_why(scores):
         "delayed release": "share groups do not offer release with a delay",
         "order by key": "share groups do not offer order='key'",
         "dead letter, once": "share groups do not offer dead",
+        "redrive chooses": "share groups do not offer bury",
         "deleted and back": "no create",
         "outputs with the ack": "share groups do not offer step",
+        "a bad output stops nobody": "share groups do not offer step",
         "depth from outside": "share groups do not offer depth",
+        "depth is exact": "share groups do not offer depth",
     }
 
 

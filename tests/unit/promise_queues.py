@@ -28,6 +28,11 @@ class Record:
     attempts: int = 0
     crashes: int = 0
     owner: Queue | None = None
+    reason: str = ""
+
+    @property
+    def id(self):
+        return str(self.at)
 
 
 class World:
@@ -36,6 +41,7 @@ class World:
     def __init__(self):
         self.items, self.dead, self.gone, self.now = [], [], False, 0.0
         self.numbers, self.lock, self.ack_refused, self.owner = itertools.count(), threading.RLock(), False, None
+        self.dead_lost, self.outages = False, 0
 
 
 class Queue:
@@ -43,7 +49,7 @@ class Queue:
 
     def __init__(self, world, order="any", lease=LEASE):
         self.world, self.order, self.main = world, order, threading.current_thread()
-        self.lost_at, self.closed = None, False
+        self.lost_at, self.closed, self.made = None, False, world.outages
 
     # --- the verbs ---------------------------------------------------------------------------------------------------
 
@@ -54,6 +60,8 @@ class Queue:
 
     def claim(self, lease=LEASE, wait=0):
         self.open()
+        if self.lost_at is not None:
+            self.rejoin()
         end = self.world.now + wait
         while True:
             with self.world.lock:
@@ -99,10 +107,24 @@ class Queue:
     @contextmanager
     def step(self, item):
         outputs = []
-        yield SimpleNamespace(put=lambda queue, data: outputs.append(data))
+        yield SimpleNamespace(put=lambda queue, data: outputs.append((queue, data)))
+        if self.world.dead_lost and any(queue is not self for queue, _ in outputs):
+            raise Unreachable(address="memory", why="an output could not be stored")
         self.ack(item)
-        for data in outputs:
-            self.put(data)
+        for queue, data in outputs:
+            if queue is self:
+                self.put(data)
+
+    def bury(self, item, reason):
+        record = self.held(item)
+        record.state, record.owner, record.reason = "done", None, reason
+        self.world.dead.append(record)
+
+    def redrive(self, ids=None, reason=None):
+        chosen = [each for each in self.world.dead if self.chosen(each, ids, reason)]
+        self.world.dead = [each for each in self.world.dead if each not in chosen]
+        for each in chosen:
+            self.put(each.data, each.key)
 
     @property
     def dead(self):
@@ -135,6 +157,13 @@ class Queue:
         record.attempts += 1
         record.state, record.owner, record.until = "claimed", self, self.world.now + lease
         return SimpleNamespace(record=record, data=record.data, attempt=record.attempts)
+
+    def chosen(self, each, ids, reason):
+        return (ids is None or each.id in ids) and (reason is None or each.reason == reason)
+
+    def rejoin(self):
+        """The worker is there again."""
+        self.lost_at = None
 
     def held(self, item):
         """The record of a claim, if it still counts."""
@@ -169,6 +198,9 @@ class Queue:
     def leader_died(self):
         pass
 
+    def outage(self):
+        self.world.outages += 1
+
 
 # --- the same queue with one thing wrong ----------------------------------------------------------------------------------
 
@@ -186,6 +218,48 @@ class SeenByOthers(Queue):
         ]
 
 
+class SaysNone(Queue):
+    """What was just released is not seen by a claim that does not wait."""
+
+    released = False
+
+    def release(self, item, delay=0):
+        super().release(item, delay)
+        self.released = True
+
+    def claim(self, lease=LEASE, wait=0):
+        released, self.released = self.released, False
+        return None if released and not wait else super().claim(lease, wait)
+
+
+class SaysNoneAtFirst(Queue):
+    """The first claim does not wait for its partitions."""
+
+    joined = False
+
+    def claim(self, lease=LEASE, wait=0):
+        joined, self.joined = self.joined, True
+        return super().claim(lease, wait) if joined or wait else None
+
+
+class SaysNoneAgain(SaysNoneAtFirst):
+    """The first claim waits, the first one after a sleep does not."""
+
+    joined = True
+
+    def rejoin(self):
+        super().rejoin()
+        self.joined = False
+
+
+class OneByOne(Queue):
+    """An item that was out three times goes alone."""
+
+    def free(self):
+        alone = [each for each in self.world.items if each.state == "claimed" and each.attempts > 3]
+        return [] if alone else super().free()
+
+
 class ToTheBack(Queue):
     def release(self, item, delay=0):
         super().release(item, delay)
@@ -198,7 +272,7 @@ class RollsBack(Queue):
     def release(self, item, delay=0):
         super().release(item, delay)
         later = [each for each in self.world.items if each.state == "claimed" and each.at > item.record.at]
-        for each in later if len(later) > 1 and not delay else []:
+        for each in later if len(later) > 1 and len(self.world.items) < 5 and not delay else []:
             each.state, each.until = "waiting", 0.0
 
 
@@ -213,7 +287,8 @@ class FloorOnly(Queue):
 
 class CountsWaiting(Queue):
     def depth(self):
-        return super().depth() - sum(each.owner is self for each in self.world.items)
+        few = len(self.world.items) < 10
+        return super().depth() - few * sum(each.owner is self for each in self.world.items)
 
 
 class NeverExpires(Queue):
@@ -299,15 +374,77 @@ class ZombieActs(Queue):
 class OutputsFirst(Queue):
     @contextmanager
     def step(self, item):
-        yield SimpleNamespace(put=lambda queue, data: self.put(data))
-        self.ack(item)
+        with super().step(item) as step:
+            yield SimpleNamespace(put=lambda queue, data: self.put(data) if queue is self else step.put(queue, data))
+
+
+class HoldsAll(Queue):
+    """Acks wait for a step that cannot end."""
+
+    def ack(self, item):
+        self.world.now += 20.0 * self.world.dead_lost
+        super().ack(item)
+
+
+class ForgetsWhatCameLater(Queue):
+    """The worker that claims does not count what was put since."""
+
+    def give(self, record, lease):
+        self.seen = len(self.world.items)
+        return super().give(record, lease)
+
+    def depth(self):
+        left = self.world.items[: getattr(self, "seen", None)]
+        return sum(each.state != "done" for each in left)
+
+
+class RedrivesAll(Queue):
+    def chosen(self, each, ids, reason):
+        return ids is None or super().chosen(each, ids, reason)
+
+
+class RedrivesAnyId(Queue):
+    def chosen(self, each, ids, reason):
+        return ids is not None or super().chosen(each, ids, reason)
+
+
+class Deaf(Queue):
+    """After an outage its clients never work again."""
+
+    verbs = ("put", "depth", "claim")
+
+    def heard(self, verb):
+        if verb in self.verbs and self.made < self.world.outages:
+            self.world.now += 1.0
+            raise Unreachable(address="memory", why="no answer")
+
+    def put(self, data, key=None):
+        self.heard("put")
+        super().put(data, key)
+
+    def depth(self):
+        self.heard("depth")
+        return super().depth()
+
+    def claim(self, lease=LEASE, wait=0):
+        self.heard("claim")
+        return super().claim(lease, wait)
+
+
+class DeafAsking(Deaf):
+    verbs = ("depth",)
+
+
+class DeafClaiming(Deaf):
+    verbs = ("claim",)
 
 
 class BlindOutside(Queue):
     def depth(self):
         mine = any(each.owner is self for each in self.world.items)
         waiting = sum(each.state == "waiting" for each in self.world.items)
-        return super().depth() if mine or not any(each.owner for each in self.world.items) else waiting
+        many = len(self.world.items) > 10
+        return super().depth() if mine or many or not any(each.owner for each in self.world.items) else waiting
 
 
 class OldOffsets(Queue):
@@ -369,7 +506,9 @@ class OneOwner(Queue):
 WRONG = {
     "first in, first out": (LastIn, "1 to 10 came as 10 9 8 7 6 5 4 3 2 1"),
     "claimed is hidden": (SeenByOthers, "1 came to b while a had it"),
+    "empty means empty": (SaysNone, "items were waiting, and a claim said that there is none"),
     "released comes back": (ToTheBack, "2 came where 1 was due"),
+    "released together": (OneByOne, "1 to 5 were released, and 2, 3, 4 and 5 never came while the others were out"),
     "release disturbs nobody": (RollsBack, "1 was released, and 2 came again while it was out"),
     "acks in any order": (FloorOnly, "2 came again although it was done"),
     "depth counts claimed": (CountsWaiting, "2 of 5 were claimed, and depth said 3, not 5"),
@@ -383,13 +522,17 @@ WRONG = {
         TwiceDead,
         "1, 2 and 3 used up their attempts, and the dead letters are 1, 1, 2, 2, 3, 3",
     ),
+    "redrive chooses": (RedrivesAll, "2 came where 1 or 3 was due"),
     "deleted and back": (ForgetsAtDelete, "1 came where 2, 3 or 5 was due"),
     "survives a killed worker": (LosesHands, "the worker died with 1, 2 and 3, and 1, 2 and 3 never came again"),
     "a crash is an attempt": (CrashIsNothing, "after 1 crash it came as attempt 1"),
     "zombie refused": (ZombieActs, "b had 1, and the ack of a, who had slept, was taken"),
     "outputs with the ack": (OutputsFirst, "a worker died within its step, and the output was there"),
+    "a bad output stops nobody": (HoldsAll, "an output could not be stored, and the ack of 3 waited for it"),
     "depth from outside": (BlindOutside, "1 of 5 was claimed, and to another process depth said 4, not 5"),
+    "depth is exact": (ForgetsWhatCameLater, "3 of 30 were claimed, then 5 more were put, and depth said 30, not 35"),
     "topic recreated": (OldOffsets, "new 1, new 2 and new 3 never came"),
     "leader dies": (LosesTheTail, "of 30 items that were stored 3 never came"),
+    "heals after an outage": (Deaf, "after an outage a worker could not put: Unreachable"),
     "more processes than partitions": (OneOwner, "one of the two got nothing"),
 }

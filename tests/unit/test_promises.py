@@ -17,7 +17,20 @@ from kqlib.queue.promises.nursery import refused
 from kqlib.queue.promises.run import judge
 from kqlib.queue.promises.stage import LATE, Stage
 from kqlib.queue.promises.values import Broken, NotOffered, Refused
-from tests.unit.promise_queues import WRONG, NoOrder, Queue, Unanswered, Unsure, World, ZombieActs
+from tests.unit.promise_queues import (
+    WRONG,
+    DeafAsking,
+    DeafClaiming,
+    NoOrder,
+    Queue,
+    RedrivesAnyId,
+    SaysNoneAgain,
+    SaysNoneAtFirst,
+    Unanswered,
+    Unsure,
+    World,
+    ZombieActs,
+)
 
 
 class Near:
@@ -55,6 +68,12 @@ class MemoryStage(Stage):
     def kill_leader(self):
         self.kind(self.world).leader_died()
 
+    def outage(self):
+        self.kind(self.world).outage()
+
+    def lose_dead(self):
+        self.world.dead_lost = True
+
     def now(self):
         return self.world.now
 
@@ -80,6 +99,28 @@ def test_a_queue_with_one_thing_wrong_breaks_that_promise_and_no_other(name):
     scores = scored(kind)
     assert seen in scores[name].seen
     assert scores.broken() == [name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "seen"),
+    [
+        (SaysNoneAtFirst, "empty means empty", "items were waiting, and a claim said that there is none"),
+        (SaysNoneAgain, "empty means empty", "items were waiting, and a claim said that there is none"),
+        (RedrivesAnyId, "redrive chooses", "2 came where 4 was due"),
+        (DeafAsking, "heals after an outage", "after an outage a worker could not ask for the depth: Unreachable"),
+        (DeafClaiming, "heals after an outage", "after an outage a worker could not claim and ack: Unreachable"),
+    ],
+)
+def test_each_part_of_a_check_can_fail(kind, name, seen):
+    scores = scored(kind)
+    assert (scores.broken(), scores[name].seen) == ([name], seen)
+
+
+def test_a_queue_without_a_depth_can_heal():
+    class Silent(Queue):
+        depth = None
+
+    assert scored(Silent, ["heals after an outage"])["heals after an outage"].kept
 
 
 def test_an_item_that_was_refused_and_stored_may_come_among_the_others():
@@ -271,6 +312,9 @@ def test_scores_side_by_side_become_a_ladder():
     assert repr(two).splitlines()[2] == "order by key        ✗ A2 came while the item before it was out"
     assert two.reasons == "order by key, no order: A2 came while the item before it was out"
     assert (one | two).queues == ["memory", "no order"]
+    assert repr((two | one).only("extend")) == (
+        "kept of 1 promise  no order · 1  memory · 1\nextend             ✓ 3           ✓ 3\ngives up           order"
+    )
     assert (one | two).broken("no order") == ["order by key"]
     assert set((one | two)._repr_mimebundle_()) == {"text/plain", "text/html"}
 

@@ -16,6 +16,8 @@ DELAY = 1.5 * PATIENCE
 POISON = 3
 MOST_ATTEMPTS = 15  # more than any queue of the house allows
 THREADS, ITEMS = 8, 40
+RELEASES = 3  # no more than a queue with few attempts allows
+OUT = 3.0 * PATIENCE  # seconds of sleep after which a group has given a worker's partition away
 
 
 def names(last: int) -> list[str]:
@@ -57,6 +59,30 @@ def _keep(worker: Worker, claim: Claim, holders: dict[str, str]) -> None:
     holders[claim.data] = worker.name
 
 
+def empty(stage: Stage) -> None:
+    """Each claim asks without waiting: the first one, one after a release, and one after a sleep that cost the partition."""
+    a = stage.worker()
+    a.put(*names(10))
+    first = _waiting(a)
+    a.release(first)
+    for _ in names(5):
+        a.ack(_waiting(a))
+    a.pause()
+    stage.wait(OUT)
+    a.resume()
+    for _ in names(5):
+        a.ack(_waiting(a))
+    a.nothing("again although it was done")
+
+
+def _waiting(worker: Worker) -> Claim:
+    """Claim an item that is there. Nothing may say that there is none."""
+    claim = worker.claim(wait=0)
+    if claim is None:
+        raise Broken("items were waiting, and a claim said that there is none")
+    return claim
+
+
 def released(stage: Stage) -> None:
     """Claimed and released, one after the other: it comes again, before what was put later."""
     a = stage.worker()
@@ -64,6 +90,19 @@ def released(stage: Stage) -> None:
     for name in names(3):
         a.release(a.want(name))
         a.ack(a.want(name))
+
+
+def all_released(stage: Stage) -> None:
+    """Five are out and all are released, three times. Each time a worker can hold all five again."""
+    a = stage.worker()
+    a.put(*names(5))
+    held = a.take(*names(5))
+    for _ in range(RELEASES):
+        a.release(*held)
+        try:
+            held = a.take(*names(5))
+        except Broken as broken:
+            raise Broken(f"1 to 5 were released, and {broken.seen} while the others were out", broken.item) from None
 
 
 def undisturbed(stage: Stage) -> None:
@@ -242,6 +281,23 @@ def dead_once(stage: Stage) -> None:
         )
 
 
+def redriven(stage: Stage) -> None:
+    """Four are buried, two for the same reason. These two are put back by their reason, and one other by its id."""
+    a = stage.worker()
+    a.put(*names(4))
+    for claim, reason in zip(a.take(*names(4)), ("late", "bad data", "late", "bad data"), strict=True):
+        a.bury(claim, reason)
+    a.call("redrive", reason="late")
+    for _ in range(2):
+        a.ack(a.want("1", "3"))
+    a.nothing("although it was not chosen")
+    a.call("redrive", ["4"])
+    a.ack(a.want("4"))
+    a.nothing("although it was not chosen")
+    if (dead := a.call("dead")) != ["2"]:
+        raise Broken(f"only 2 was not chosen, and the dead letters are {', '.join(dead) or 'none'}", "2")
+
+
 def back(stage: Stage) -> None:
     """Marked deleted, it takes and gives nothing; created again, it does both, and what was done stays done."""
     a = stage.worker()
@@ -273,7 +329,9 @@ def back(stage: Stage) -> None:
 ONE = (
     Promise("first in, first out", "What is put first on a key comes out first.", 10, first_in),
     Promise("claimed is hidden", "While one worker has an item, no other gets it.", 5, hidden, slow=True),
+    Promise("empty means empty", "A claim says that there is nothing only when nothing waits.", 10, empty, slow=True),
     Promise("released comes back", "A released item comes again, before newer ones.", 3, released),
+    Promise("released together", "Items that were released can all be out again together.", RELEASES, all_released),
     Promise("release disturbs nobody", "A release brings back that item, and none that is out.", 3, undisturbed),
     Promise(
         "acks in any order",
@@ -291,6 +349,7 @@ ONE = (
     Promise(
         "dead letter, once", "An item that used up its attempts lies with the dead letters, once.", POISON, dead_once
     ),
+    Promise("redrive chooses", "Of the dead letters only those go back that were chosen.", 2, redriven),
     Promise(
         "deleted and back",
         "A deleted queue takes and gives nothing; created again it does, and what is done stays done.",

@@ -5,8 +5,11 @@ In:  a `Stage`. Out: as in `checks.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
+from kqlib.errors import NotAllowed
 from kqlib.patience import PATIENCE
 from kqlib.queue.promises.checks import names, said_depth
 from kqlib.queue.promises.stage import GRACE, Claim, Stage, Worker, listed
@@ -18,6 +21,10 @@ BEFORE, AFTER = 20, 10  # items put before and after the leader's death
 DEATH = 5.0 * PATIENCE  # a wish: the lease of a queue that notices a worker's death by that alone, shorter than GRACE
 OTHER = "to another process "
 ELECTION = 60.0 * PATIENCE  # seconds until every item must have come
+AGAIN = 10.0 * PATIENCE  # seconds after an outage in which a call must work again
+HELD = 4.0 * PATIENCE  # seconds that an ack may take beside a transaction that fails
+
+T = TypeVar("T")
 
 
 def killed(stage: Stage) -> None:
@@ -107,6 +114,28 @@ def together(stage: Stage) -> None:
     b.nothing("although the step had ended")
 
 
+def bad_output(stage: Stage) -> None:
+    """A step's output has no topic any more. Other items of the worker are acked meanwhile; then it dies."""
+    a = stage.worker()
+    a.put(*names(4))
+    good, bad, *others = a.take(*names(4))
+    a.call("enter_step", good, "output", dead=True)
+    a.leave_step(good)
+    b = stage.worker()
+    stage.lose_dead()
+    a.call("enter_step", bad, "output", dead=True)
+    a.call("leave_step_beside", bad)
+    for claim in others:
+        stage.wait(AT_WORK / 2)
+        start = stage.now()
+        a.ack(claim)
+        if stage.now() - start > HELD:
+            raise Broken(f"an output could not be stored, and the ack of {claim.data} waited for it", claim.data)
+    a.kill()
+    b.ack(*b.take(bad.data))
+    b.nothing("again although it was done")
+
+
 def leader_dies(stage: Stage) -> None:
     """The leader of the partition dies while items are put, out and done."""
     a = stage.worker()
@@ -128,6 +157,57 @@ def leader_dies(stage: Stage) -> None:
         raise Broken(f"of {len(put)} items that were stored {len(missing)} never came", missing[0])
     if len(put) < BEFORE + 1:
         raise Broken("nothing could be put after the leader's death")
+
+
+def heals(stage: Stage) -> None:
+    """All brokers go away and come back. One worker only puts, one only asks for the depth, one only claims."""
+    claims = stage.worker()
+    claims.nothing("before anything was put")  # first: in a group the partition stays with who has it
+    puts, asks = stage.worker(), stage.worker()
+    puts.put("before")
+    claims.ack(claims.want("before"))
+    asked = _offers_depth(asks)
+    stage.outage()
+    _again(stage, "put", lambda: puts.put("after"))
+    if asked:
+        _again(stage, "ask for the depth", lambda: asks.call("depth"))
+    puts.leave()
+    asks.leave()
+    while _again(stage, "claim and ack", lambda: _one_done(claims)) != "after":
+        pass
+
+
+def _offers_depth(worker: Worker) -> bool:
+    try:
+        worker.call("depth")
+    except NotOffered:
+        return False
+    except Refused as error:
+        if error.kind != NotAllowed.__name__:
+            raise
+        return False
+    return True
+
+
+def _again(stage: Stage, verb: str, call: Callable[[], T]) -> T:
+    """Call until it works."""
+    end = stage.now() + AGAIN
+    while True:
+        try:
+            return call()
+        except Refused as error:
+            if stage.now() > end:
+                raise Broken(
+                    f"after an outage a worker could not {verb}: {error.kind}", answered=error.answered
+                ) from None
+        stage.wait(0.1)
+
+
+def _one_done(worker: Worker) -> str:
+    """The item that came and is done."""
+    claim = worker.want("before", "after")
+    worker.ack(claim)
+    return claim.data
 
 
 def _stored(worker: Worker, name: str) -> bool:
@@ -173,6 +253,28 @@ def from_outside(stage: Stage) -> None:
     said_depth(b, 4, "1 of 5 was acked", OTHER)
 
 
+def depth_everywhere(stage: Stage) -> None:
+    """The worker that claims and a process that only asks are asked, whatever was claimed, acked and put in between."""
+    a = stage.worker()
+    a.put(*names(30))
+    one, two, three = a.want(), a.want(), a.want()
+    b = stage.worker()
+    a.put(*names(35)[30:])
+    _both_said(a, b, 35, "3 of 30 were claimed, then 5 more were put")
+    a.ack(two)
+    _both_said(a, b, 34, "the second of 3 that were out was acked")
+    a.put("36")
+    _both_said(a, b, 35, "1 of 36 was acked before the last was put")
+    a.release(three)
+    a.ack(one, a.want())
+    _both_said(a, b, 33, "3 of 36 were acked, one of them was released before")
+
+
+def _both_said(a: Worker, b: Worker, due: int, when: str) -> None:
+    said_depth(a, due, when)
+    said_depth(b, due, when, OTHER)
+
+
 def shared(stage: Stage) -> None:
     """Two processes on a topic of one partition ask in turns."""
     a, b = stage.worker(), stage.worker()
@@ -203,8 +305,28 @@ CRASHES = (
     Promise(
         "outputs with the ack", "An item's outputs and its ack: all or nothing, whatever dies.", 3, together, slow=True
     ),
+    Promise(
+        "a bad output stops nobody",
+        "A step whose output cannot be stored fails alone; other acks are stored meanwhile.",
+        2,
+        bad_output,
+        slow=True,
+    ),
     Promise("depth from outside", "Any process can ask for the depth.", 3, from_outside),
+    Promise(
+        "depth is exact",
+        "The depth is right in every process, whatever was claimed, acked or put.",
+        4,
+        depth_everywhere,
+    ),
     Promise("topic recreated", "A topic that was deleted and created again starts clean.", 3, recreated),
     Promise("leader dies", "What was stored comes out, also when the partition's leader dies.", BEFORE, leader_dies, 3),
+    Promise(
+        "heals after an outage",
+        "All brokers go away and come back: who puts, asks or claims goes on.",
+        3,
+        heals,
+        outage=True,
+    ),
     Promise("more processes than partitions", "Two processes share one partition.", 10, shared, slow=True),
 )

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,15 +95,24 @@ class Hands:
 
     def dead(self) -> list[str]:
         """What lies with the dead letters."""
-        dead = getattr(self.queue, "dead", None)
-        if dead is None:
-            raise NotOffered("dead")
+        dead = self._dead()
         if callable(getattr(dead, "peek", None)):
             return [_text(item) for item in dead.peek(100)]
         others, found = Hands(dead), []
         while (got := others.claim(wait=1.0)) is not None:
             found.append(got.data)
         return found
+
+    def bury(self, number: int, reason: str) -> None:
+        """Move it to the dead letters, with a reason."""
+        verb = self._verb("bury")
+        verb(self._items[number], **_given(verb, "bury", {"reason": reason}))
+
+    def redrive(self, items: list[str] | None = None, reason: str | None = None) -> None:
+        """Put dead letters back: those of these items, or those with this reason."""
+        verb = self._verb("redrive")
+        choice = {"reason": reason} if items is None else {"ids": self._letters(items)}
+        verb(**_given(verb, "redrive", choice))
 
     def create(self) -> None:
         """Make the queue available."""
@@ -112,10 +122,10 @@ class Hands:
         """Mark the queue deleted."""
         self._verb("delete")()
 
-    def enter_step(self, number: int, output: str) -> None:
-        """Begin `with queue.step(item) as step: step.put(queue, output)` and stay inside."""
+    def enter_step(self, number: int, output: str, dead: bool = False) -> None:
+        """Begin `with queue.step(item) as step: step.put(queue, output)` and stay inside. dead: the output goes to `queue.dead`."""
         step = self._verb("step")(self._items[number])
-        step.__enter__().put(self.queue, output.encode())
+        step.__enter__().put(self._dead() if dead else self.queue, output.encode())
         self._steps[number] = step
 
     def leave_step(self, number: int, failed: bool = False) -> None:
@@ -126,6 +136,15 @@ class Hands:
         except ValueError as again:
             if again is not error:
                 raise
+
+    def leave_step_beside(self, number: int) -> None:
+        """Leave the `with` on a thread of its own. It may take long and fail."""
+
+        def leave() -> None:
+            with suppress(Exception):
+                self.leave_step(number)
+
+        threading.Thread(target=leave, daemon=True).start()
 
     def crowd(self, threads: int, items: int) -> tuple[int, list[str]]:
         """So many threads take these items: how many held one at the same time, and what they acked, sorted."""
@@ -176,6 +195,17 @@ class Hands:
             if callable(verb):
                 return verb
         raise NotOffered(name)
+
+    def _dead(self) -> Any:
+        """The queue of its dead letters."""
+        dead = getattr(self.queue, "dead", None)
+        if dead is None:
+            raise NotOffered("dead")
+        return dead
+
+    def _letters(self, items: list[str]) -> list[str]:
+        """The ids of these items' dead letters."""
+        return [letter.id for letter in self._dead().peek(100) if _text(letter) in items]
 
     def _keep(self, item: Any) -> Got:
         with self._lock:

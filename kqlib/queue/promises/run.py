@@ -2,6 +2,7 @@
 
 In:  factories by name, and promises. Out: a `Verdict` for each pair.
 Most trials share one broker. Those in which a leader must die share three of their own: all of them meet there, and it dies once.
+Those in which all brokers go away run last on the one broker: they meet there, and it is stopped and started again once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from kqlib.broker import Cluster, Kafka, words
@@ -81,14 +83,17 @@ def _on_one(
     brokers: int, trials: Sequence[Trial], nursery: Nursery, serving: Sequence[Serving]
 ) -> dict[tuple[str, str], Verdict]:
     """Trials on a cluster of their own."""
-    trials = sorted(trials, key=lambda each: not each.promise.slow)
+    trials = sorted(trials, key=lambda each: (each.promise.outage, not each.promise.slow))
     with Cluster(brokers, config=CLOCKS) as cluster, ExitStack() as servers:
         for each in serving:
             servers.enter_context(each(cluster))
         _create(cluster, [each.topic for each in trials], brokers)
-        death = Death(cluster, len(trials))
-        with ThreadPoolExecutor(AT_ONCE if brokers == 1 else len(trials)) as pool:
-            verdicts: list[Future[Verdict]] = [pool.submit(_try, each, cluster, nursery, death) for each in trials]
+        verdicts: list[Future[Verdict]] = []
+        for meet, some in groupby(trials, key=lambda each: brokers > 1 or each.promise.outage):
+            together = list(some)
+            death = Death(cluster, len(together), together[0].promise.outage)
+            with ThreadPoolExecutor(len(together) if meet else AT_ONCE) as pool:
+                verdicts += [pool.submit(_try, each, cluster, nursery, death) for each in together]
         return {(each.queue, each.promise.name): one.result() for each, one in zip(trials, verdicts, strict=True)}
 
 
@@ -135,6 +140,14 @@ class KafkaStage(Stage):
         """The broker that leads dies, once for all trials that want it."""
         self._death.meet(self)
 
+    def outage(self) -> None:
+        """All brokers stop and start again, once for all trials that want it."""
+        self._death.meet(self)
+
+    def lose_dead(self) -> None:
+        """Delete the topic of the queue's dead letters."""
+        _done(self._cluster.admin.delete_topics([f"{self._trial.topic}.dead"], operation_timeout=ANSWER))
+
     def now(self) -> float:
         """Seconds, from anywhere."""
         return time.monotonic()
@@ -149,10 +162,13 @@ class KafkaStage(Stage):
 
 
 class Death:
-    """The end of a broker, once for all trials that want it: they meet, and when each is there or has left, it dies."""
+    """The end of a broker, once for all trials that want it: they meet, and when each is there or has left, it dies.
 
-    def __init__(self, cluster: Kafka, trials: int) -> None:
-        self._cluster, self._open = cluster, trials
+    outage: it is the only broker, stops in good order and starts again.
+    """
+
+    def __init__(self, cluster: Cluster, trials: int, outage: bool) -> None:
+        self._cluster, self._open, self._outage = cluster, trials, outage
         self._there: set[Stage] = set()
         self._change = threading.Condition()
         self._dead = False
@@ -165,7 +181,11 @@ class Death:
             while not self._dead and len(self._there) < self._open:
                 self._change.wait()
             if not self._dead:
-                self._cluster.broker(LEADER).kill()
+                leader = self._cluster.broker(LEADER)
+                if self._outage:
+                    leader.stop().start()
+                else:
+                    leader.kill()
                 self._dead = True
             self._change.notify_all()
 

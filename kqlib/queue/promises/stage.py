@@ -109,6 +109,14 @@ class Stage:
         """Kill the broker that leads the queue's partition."""
         raise NotImplementedError
 
+    def outage(self) -> None:
+        """Stop all brokers and start them again."""
+        raise NotImplementedError
+
+    def lose_dead(self) -> None:
+        """Delete the topic of the queue's dead letters."""
+        raise NotImplementedError
+
     def now(self) -> float:
         """Seconds, from anywhere."""
         raise NotImplementedError
@@ -245,6 +253,10 @@ class Worker:
         """Give these back, at once or to be due later."""
         for claim in claims:
             self._end("release", claim, "release", *([] if delay is None else [delay]))
+
+    def bury(self, claim: Claim, reason: str) -> None:
+        """Move it to the dead letters."""
+        self._end("bury", claim, "ack", reason)
 
     def extend(self, claim: Claim, lease: float) -> None:
         """Keep it longer."""

@@ -32,6 +32,7 @@ class Promise:
     check: Callable[[Stage], None]
     brokers: int = 1
     slow: bool = False  # it waits for what may never come: tried first
+    outage: bool = False  # all brokers go away: tried last
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.sentence}"
@@ -104,6 +105,11 @@ class Scores:
     def promises(self) -> list[str]:
         """Its rows."""
         return list(dict.fromkeys(name for verdicts in self.verdicts.values() for name in verdicts))
+
+    def only(self, *promises: str) -> Scores:
+        """The same table with these rows."""
+        rows = {queue: {name: self[queue, name] for name in promises} for queue in self.queues}
+        return Scores(rows, self.costs)
 
     def kept(self, queue: str | None = None) -> list[str]:
         """The promises that a queue keeps."""
