@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import socket
@@ -19,6 +18,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from kqlib.broker.node import free_ports
 from tests.notebooks.stored import KERNEL
 from tests.patience import WAIT
 
@@ -54,7 +54,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def jupyter(house: Path) -> Iterator[str]:
     """Its address, with room for the name of a workspace and of a notebook."""
-    port = _free()
+    (port,) = free_ports(1)  # not one that the system may give to a client meanwhile
     options = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=monday"]
     options += [f"--ServerApp.root_dir={house}"]
     log = (house / "jupyter.log").open("w")
@@ -76,12 +76,6 @@ def jupyter(house: Path) -> Iterator[str]:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free() -> int:
-    """A free port that nobody else gets until JupyterLab has it: the system itself deals out ports from 32768 on."""
-    ports = range(20_000, 30_000)
-    return next(port for port in random.sample(ports, len(ports)) if not _listens(port))
 
 
 @pytest.fixture(scope="session")
