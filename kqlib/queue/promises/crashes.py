@@ -160,7 +160,7 @@ def leader_dies(stage: Stage) -> None:
 
 
 def heals(stage: Stage) -> None:
-    """All brokers go away and come back. One worker only puts, one only asks for the depth, one only claims."""
+    """All brokers stand still. One worker only puts, one only asks for the depth, one only claims."""
     claims = stage.worker()
     claims.nothing("before anything was put")  # first: in a group the partition stays with who has it
     puts, asks = stage.worker(), stage.worker()
@@ -323,7 +323,7 @@ CRASHES = (
     Promise("leader dies", "What was stored comes out, also when the partition's leader dies.", BEFORE, leader_dies, 3),
     Promise(
         "heals after an outage",
-        "All brokers go away and come back: who puts, asks or claims goes on.",
+        "All brokers stand still for a while: who puts, asks or claims goes on.",
         3,
         heals,
         outage=True,

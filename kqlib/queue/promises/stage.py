@@ -110,7 +110,7 @@ class Stage:
         raise NotImplementedError
 
     def outage(self) -> None:
-        """Stop all brokers and start them again."""
+        """All brokers stand still for longer than a session, and go on."""
         raise NotImplementedError
 
     def lose_dead(self) -> None:

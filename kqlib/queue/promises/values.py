@@ -32,7 +32,7 @@ class Promise:
     check: Callable[[Stage], None]
     brokers: int = 1
     slow: bool = False  # it waits for what may never come: tried first
-    outage: bool = False  # all brokers go away: tried last
+    outage: bool = False  # all brokers stand still: tried last
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.sentence}"
