@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from kqlib.errors import LeaseLost, QueueDeleted, Unreachable
+from kqlib.patience import PATIENCE
+from kqlib.queue.promises.crashes import HELD
 
-SESSION, LEASE, ATTEMPTS = 2.0, 30.0, 5
+SESSION, LEASE, ATTEMPTS = 2.0 * PATIENCE, 30.0 * PATIENCE, 5
 
 
 @dataclass
@@ -382,7 +384,7 @@ class HoldsAll(Queue):
     """Acks wait for a step that cannot end."""
 
     def ack(self, item):
-        self.world.now += 20.0 * self.world.dead_lost
+        self.world.now += 1.5 * HELD * self.world.dead_lost
         super().ack(item)
 
 

@@ -130,9 +130,7 @@ def test_a_long_proof_is_left_to_the_night(tmp_path: Path, night: str, count: in
 
 def test_what_a_command_took_counts_its_descendants_and_what_it_left_behind_is_ended(tmp_path: Path) -> None:
     busy = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
-    left = (
-        f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r} + '\\nimport time; time.sleep(60)'])"
-    )
+    left = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r} + '\\nimport time; time.sleep(3600)'])"
     took = tmp_path / "took"
     start = time.monotonic()
     subprocess.run([sys.executable, "-m", "tests.measured", took, sys.executable, "-c", left], cwd=ROOT, check=True)

@@ -27,14 +27,12 @@ from kqlib.topic_rules import QUEUES, QueueTopic, Topic
 from kqlib.view.picture import cut
 
 AT_ONCE = 12  # trials side by side on one broker: they mostly wait
-SESSION = min(
-    45_000, int(2000 * PATIENCE)
-)  # milliseconds until a worker that says nothing is given up; a group's own wish is 45 s where nobody says
+# milliseconds until a worker that says nothing is given up; a group's own wish is 45 s where nobody says
+SESSION = min(45_000, int(2000 * PATIENCE))
 OUTAGE = 1.5 * SESSION / 1000  # seconds: every member of a group is out of it afterwards
 CLOCKS = {"group.consumer.session.timeout.ms": SESSION, "group.consumer.heartbeat.interval.ms": 300}
-STAYS = {
-    "broker.session.timeout.ms": 9000 + 2 * SESSION
-}  # after an outage the controller counts the broker in as before
+# after an outage the controller counts the broker in as before
+STAYS = {"broker.session.timeout.ms": 9000 + 2 * SESSION}
 ANSWER = 20.0 * PATIENCE  # seconds for one answer of the cluster
 LONGEST = 85  # of what an error says
 LEADER = 1  # the broker that leads every topic on the three

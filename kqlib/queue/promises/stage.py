@@ -18,13 +18,11 @@ from kqlib.queue.promises.values import SILENT, Broken, Refused
 from kqlib.view.deliveries import Delivery
 
 How = Literal["ack", "release", "expired", "killed", "refused", "open"]
-GRACE = (
-    8.0 * PATIENCE
-)  # seconds within which an item must come: a killed worker's session, a new member's joining, a busy machine
+# seconds within which an item must come: a killed worker's session, a new member's joining, a busy machine
+GRACE = 8.0 * PATIENCE
 SOON = 0.5  # seconds in which nothing must come
-LATE = (
-    0.5 * PATIENCE
-)  # seconds after its wait in which a claim returns, unless the machine is too busy to tell what never comes
+# seconds after its wait in which a claim returns, unless the machine is too busy to tell what never comes
+LATE = 0.5 * PATIENCE
 
 
 class Far(Protocol):
