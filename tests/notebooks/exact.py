@@ -26,9 +26,15 @@ def written(made: list[NotebookNode]) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """nbval's own comparison first, then ours."""
+    """nbval's own comparison first, then ours. Where a cell fails, what it printed is shown: nbval names only the stream."""
     stored = written(item.cell.outputs) if isinstance(item, IPyNbCell) else ""  # before: nbval joins them in place
-    result = yield
+    try:
+        result = yield
+    except BaseException:
+        for output in getattr(item, "test_outputs", None) or []:
+            if output["output_type"] == "stream":
+                item.add_report_section("call", f"{output['name']} of the cell", output["text"])
+        raise
     if isinstance(item, IPyNbCell) and (differs := difference(stored, written(item.test_outputs))):
         item.raise_cell_error("The stored outputs are other bytes: run make notebooks, then read the diff", differs)
     return result

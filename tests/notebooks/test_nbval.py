@@ -5,6 +5,7 @@ The notebooks here run on a stage without Kafka; the notebooks of the pack are c
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -59,12 +60,13 @@ PLANTED = {
     "a cell that was not run": (saying("print(2 + 2)", "", count=None), True, True),
     "a line on stderr that comes again": (saying(STDERR, "careful\n", stream="stderr"), False, True),
     "a path that comes again": (saying("print('/home/ana/logs')", "/home/ana/logs\n"), False, True),
+    "a line on stderr that is new": (saying(STDERR, ""), True, False),
     "a process that outlives its kernel": (saying(ORPHAN, ""), False, False),
 }
 
 
 def test_each_planted_fault_is_seen_by_nbval_or_the_gate_and_an_orphan_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("KQ_TIMES", raising=False)  # these cells are no tests of the run around them
     paths = [put(tmp_path / f"planted-{n}", nb) for n, (nb, *_) in enumerate(PLANTED.values())]
@@ -77,6 +79,9 @@ def test_each_planted_fault_is_seen_by_nbval_or_the_gate_and_an_orphan_afterward
         assert len(mine) == 7, f"{name}: not every code cell was run"
         assert any(len(case) for case in mine) == by_nbval, name
         assert bool(gate.check(paths[n])) == by_gate, name
+    assert re.search(r"stderr of the cell call -+\ncareful\n", capfd.readouterr().out), (
+        "what a failed cell printed is shown"
+    )
     assert status == 1
     assert len(left) == 1
     assert "import time; time.sleep(60)" in left[0]
