@@ -32,6 +32,10 @@ log = logging.getLogger("kqlib.virtual")
 MANY = 500  # records at once
 BLOCK = 0.05  # seconds in poll()
 LEAVE = 3.0  # seconds for a keeper to finish what it has begun
+# seconds for a member to give up what the group takes from it; then the group puts it out, and it joins again. A member that heard
+# nothing of it gives nothing up: librdkafka drops an answer to a heartbeat that is later than the next one is due (0.5 s in a lab),
+# and does not ask again for what was in it, which a broker says only once. By default the others wait 300 s for their share.
+OUT = LEAVE + 2.0
 # seconds before this node takes a partition back that another node has fenced, while the group still assigns it to this node.
 # A node that was stopped learns in less time that it is out of the group: its overdue heartbeat is refused at once.
 AGAIN = 1.0
@@ -73,6 +77,7 @@ class Member:
             "group.id": self.group,
             "client.id": f"kq-virtual-{self.node}",  # so that `groups.assignment` says which node has what
             "group.protocol": "consumer",
+            "max.poll.interval.ms": int(OUT * 1000),
             "enable.partition.eof": True,  # its offset lies past a transaction's marks
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 100,

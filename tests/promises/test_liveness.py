@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from kqlib.broker import Kafka
+from kqlib.broker import Cluster, Kafka
+from kqlib.queue.site import _alter
 from kqlib.topics import Plan
 from kqlib.virtual import member as membership
+from kqlib.virtual.member import OUT
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.pen import Pen
@@ -75,6 +78,34 @@ def test_a_takeover_that_comes_late_does_not_keep_a_partition_from_its_owner(
             )
             within(2.0 + PROMISED, lambda: second.owned == [ours] and named(first, ours) == second.id, "not taken back")
             within(2.0 + PROMISED, lambda: first.owned == [1 - ours], "the first node has not got its share")
+
+
+def test_a_member_that_did_not_hear_what_it_is_to_give_up_keeps_nobody_from_its_share(within: Within) -> None:
+    """The broker stands still for longer than the client waits for an answer to a heartbeat. It says there what is taken from the
+    member, the client throws that answer away, and no later one says it again."""
+    name, session, lost = "unheard", 6.0, False
+    with Cluster(config={"broker.session.timeout.ms": "30000"}) as cluster:
+        Plan(topics(name, 2)).apply(cluster, quiet=True)
+        group = f"kq-virtual-{name}"
+        clocks = {"consumer.session.timeout.ms": int(session * PATIENCE * 1000), "consumer.heartbeat.interval.ms": 1000}
+        _alter(cluster, group, clocks)
+
+        def members() -> int:
+            return len(cluster.admin.describe_consumer_groups([group], request_timeout=30)[group].result(31).members)
+
+        with Node(cluster, name) as first:
+            for _ in range(6):  # the first member's heartbeat may have come between the second one's and the stop
+                within(30, lambda: len(first.owned) == 2, "one member does not own all")
+                with Node(cluster, name) as second:
+                    within(10, lambda: members() == 2, "the second member did not join")
+                    cluster.broker(1).pause()
+                    time.sleep(3.2)  # at most one until its heartbeat, and two until it is given up
+                    cluster.broker(1).resume()
+                    took = within(session + PROMISED, lambda: len(first.owned) == len(second.owned) == 1, "no share")
+                    lost = took > OUT - 1.0
+                    if lost:
+                        break
+    assert lost, "no answer was lost"
 
 
 def named(node: Node, partition: int) -> Any:
