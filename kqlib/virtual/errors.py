@@ -47,6 +47,10 @@ class NoNode(Unreachable):
     """No node of the virtual queues answered at {address}: {why}."""
 
 
+class NodeDied(KqError):
+    """A node ended ({why}). The last that it said:\n{tail}"""
+
+
 class Missing(Exception):
     """Records must be fetched first; nobody outside of this room sees it."""
 

@@ -9,11 +9,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
@@ -24,6 +25,7 @@ from kqlib.queue.rungs import lines_of
 from kqlib.queue.site import _alter
 from kqlib.topics import Plan
 from kqlib.virtual.client import Client
+from kqlib.virtual.errors import NodeDied
 from kqlib.virtual.names import PARTITIONS, topics
 from kqlib.virtual.partmap import PartitionMap
 from kqlib.virtual.queue import VirtualQueue
@@ -32,6 +34,7 @@ from kqlib.virtual.readers import reader
 TOPIC, COUNT, NODES = "kq-virtual", 4, 2
 SESSION = 10.0  # seconds: nobody stops a node here, and a busy machine shall not either
 SERVING = 60.0 * PATIENCE  # seconds until nodes that were started serve
+LINES = 10  # of what a node that died has said
 NODE = """
 import json, sys
 from kqlib.broker.kafka import Kafka
@@ -52,22 +55,28 @@ def nodes(
     Plan(topics(topic, partitions)).apply(cluster, quiet=True)
     _alter(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(session * 1000)})
     processes: list[subprocess.Popen[str]] = []
-    try:
-        for _ in range(many):
-            processes.append(_process())
-            line = json.dumps([cluster.bootstrap, dict(cluster._own), topic, None])  # the group's session is said
-            _pipe(processes[-1].stdin).write(line + "\n")  # not as an argument: it may hold a secret
-            _pipe(processes[-1].stdin).flush()
-        urls = [_pipe(each.stdout).readline().strip() for each in processes]
-        _serving(urls)
-        yield urls
-    finally:
-        for each in processes:
-            each.kill()
-        for each in processes:
-            each.wait()
-            for pipe in (each.stdin, each.stdout):
-                _pipe(pipe).close()
+    with tempfile.TemporaryFile() as said:  # what all of them write to stderr: one that dies tells there why
+        try:
+            for _ in range(many):
+                processes.append(_process(said))
+                line = json.dumps([cluster.bootstrap, dict(cluster._own), topic, None])  # the group's session is said
+                with suppress(BrokenPipeError):
+                    _pipe(processes[-1].stdin).write(line + "\n")  # not as an argument: it may hold a secret
+                    _pipe(processes[-1].stdin).flush()
+            urls = [_pipe(each.stdout).readline().strip() for each in processes]
+            for each, url in zip(processes, urls, strict=True):
+                if not url:
+                    each.wait(SERVING)  # it has said its last, and will have ended in a moment
+            _serving(urls, lambda: _alive(processes, said))
+            yield urls
+        finally:
+            for each in processes:
+                each.kill()
+            for each in processes:
+                each.wait()
+                for pipe in (each.stdin, each.stdout):
+                    with suppress(BrokenPipeError):
+                        _pipe(pipe).close()
 
 
 class Virtual:
@@ -105,7 +114,7 @@ def addresses(cluster: Kafka, topic: str) -> list[str]:
     return sorted({owner.url for owner in said.owners.values()})
 
 
-def _process() -> subprocess.Popen[str]:
+def _process(said: IO[bytes]) -> subprocess.Popen[str]:
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-P", "-c", NODE]
@@ -113,7 +122,7 @@ def _process() -> subprocess.Popen[str]:
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=said,
         text=True,
         start_new_session=True,  # Jupyter's stop button is for the cell, which ends them in its own way
         env={**os.environ, "PYTHONPATH": path},
@@ -125,21 +134,32 @@ def _pipe(pipe: Any) -> Any:
     return pipe
 
 
-def _serving(urls: list[str]) -> None:
+def _alive(processes: list[subprocess.Popen[str]], said: IO[bytes]) -> None:
+    """`NodeDied` if one of them has ended."""
+    for each in processes:
+        if (status := each.poll()) is not None:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").splitlines()
+            raise NodeDied(why=f"exit status {status}", tail="\n".join(lines[-LINES:]))
+
+
+def _serving(urls: list[str], alive: Callable[[], None]) -> None:
     """Wait until the partitions are dealt."""
+    alive()
     deadline = time.monotonic() + SERVING
     with Client(urls) as client:
         while not _dealt(urls, client.owners):
             if time.monotonic() > deadline:
                 raise NotInTime(seconds=SERVING, why="each partition to have a node", last=str(client.owners))
             time.sleep(0.1)
+            alive()
             client._refresh(0.0)
 
 
 def _dealt(urls: list[str], owners: dict[int, str | None]) -> bool:
     """Does every partition have a node, and every node a partition, as far as there are enough?"""
     found = set(owners.values())
-    return found <= set(urls) and len(found) == min(len(urls), len(owners))
+    return bool(owners) and found <= set(urls) and len(found) == min(len(urls), len(owners))
 
 
 VIRTUAL = Virtual()

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from kqlib.broker import Kafka
+from kqlib.broker import Cluster, Kafka
+from kqlib.queue.site import _alter
 from kqlib.topics import Plan
 from kqlib.virtual import member as membership
+from kqlib.virtual.member import OUT, Member
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.pen import Pen
@@ -26,6 +29,7 @@ from tests.faults.storm_member import SiteMember
 from tests.patience import PATIENCE, WAIT
 
 Within = Callable[..., float]
+UNHEARD = 10.0  # seconds: the session where answers to heartbeats are lost
 
 
 @pytest.mark.parametrize("kind", ["node", "site"])
@@ -75,6 +79,96 @@ def test_a_takeover_that_comes_late_does_not_keep_a_partition_from_its_owner(
             )
             within(2.0 + PROMISED, lambda: second.owned == [ours] and named(first, ours) == second.id, "not taken back")
             within(2.0 + PROMISED, lambda: first.owned == [1 - ours], "the first node has not got its share")
+
+
+@pytest.fixture
+def still() -> Iterator[Cluster]:
+    """A cluster whose broker may stand still for longer than a client waits for an answer to a heartbeat, which is a second here.
+
+    What it says in such an answer is lost: the client throws it away, and the broker says it only once.
+    """
+    with Cluster(config={"broker.session.timeout.ms": "30000"}) as cluster:
+        yield cluster
+
+
+def stand(cluster: Cluster) -> None:
+    """Longer than that: at most one second until a heartbeat, and two until its answer is given up."""
+    cluster.broker(1).pause()
+    time.sleep(3.2)
+    cluster.broker(1).resume()
+
+
+def group_of(cluster: Kafka, name: str, partitions: int) -> str:
+    """The topics of some nodes; the name of their group, which has its clocks."""
+    Plan(topics(name, partitions)).apply(cluster, quiet=True)
+    clocks = {"consumer.session.timeout.ms": int(UNHEARD * PATIENCE * 1000), "consumer.heartbeat.interval.ms": 1000}
+    _alter(cluster, f"kq-virtual-{name}", clocks)
+    return f"kq-virtual-{name}"
+
+
+def shares(*nodes: Node) -> list[int]:
+    """How many partitions each has."""
+    return [len(node.owned) for node in nodes]
+
+
+def test_a_member_that_did_not_hear_what_it_is_to_give_up_keeps_nobody_from_its_share(
+    still: Cluster, within: Within
+) -> None:
+    """The coordinator waits for it, and it knows nothing of that."""
+    group, lost = group_of(still, "taken", 2), False
+
+    def members() -> int:
+        return len(still.admin.describe_consumer_groups([group], request_timeout=30)[group].result(31).members)
+
+    with Node(still, "taken") as first:
+        for _ in range(6):  # its heartbeat may have come between the second member and the stop
+            within(30, lambda: shares(first) == [2], "one member does not own all")
+            with Node(still, "taken") as second:
+                within(10, lambda: members() == 2, "the second member did not join")
+                stand(still)
+                took = within(UNHEARD + PROMISED, lambda: shares(first, second) == [1, 1], "no share")
+                lost = took > OUT - 1.0
+            if lost:
+                break
+    assert lost, "no answer was lost"
+
+
+def test_a_member_that_did_not_hear_what_it_is_given_gets_it(
+    still: Cluster, within: Within, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It owns something, so its heartbeats do not ask for the whole. The coordinator counts it as the owner of what nobody serves."""
+    group_of(still, "given", 6)
+    give_up, on_assign = Member._give_up, Member._on_assign
+    slow, done, lost = list[str](), threading.Event(), False
+
+    def later(member: Member, partitions: list[int]) -> None:
+        give_up(member, partitions)
+        if member.node in slow:
+            time.sleep(3.0)  # meanwhile the new member has been given another one's
+
+    def then(member: Member, consumer: Any, parts: list[Any]) -> None:
+        on_assign(member, consumer, parts)
+        if member.node in slow:
+            done.set()
+
+    monkeypatch.setattr(Member, "_give_up", later)
+    monkeypatch.setattr(Member, "_on_assign", then)
+    with Node(still, "given") as first, Node(still, "given") as second:
+        for _ in range(6):
+            slow.clear()
+            within(30, lambda: shares(first, second) == [3, 3], "two members do not own all")
+            done.clear()
+            slow.append(second.id)
+            with Node(still, "given") as third:
+                assert done.wait(WAIT), "nothing was taken from the slow one"
+                time.sleep(0.03)  # it says so
+                stand(still)
+                took = within(UNHEARD + PROMISED, lambda: shares(first, second, third) == [2, 2, 2], "no share")
+                slow.clear()
+                lost = took > 3.0
+            if lost:
+                break
+    assert lost, "no answer was lost"
 
 
 def named(node: Node, partition: int) -> Any:

@@ -10,11 +10,24 @@ import pytest
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.queue.retry import Retry
+from kqlib.virtual import promised
 from kqlib.virtual.client import Client
-from kqlib.virtual.errors import NoNode, NotFound
+from kqlib.virtual.errors import NodeDied, NoNode, NotFound
 from kqlib.virtual.promised import addresses, nodes
 from tests.patience import WAIT
 from tests.promises.virtual_nodes import Nodes
+
+
+@pytest.mark.parametrize("first", ["", "print('http://127.0.0.1:9', flush=True); "])
+def test_nodes_that_die_while_they_are_waited_for_say_why(kq_cluster, monkeypatch, first):
+    """Before they have said their address, or after."""
+    monkeypatch.setattr(promised, "NODE", f"import sys; {first}sys.exit('no room left')")
+    with (
+        pytest.raises(NodeDied, match=r"exit status 1(?s:.*)\nno room left"),
+        nodes(kq_cluster, "died-test", partitions=2),
+    ):
+        pytest.fail("they were waited for as if they served")
+
 
 # --- one client, one node -------------------------------------------------------------------------------------------------
 
