@@ -168,7 +168,10 @@ class Member:
             self.keepers[partition] = self.make(partition, mine)
 
     def _listen(self) -> None:
-        """Do both clients still know somebody? If not, and a new one does, they never will again."""
+        """Do both clients still know somebody? If not, and a new one does, they never will again.
+
+        And does somebody have each partition? If not, the group may have given it to this member, which has not heard of it.
+        """
         now = time.monotonic()
         if now < self._look:
             return
