@@ -510,7 +510,7 @@ WRONG = {
     "claimed is hidden": (SeenByOthers, "1 came to b while a had it"),
     "empty means empty": (SaysNone, "items were waiting, and a claim said that there is none"),
     "released comes back": (ToTheBack, "2 came where 1 was due"),
-    "released together": (OneByOne, "1 to 5 were released, and 2, 3, 4 and 5 never came while the others were out"),
+    "released together": (OneByOne, "1 to 5 were released, and not all of them were out again together"),
     "release disturbs nobody": (RollsBack, "1 was released, and 2 came again while it was out"),
     "acks in any order": (FloorOnly, "2 came again although it was done"),
     "depth counts claimed": (CountsWaiting, "2 of 5 were claimed, and depth said 3, not 5"),

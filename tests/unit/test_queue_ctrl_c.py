@@ -34,7 +34,7 @@ def test_ctrl_c_never_leaves_the_lock_held(pressed: None) -> None:
     while time.monotonic() < until or not struck:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.001)
-            while time.monotonic() < until + 1:
+            while True:  # only Ctrl-C ends it: nothing may come later
                 with changed:
                     changed.notify_all()
         except KeyboardInterrupt:

@@ -101,8 +101,9 @@ def all_released(stage: Stage) -> None:
         a.release(*held)
         try:
             held = a.take(*names(5))
-        except Broken as broken:
-            raise Broken(f"1 to 5 were released, and {broken.seen} while the others were out", broken.item) from None
+        except Broken as broken:  # whichever never came: the lease of one that is out may end while it is waited for
+            seen = "1 to 5 were released, and not all of them were out again together"
+            raise Broken(seen, broken.item) from None
 
 
 def undisturbed(stage: Stage) -> None:
