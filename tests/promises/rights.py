@@ -1,0 +1,51 @@
+"""A user of few rights: what `app` may do on a secure cluster, rule by rule.
+
+In:  a secure cluster, rules as text. Out: `app` may do exactly that.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kqlib.broker import Cluster
+from tests.patience import WAIT
+
+KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
+USER = "User:app"
+
+
+def may(cluster: Cluster, *rules: str) -> None:
+    """From now on `app` may do exactly this. A rule: "WRITE topic football", or "WRITE transactional-id kq-fans-*" for a prefix."""
+    ours = (None, ResourcePatternType.ANY, USER, None, AclOperation.ANY, AclPermissionType.ANY)
+    old = cluster.admin.delete_acls([AclBindingFilter(ResourceType.ANY, *ours)])
+    for done in old.values():
+        done.result(WAIT)
+    wanted = [_binding(rule) for rule in rules]
+    for made in cluster.admin.create_acls(wanted).values() if wanted else ():
+        made.result(WAIT)
+    deadline = time.monotonic() + WAIT
+    while set(cluster.admin.describe_acls(AclBindingFilter(ResourceType.ANY, *ours)).result(WAIT)) != set(wanted):
+        assert time.monotonic() < deadline, "the rules did not arrive"
+        time.sleep(0.02)
+
+
+def _binding(rule: str) -> AclBinding:
+    operation, kind, name = rule.split(" ", 2)
+    prefixed = name.endswith("*") and name != "*"
+    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    who: tuple[Any, ...] = (USER, "*", AclOperation[operation], AclPermissionType.ALLOW)
+    return AclBinding(KINDS[kind], name.removesuffix("*") if prefixed else name, pattern, *who)
