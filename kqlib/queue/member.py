@@ -24,7 +24,8 @@ from kqlib.queue.clients import HOLDS, judge
 from kqlib.queue.commits import STUCK, Commits, GivenUp
 from kqlib.queue.ending import Endings
 from kqlib.queue.fetch import SETTINGS, Fetch
-from kqlib.queue.loader import Loader
+from kqlib.queue.heartbeats import Heartbeats
+from kqlib.queue.loader import At, Loader
 from kqlib.queue.notes import Notes
 from kqlib.queue.owner import Owner
 from kqlib.queue.partitions import LAST, Partitions
@@ -181,9 +182,11 @@ class Member(Partitions):
         return any(bool(o.leases or o.ending) for (name, _), o in self.owners.items() if name == topic)
 
     def _consumer(self) -> Any:
+        self.heartbeats = Heartbeats(self.cluster, self.site, self.told + self.drain)
         settings = {
             "group.id": self.site,
             **SETTINGS,
+            **self.heartbeats.settings(),
             "error_cb": self._complaint,
         }
         return Consumer(self.cluster.client(**settings))
@@ -200,6 +203,8 @@ class Member(Partitions):
         self._minded = now
         if self.doubted or self._turn != self.cluster.turn:
             self._judge()
+        if self.consumer is not None and self.heartbeats.missed(self.consumer, self._have()):
+            raise KafkaException(KafkaError(KafkaError._FATAL, "it missed what the coordinator gave or took"))
         self.fetch.look_at_gaps()
         with self.changed:
             for at, owner in self.owners.items():
@@ -207,6 +212,10 @@ class Member(Partitions):
                 if now - owner.saved_at > LONG:
                     owner.changed()
                     owner.wanted = owner.version
+
+    def _have(self) -> set[At]:
+        with self.changed:
+            return {*self.owners, *self._loading, *self.broken}
 
     def _judge(self) -> None:
         """Is this consumer dead, and has not said so? Then it is left as one that has."""

@@ -21,6 +21,7 @@ from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
 from kqlib.queue import state
 from kqlib.queue.clients import hears, leave
+from kqlib.queue.heartbeats import Heartbeats
 from kqlib.queue.said import fatal
 from kqlib.virtual.keeper import BACKLOG, Keeper
 from kqlib.virtual.names import PARTITIONS
@@ -32,9 +33,8 @@ log = logging.getLogger("kqlib.virtual")
 MANY = 500  # records at once
 BLOCK = 0.05  # seconds in poll()
 LEAVE = 3.0  # seconds for a keeper to finish what it has begun
-# seconds for a member to give up what the group takes from it; then the group puts it out, and it joins again. A member that heard
-# nothing of it gives nothing up: librdkafka drops an answer to a heartbeat that is later than the next one is due (0.5 s in a lab),
-# and does not ask again for what was in it, which a broker says only once. By default the others wait 300 s for their share.
+# seconds for a member to give up what the group takes from it. Then the group puts it out, and it joins again. By default the others
+# wait 300 s for their share of a member that did not hear of it (`kqlib.queue.heartbeats`).
 OUT = LEAVE + 2.0
 # seconds before this node takes a partition back that another node has fenced, while the group still assigns it to this node.
 # A node that was stopped learns in less time that it is out of the group: its overdue heartbeat is refused at once.
@@ -57,7 +57,6 @@ class Member:
         self.ticked = time.monotonic()  # its last round
         self._heard = self._look = self.ticked
         self._paused: set[int] = set()
-        self._free: set[int] = set()  # partitions that nobody had when it was last looked
         self._over: dict[int, float] = {}  # partitions whose keeper ended by itself, and since when
         self._stop = threading.Event()
         self._consumer = self._made()
@@ -74,7 +73,9 @@ class Member:
         self._thread.join(seconds)
 
     def _made(self) -> Any:
+        self._heartbeats = Heartbeats(self.cluster, self.group, 2 * OUT)
         more = {
+            **self._heartbeats.settings(),
             "group.id": self.group,
             "client.id": f"kq-virtual-{self.node}",  # so that `groups.assignment` says which node has what
             "group.protocol": "consumer",
@@ -131,6 +132,8 @@ class Member:
         self._renew()
         self._hear()
         self._listen()
+        if self._heartbeats.missed(self._consumer, {(self.topic, number) for number in self.keepers}):
+            self._begin_anew("it missed what the coordinator gave or took")
         self.ticked = time.monotonic()
 
     def _hear(self) -> None:
@@ -168,34 +171,17 @@ class Member:
             self.keepers[partition] = self.make(partition, mine)
 
     def _listen(self) -> None:
-        """Do both clients still know somebody? If not, and a new one does, they never will again.
-
-        And does somebody have each partition? If not, the group may have given it to this member, which has not heard of it.
-        """
+        """Do both clients still know somebody? If not, and a new one does, they never will again."""
         now = time.monotonic()
         if now < self._look:
             return
         if all(hears(client, ASK) for client in (self._consumer, self._lines)):
             self._heard = now
-            free = set(range(self.map.partitions)) - self.map.owners.keys() - self.keepers.keys()
-            if free & self._free and self._given() - self.keepers.keys():
-                self._begin_anew("it was given partitions and did not hear of it")
-            self._free = free
         elif now - self._heard > DEAF:
             self.cluster.renew()
             if hears(self.cluster.admin, ASK):
                 self._begin_anew("its clients heard of no broker any more")
         self._look = time.monotonic() + LOOK
-
-    def _given(self) -> set[int]:
-        """What the group says is ours. Asked only while a broker answers: else the call may end the process (librdkafka 4605)."""
-        admin, given = self.cluster.admin, set()
-        with suppress(KafkaException, TimeoutError):
-            said = admin.describe_consumer_groups([self.group], request_timeout=30)[self.group].result(ASK)
-            for each in said.members:
-                if each.member_id == self._consumer.memberid():
-                    given = {part.partition for part in each.assignment.topic_partitions if part.topic == self.topic}
-        return given
 
     def _begin_anew(self, why: str) -> None:
         """Other clients, and the group once more; what it had goes to whoever the group says, this node or another."""

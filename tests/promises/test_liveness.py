@@ -10,22 +10,24 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self, cast
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from kqlib.broker import Cluster, Kafka
+from kqlib.queue.partitions import Partitions
 from kqlib.queue.site import _alter
-from kqlib.topics import Plan
+from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual import member as membership
 from kqlib.virtual.member import OUT, Member
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.pen import Pen
 from tests.faults.storm import PARTITIONS, PROMISED, Storm, storms
-from tests.faults.storm_member import SiteMember
+from tests.faults.storm_member import NodeMember, SiteMember
 from tests.patience import PATIENCE, WAIT
 
 Within = Callable[..., float]
@@ -98,33 +100,64 @@ def stand(cluster: Cluster) -> None:
     cluster.broker(1).resume()
 
 
-def group_of(cluster: Kafka, name: str, partitions: int) -> str:
-    """The topics of some nodes; the name of their group, which has its clocks."""
-    Plan(topics(name, partitions)).apply(cluster, quiet=True)
+def group_of(cluster: Cluster, kind: str, name: str, partitions: int) -> str:
+    """The topics of some members; the name of their group, which has its clocks."""
+    plan = topics(name, partitions) if kind == "node" else {name: QueueTopic(partitions=partitions)}
+    Plan(plan).apply(cluster, quiet=True)
     clocks = {"consumer.session.timeout.ms": int(UNHEARD * PATIENCE * 1000), "consumer.heartbeat.interval.ms": 1000}
-    _alter(cluster, f"kq-virtual-{name}", clocks)
-    return f"kq-virtual-{name}"
+    group = f"kq-virtual-{name}" if kind == "node" else name
+    _alter(cluster, group, clocks)
+    return group
 
 
-def shares(*nodes: Node) -> list[int]:
+class One:
+    """A member, in this process."""
+
+    made = count(1)
+
+    def __init__(self, cluster: Cluster, kind: str, name: str) -> None:
+        number = next(self.made)
+        address = ",".join([cluster.bootstrap] * number)  # another one each: a process has one site of a name and an address
+        member = SiteMember if kind == "site" else NodeMember
+        self.kind, self.here = kind, cast(Any, member)(Kafka(address, {"client.id": f"one-{number}"}), name)
+
+    @property
+    def inner(self) -> Any:
+        """What talks to the group."""
+        return self.here.site._member if self.kind == "site" else self.here.node._member
+
+    @property
+    def many(self) -> int:
+        """How many partitions it has."""
+        return len(self.here.look()["owned"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.here.leave()
+
+
+def shares(*members: One) -> list[int]:
     """How many partitions each has."""
-    return [len(node.owned) for node in nodes]
+    return [member.many for member in members]
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["node", "site"])
 def test_a_member_that_did_not_hear_what_it_is_to_give_up_keeps_nobody_from_its_share(
-    still: Cluster, within: Within
+    still: Cluster, within: Within, kind: str
 ) -> None:
     """The coordinator waits for it, and it knows nothing of that."""
-    group, lost = group_of(still, "taken", 2), False
+    group, lost = group_of(still, kind, "taken", 2), False
 
     def members() -> int:
         return len(still.admin.describe_consumer_groups([group], request_timeout=30)[group].result(31).members)
 
-    with Node(still, "taken") as first:
+    with One(still, kind, "taken") as first:
         while not lost:  # its heartbeat may have come between the second member and the stop
             within(30, lambda: shares(first) == [2], "one member does not own all")
-            with Node(still, "taken") as second:
+            with One(still, kind, "taken") as second:
                 within(10, lambda: members() == 2, "the second member did not join")
                 stand(still)
                 took = within(UNHEARD + PROMISED, lambda: shares(first, second) == [1, 1], "no share")
@@ -132,33 +165,35 @@ def test_a_member_that_did_not_hear_what_it_is_to_give_up_keeps_nobody_from_its_
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["node", "site"])
 def test_a_member_that_did_not_hear_what_it_is_given_gets_it(
-    still: Cluster, within: Within, monkeypatch: pytest.MonkeyPatch
+    still: Cluster, within: Within, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It owns something, so its heartbeats do not ask for the whole. The coordinator counts it as the owner of what nobody serves."""
-    group_of(still, "given", 6)
-    give_up, on_assign = Member._give_up, Member._on_assign
-    slow, done, lost = list[str](), threading.Event(), False
+    group_of(still, kind, "given", 6)
+    of, gives_up = (Partitions, "_store") if kind == "site" else (Member, "_give_up")
+    give_up, on_assign = getattr(of, gives_up), of._on_assign
+    slow, done, lost = list[Any](), threading.Event(), False
 
-    def later(member: Member, partitions: list[int]) -> None:
+    def later(member: Any, partitions: Any) -> None:
         give_up(member, partitions)
-        if member.node in slow:
+        if member in slow:
             time.sleep(3.0)  # meanwhile the new member has been given another one's
 
-    def then(member: Member, consumer: Any, parts: list[Any]) -> None:
+    def then(member: Any, consumer: Any, parts: list[Any]) -> None:
         on_assign(member, consumer, parts)
-        if member.node in slow:
+        if member in slow:
             done.set()
 
-    monkeypatch.setattr(Member, "_give_up", later)
-    monkeypatch.setattr(Member, "_on_assign", then)
-    with Node(still, "given") as first, Node(still, "given") as second:
+    monkeypatch.setattr(of, gives_up, later)
+    monkeypatch.setattr(of, "_on_assign", then)
+    with One(still, kind, "given") as first, One(still, kind, "given") as second:
         while not lost:
             slow.clear()
             within(30, lambda: shares(first, second) == [3, 3], "two members do not own all")
             done.clear()
-            slow.append(second.id)
-            with Node(still, "given") as third:
+            slow.append(second.inner)
+            with One(still, kind, "given") as third:
                 assert done.wait(WAIT), "nothing was taken from the slow one"
                 time.sleep(0.03)  # it says so
                 stand(still)

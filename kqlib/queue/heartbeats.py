@@ -1,0 +1,75 @@
+"""A member asks the coordinator about its share after the answer to a heartbeat was lost.
+
+librdkafka drops an answer that arrives after the next heartbeat was due. It does not ask again for what the answer said, and a
+broker says each change only once. A member that missed it keeps a partition that it must give up, or does not serve one that it
+was given, until the next rebalance. The client's statistics count such answers.
+
+In:  the statistics of a consumer, and the partitions that its member has. Out: must the member join anew?
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Set
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from kqlib.broker.kafka import Kafka
+
+EVERY = 2.0  # seconds between two statistics
+LOOK = 1.0  # seconds between two questions
+At = tuple[str, int]
+
+
+class Heartbeats:
+    """The heartbeats of one consumer. All calls are made by the thread that polls it."""
+
+    def __init__(self, cluster: Kafka, group: str, give_up: float) -> None:
+        """give_up: seconds in which a member hears that it must give up a partition, and does so."""
+        self.cluster, self.group, self.give_up = cluster, group, give_up
+        self._lost = 0  # answers, of all requests
+        self._doubt = self._coordinator = False  # _coordinator: is the client connected to it?
+        self._since: dict[tuple[str, At], float] = {}  # what differs from the coordinator's words, and since when
+        self._asked: Any = None
+        self._next = 0.0
+
+    def settings(self) -> dict[str, Any]:
+        """What the consumer needs."""
+        return {"statistics.interval.ms": int(EVERY * 1000), "stats_cb": self._count}
+
+    def _count(self, statistics: str) -> None:
+        said = json.loads(statistics)
+        lost = sum(broker["req_timeouts"] for broker in said["brokers"].values())
+        self._doubt = self._doubt or lost > self._lost
+        self._lost, self._coordinator = lost, said.get("cgrp", {}).get("state") == "up"
+
+    def missed(self, consumer: Any, have: Set[At]) -> bool:
+        """Has the coordinator given or taken a partition, and this member did not hear of it?"""
+        now = time.monotonic()
+        if self._asked is None:
+            if self._doubt and self._coordinator and now >= self._next:
+                self._next, admin = now + LOOK, self.cluster.admin
+                # a question that is given up before its answer comes ends the process (librdkafka 4605)
+                self._asked = admin.describe_consumer_groups([self.group], request_timeout=30)[self.group]
+            return False
+        if not self._asked.done():
+            return False
+        asked, self._asked = self._asked, None
+        try:
+            found = self._differs(asked.result().members, consumer.memberid(), have)
+        except (KafkaException, RuntimeError):  # it is asked again
+            return False
+        self._since = {each: self._since.get(each, now) for each in found}
+        self._doubt = bool(found)
+        patience = {"given": LOOK / 2, "taken": self.give_up}
+        return any(now - since >= patience[kind] for (kind, _), since in self._since.items())
+
+    @staticmethod
+    def _differs(members: list[Any], me: str, have: Set[At]) -> set[tuple[str, At]]:
+        mine = [each for each in members if each.member_id == me]
+        given = {(part.topic, part.partition) for each in mine for part in each.assignment.topic_partitions}
+        kept = {(part.topic, part.partition) for each in mine for part in each.target_assignment.topic_partitions}
+        taken = have - kept if mine else set[At]()
+        return {("given", at) for at in given - have} | {("taken", at) for at in taken}

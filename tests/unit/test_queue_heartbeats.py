@@ -1,0 +1,100 @@
+"""When a member asks the coordinator about its share, and when it joins anew."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kqlib.queue import heartbeats
+from kqlib.queue.heartbeats import LOOK, Heartbeats
+
+GIVE_UP = 10.0
+
+
+def statistics(lost: int, state: str = "up") -> str:
+    """What librdkafka says."""
+    brokers = {"1": {"req_timeouts": 0}, "GroupCoordinator": {"req_timeouts": lost}}
+    return json.dumps({"brokers": brokers, "cgrp": {"state": state}})
+
+
+class Coordinator:
+    """It says what this member has (`given`) and what it shall keep (`kept`)."""
+
+    def __init__(self, given: set[int], kept: set[int]) -> None:
+        self.asked = 0
+        self.member = SimpleNamespace(
+            member_id="me",
+            assignment=SimpleNamespace(topic_partitions=self._parts(given)),
+            target_assignment=SimpleNamespace(topic_partitions=self._parts(kept)),
+        )
+
+    @staticmethod
+    def _parts(numbers: set[int]) -> list[Any]:
+        return [SimpleNamespace(topic="football", partition=number) for number in numbers]
+
+    def describe_consumer_groups(self, groups: list[str], request_timeout: float) -> dict[str, Future[Any]]:
+        """One answer, at once."""
+        assert request_timeout >= 30
+        self.asked += 1
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(members=[self.member]))
+        return dict.fromkeys(groups, answer)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "after"),
+    [
+        ({1, 2}, {1, 2}, None),
+        ({1, 2, 3}, {1, 2, 3}, LOOK),
+        ({1, 2}, {1}, GIVE_UP),
+        ({1, 2}, {1, 2, 3}, None),
+    ],
+    ids=["as known", "given", "taken", "another member still has it"],
+)
+def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_enough(
+    given: set[int], kept: set[int], after: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(heartbeats.time, "monotonic", lambda: now[0])
+    coordinator = Coordinator(given, kept)
+    beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
+    consumer = SimpleNamespace(memberid=lambda: "me")
+    have = {("football", 1), ("football", 2)}
+    beats._count(statistics(1))
+    missed = None
+    while missed is None and now[0] < 30:
+        now[0] += 0.2
+        missed = now[0] if beats.missed(consumer, have) else None
+    if after is None:
+        assert missed is None
+        assert coordinator.asked == 1
+    else:
+        assert missed is not None
+        assert after - 0.5 <= missed <= after + 2 * LOOK
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"), [([0], 0), ([1], 1), ([1, 1], 1), ([0, 2], 1)], ids=["none lost", "one", "no other", "two"]
+)
+def test_it_asks_only_when_an_answer_was_lost(said: list[int], asked: int) -> None:
+    coordinator = Coordinator({1}, {1})
+    beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
+    consumer = SimpleNamespace(memberid=lambda: "me")
+    for lost in said:
+        beats._count(statistics(lost))
+        beats._next = 0.0
+        for _ in range(3):
+            assert not beats.missed(consumer, {("football", 1)})
+    assert coordinator.asked == asked
+
+
+def test_it_does_not_ask_while_the_coordinator_is_away() -> None:
+    coordinator = Coordinator({1}, {1})
+    beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
+    beats._count(statistics(1, "wait-coord"))
+    assert not beats.missed(None, set())
+    assert coordinator.asked == 0
