@@ -101,8 +101,10 @@ def main(*names: str) -> int:
         print(f"patience {environment['KQ_PATIENCE']}: the machine's, times the parts that run at once", flush=True)
         with ThreadPoolExecutor(LANES) as lanes:
             outcomes = list(lanes.map(lambda part: _run(part, Path(folder), environment), parts))
-    print(*_table(outcomes), f"{time.monotonic() - start:.0f} s in all", sep="\n")
-    return int(not all(each.passed for each in outcomes))
+    failed = [each.part for each in outcomes if not each.passed]
+    verdict = f"failed: {', '.join(failed)}" if failed else "green"
+    print(*_table(outcomes), f"{time.monotonic() - start:.0f} s in all, {verdict}", sep="\n")
+    return int(bool(failed))
 
 
 def _fill() -> None:

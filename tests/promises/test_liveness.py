@@ -117,7 +117,7 @@ class One:
 
     def __init__(self, cluster: Cluster, kind: str, name: str) -> None:
         number = next(self.made)
-        address = ",".join([cluster.bootstrap] * number)  # another one each: a process has one site of a name and an address
+        address = ",".join([cluster.bootstrap] * number)  # a process has one site of a name and an address
         member = SiteMember if kind == "site" else NodeMember
         self.kind, self.here = kind, cast(Any, member)(Kafka(address, {"client.id": f"one-{number}"}), name)
 
