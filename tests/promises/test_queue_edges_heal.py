@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer
 from kqlib import snapshot
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, NotAllowed, Unreachable
-from kqlib.queue import Site, claim, ending, member, notes, partitions
+from kqlib.queue import Item, Queue, Site, claim, ending, member, notes, partitions
 from kqlib.topic_rules import QUEUES
 from kqlib.topics import Plan, QueueTopic, Topic
 from tests.patience import PATIENCE, WAIT
@@ -270,3 +270,39 @@ def test_sixteen_queues_take_puts_again_after_their_brokers_were_away_for_minute
         all_again(within, *agains)
         took = sorted(again.worked - back for again in agains)
         assert took[-1] < AGAIN, f"the last one works after {took[-1]:.0f} s"
+
+
+@pytest.mark.nightly  # the cut: who claims and who buries works again when the clients of that hear nobody
+@pytest.mark.limit(400)
+@pytest.mark.parametrize("what", ["killed", "stopped"])
+def test_claims_work_again_a_session_and_ten_seconds_after_an_outage_of_a_minute(within: Within, what: str) -> None:
+    """A commit may not take that long, so the consumer is replaced. The group gives its partition away after its session."""
+    session = 5.0 * PATIENCE
+    with Cluster(1) as cluster:
+        made(cluster, "claims")
+        with Site(cluster, "claims", session=session) as site:
+            queue = site.queue("claims")
+            queue.put_many([(b"%d" % number, None) for number in range(3)])
+            held = queue.claim(wait=WAIT)
+            broker, over = cluster.broker(1), time.monotonic() + 60
+            broker.kill() if what == "killed" else broker.pause()
+            with pytest.raises(Unreachable):
+                queue.ack(held)
+            while time.monotonic() < over:  # the long outage is the point
+                with suppress(Unreachable, LeaseLost):
+                    queue.ack_many(queue.claim_many(1, wait=1))
+            broker.start() if what == "killed" else broker.resume()
+            back = time.monotonic()
+            again = Again(lambda: queue.ack(claimed(queue)))
+            all_again(within, again)
+            assert again.worked - back < session + AGAIN, (
+                f"it works after {again.worked - back:.0f} s: {again.said[-3:]}"
+            )
+
+
+def claimed(queue: Queue) -> Item:
+    """The next item; Unreachable while there is none."""
+    item = queue.claim(wait=1)
+    if item is None:
+        raise Unreachable(address="", why="nothing came")
+    return item
