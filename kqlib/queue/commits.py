@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kqlib.queue")
 
 RIDE = 0.04  # seconds that a riding ack waits for another commit to ride on; its own is on its way within 50 ms
+SURE = 0.5  # seconds: an error that comes later may be the answer to a second request, and the first one was stored
 STUCK = 40.0  # seconds: a coordinator that is away for a while is answered for, or refused, before
 
 
@@ -66,12 +67,15 @@ class Commits:
             errors = {(part.topic, part.partition): part.error for part in said if part.error is not None}
         except KafkaException as error:  # written or not: the next one carries the whole state again
             errors = {at: first(error) for at, _, _ in dirty}
+        sure = time.monotonic() - now < SURE
         with member.changed:
             self._began, self.under_way = None, set()
             if self.given_up:
                 raise GivenUp
             new = any(not owner.saved for _, owner, _ in dirty)
             for at, owner, version in dirty:
+                if at in errors and not (sure and _refused(errors[at])):
+                    owner.unsure = version
                 self._done(at, owner, version, errors.get(at), now)
             member.committed.notify_all()
             if new or errors:
@@ -104,3 +108,8 @@ class Commits:
         """The consumer that was left behind has come back after all: out with it, on its own thread."""
         with suppress(KafkaException, RuntimeError):
             self._consumer.close()
+
+
+def _refused(error: KafkaError | None) -> bool:
+    """Did the coordinator refuse the commit? An error of the client itself (below 0) says only that no answer came."""
+    return error is not None and error.code() >= 0 and error.code() != KafkaError.REQUEST_TIMED_OUT

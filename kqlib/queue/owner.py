@@ -67,6 +67,7 @@ class Owner(Line):
         self._inherited = {offset for offset in missing if ledger.attempts(offset)}  # who had them may have died of one
         self.partition, self.lost = partition, lost
         self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
+        self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
         self.frozen = 0  # the version that a transaction commits now; until it ends nothing else is committed. 0: none
         self.dirty_since: float | None = None
         self.dropped: str | None = None  # why it is no longer ours

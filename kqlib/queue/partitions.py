@@ -178,6 +178,8 @@ class Partitions:
         self.fetch.paused.discard(at)
         if owner := self.owners.pop(at, None):
             owner.dropped = why
+            if owner in self.commits.under_way:
+                owner.unsure = owner.version
             self.lost[at[0]] += owner.lost if owner.saved else 0
             self.committed.notify_all()
 

@@ -48,8 +48,11 @@ class Queue(Claiming):
             self._save([owner], wait, RIDING)
 
     def ack_many(self, items: Iterable[Item], wait: bool = True) -> None:
-        """All of them done with one commit. What cannot be acked is in the error's `.items`; the others are done."""
-        items, refused, why = list(items), list[Item](), ""
+        """All of them done with one commit. What cannot be acked is in the error's `.items`; the others are done.
+
+        `Unreachable`: what is in its `.unknown` may have been acked, or not.
+        """
+        items, refused, unknown, why = list(items), list[Item](), list[Item](), ""
         with self._member.changed:
             self.site._check_open()
             by = self._all_held(items)
@@ -60,11 +63,19 @@ class Queue(Claiming):
             self._freed(list(by))
             try:
                 self._save(list(by), wait, RIDING)
-            except LeaseLost as error:
-                gone = {(owner.partition, offset) for owner in filter(_unsaved, by) for offset in by[owner]}
-                named = set(map(id, refused))
-                refused += [item for item in items if id(item) not in named and (item.partition, item.offset) in gone]
-                why = why or str(error)
+            except (LeaseLost, Unreachable) as error:
+                gone = [owner for owner in by if _unsaved(owner)]
+                if not gone:
+                    raise
+                why, named = why or str(error.facts["why"]), set(map(id, refused))
+                held = [item for item in items if id(item) not in named]
+                unknown = _of(held, {owner: by[owner] for owner in gone if _unsure(owner)})
+                refused += _of(held, {owner: by[owner] for owner in gone if not _unsure(owner)})
+        if unknown:
+            address = self.site.cluster.bootstrap
+            raise Unreachable(
+                f"{len(unknown)} of {len(items)} acks: {why}", address=address, items=refused, unknown=unknown
+            )
         if refused:
             said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
             raise LeaseLost(said, items=refused)
@@ -179,11 +190,12 @@ class Queue(Claiming):
             self._member.save(owners)
         except Unreachable as error:
             raise Unreachable(address=self.site.cluster.bootstrap, why=f"{error.facts['why']}. {safe}") from None
-        for owner in owners:
-            if _unsaved(owner):
-                raise LeaseLost(
-                    f"'{self.name}': {owner.dropped}, while the ack was on its way: it may not have been stored"
-                )
+        for owner in sorted(filter(_unsaved, owners), key=_unsure, reverse=True):
+            gone = f"'{self.name}': {owner.dropped}, while the ack was on its way"
+            if not _unsure(owner):
+                raise LeaseLost(f"{gone}: it was not stored")
+            why = f"{gone}, and a commit was not answered: it may have been stored, or not"
+            raise Unreachable(why, address=self.site.cluster.bootstrap)
 
     # --- for `work` ---
 
@@ -216,10 +228,13 @@ class Queue(Claiming):
     def _flush(self) -> None:
         """Riding acks are stored when it returns."""
         with self._member.changed:
+            owners = [o for o in self._member.owners_of(self.name) if o.version > o.saved]
             try:
-                self._save([o for o in self._member.owners_of(self.name) if o.version > o.saved], True, RIDING)
-            except LeaseLost as error:  # a partition went to another process meanwhile
-                log.warning("%s", error)
+                self._save(owners, True, RIDING)
+            except (LeaseLost, Unreachable) as error:
+                if not any(map(_unsaved, owners)):
+                    raise
+                log.warning("%s", error)  # a partition went to another process meanwhile
 
     # --- what a person may ask ---
 
@@ -348,3 +363,14 @@ class Queue(Claiming):
 def _unsaved(owner: Owner) -> bool:
     """Was its partition taken away before what was done there was stored?"""
     return bool(owner.dropped) and owner.saved < owner.version
+
+
+def _unsure(owner: Owner) -> bool:
+    """May a commit of it have been stored after the last one that was answered?"""
+    return owner.unsure > owner.saved
+
+
+def _of(items: Sequence[Item], owners: dict[Owner, set[int]]) -> list[Item]:
+    """Those that one of these owners had acked."""
+    acked = {(owner.partition, offset) for owner, offsets in owners.items() for offset in offsets}
+    return [item for item in items if (item.partition, item.offset) in acked]

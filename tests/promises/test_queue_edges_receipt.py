@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from kqlib.broker import Cluster, Kafka
-from kqlib.errors import LeaseLost, NotAllowed
+from kqlib.errors import LeaseLost, NotAllowed, Unreachable
 from kqlib.queue import Item, Queue, Site
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT
@@ -113,9 +115,50 @@ def test_ack_many_names_what_went_with_its_partition_while_the_commit_was_on_its
             save(owners)
 
         monkeypatch.setattr(member, "save", taken)
-        with pytest.raises(LeaseLost, match=r"1 of 2 were not acked.*may not have been stored") as error:
+        with pytest.raises(LeaseLost, match=r"1 of 2 were not acked.*was not stored") as error:
             queue.ack_many([stays, goes])
         assert error.value.items == [goes]
+
+
+class Unheard:
+    """A consumer whose commits are stored, and not answered; after the first one its partition is lost."""
+
+    def __init__(self, member: Any, at: tuple[str, int]) -> None:
+        self.member, self.at, self.inner = member, at, member.consumer
+
+    def commit(self, **how: Any) -> None:
+        """Stored, but nobody hears of it."""
+        self.inner.commit(**how)
+        threading.Thread(target=self._lose).start()
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def _lose(self) -> None:
+        """As in `on_lost`, a moment after that commit."""
+        with self.member.changed:
+            self.member.changed.wait_for(lambda: not self.member.commits.under_way, WAIT)
+            self.member._drop(self.at, "this partition went to another process")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def test_an_ack_whose_commit_was_not_answered_may_have_been_stored_when_its_partition_is_lost(
+    kq_cluster: Kafka,
+) -> None:
+    for many in (False, True):
+        name = topic(kq_cluster)
+        with alone(kq_cluster, name) as site:
+            queue, member = site.queue(name), site._member
+            queue.put(b"one")
+            item = queue.claim(wait=WAIT)
+            member.consumer = Unheard(member, (name, 0))
+            with pytest.raises(Unreachable, match="may have been stored, or not") as error:
+                queue.ack_many([item]) if many else queue.ack(item)
+            member.consumer = member.consumer.inner
+            if many:
+                assert (error.value.items, error.value.unknown) == ([], [item])
+        with alone(kq_cluster, name) as site:
+            assert site.queue(name).depth() == 0
 
 
 def test_a_delay_is_not_longer_because_the_clock_of_who_put_it_is_ahead(
