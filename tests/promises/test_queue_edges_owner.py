@@ -308,9 +308,9 @@ def test_used_up_items_that_cannot_be_buried_wait_and_it_is_said_until_they_can(
         monkeypatch.setattr(ending.Endings, "_transaction", aborted)
         assert data([queue.claim(wait=WAIT)]) == [b"good"]
         begun = time.monotonic()
-        while "no dead-letter topic" not in queue.blocked:
+        while "cannot be buried" not in queue.blocked:
             assert queue.claim(wait=0.1) is None and time.monotonic() < begun + WAIT
-        assert len(asked) == 1 == caplog.text.count("no dead-letter topic") and queue.depth() == 2
+        assert len(asked) == 1 == caplog.text.count("cannot be buried") and queue.depth() == 2
         monkeypatch.setattr(ending.Endings, "_transaction", transaction)
         monkeypatch.setattr(ending, "PATIENCE", WAIT)
         clock.now += owner.AGAIN
