@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AclBindingFilter, ResourceType
 
 from kqlib.broker import Cluster
+from kqlib.doctor import letters, queues
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.queue import Item, Queue, Site, owner
 from kqlib.topics import Plan, QueueTopic
@@ -216,3 +217,23 @@ def test_a_limit_that_was_lowered_cuts_the_letter(locked: Cluster) -> None:
         play.configure(locked, ResourceType.TOPIC, f"{name}.dead", max_message_bytes="20000")
         queue.bury(item, "too large")
         assert [letter.headers["kq-cut"] for letter in queue.dead.peek(1)] == [b"reason, headers, data"]
+
+
+SEEN = {
+    "the topic is gone": "does not exist: what fails for good in",
+    "no right to write there": "this user may not write to",
+    "its limit is too low": "takes records of 10 bytes and",
+}
+
+
+@pytest.mark.parametrize("what", SEEN)
+def test_doctor_sees_that_nothing_could_be_buried_and_what_to_do(trouble: Trouble, site: Site, what: str) -> None:
+    site.queue(trouble.name)
+    assert letters.finding(site).ok
+    trouble.begin()
+    found = letters.finding(site)
+    assert found.ok is False and SEEN[what] in found.what and trouble.name in found.what and found.remedy
+    if what == "the topic is gone":
+        assert found in list(queues.of(trouble.cluster))
+    trouble.mend()
+    assert letters.finding(site).ok
