@@ -59,7 +59,7 @@ class Trouble:
         if self.rule is not None:
             self.cluster.admin.create_acls([self.rule])[self.rule].result(WAIT)
         Plan({self.name: QueueTopic(partitions=1)}).apply(self.cluster, quiet=True)
-        play.configure(self.cluster, ResourceType.TOPIC, f"{self.name}.dead", max_message_bytes="1000000")
+        play.configure(self.cluster, ResourceType.TOPIC, f"{self.name}.dead", max_message_bytes="1048588")
 
 
 TROUBLES: dict[str, tuple[type[KqError], str]] = {
