@@ -92,6 +92,13 @@ class PayloadTooLarge(KqError):
     """The record would take {size} bytes and '{topic}' takes {limit}. Nothing was sent. Put the data elsewhere and send its address."""
 
 
+class LetterTooLarge(PayloadTooLarge):
+    says = __doc__ = (
+        "The dead letter would take {size} bytes, with everything cut that can be, and '{topic}' takes {limit}. Nothing was written, "
+        "and nothing is lost. Raise the topic's max.message.bytes to that of its queue."
+    )
+
+
 class BadPayload(KqError):
     """{why}"""
 

@@ -1,6 +1,6 @@
 """What threatens the queues of the current cluster: committed states that will be forgotten, are gone, or are not ours.
 
-In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: three findings; nothing is joined and nothing changed.
+In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: four findings; nothing is joined and nothing changed.
 When a commit was made is asked of Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
 """
 
@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kqlib.commands.said import how_long, many
+from kqlib.doctor import letters
 from kqlib.doctor.finding import Finding, words
 from kqlib.errors import KqError, LedgerCorrupt, NotAllowed, Unreachable
 
@@ -43,7 +44,7 @@ def findings() -> Iterator[Finding]:
 
 
 def of(cluster: Kafka) -> Iterator[Finding]:
-    """The three findings."""
+    """The findings, as they come."""
     from confluent_kafka import KafkaException
 
     from kqlib.queue import Site
@@ -59,7 +60,9 @@ def of(cluster: Kafka) -> Iterator[Finding]:
             return
         with Site(cluster, "kq-doctor") as site:
             seen = states(site)
-        yield _ledgers(seen)
+            yield _ledgers(seen)
+            name = "dead letters"
+            yield letters.finding(site)
         name = "expiry"
         yield _expiry(cluster, {at for at, (each, _) in seen.items() if each.committed is not None}, seconds)
     except (KqError, KafkaException) as error:

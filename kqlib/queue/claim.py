@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import Closed, Unreachable
+from kqlib.errors import Closed, KqError, LetterTooLarge, Unreachable
 from kqlib.queue import arguments, dead, state
 from kqlib.queue.ending import Ending
-from kqlib.queue.item import Item, Out
+from kqlib.queue.item import Item, Out, size
 from kqlib.queue.lease import Claimed, Handled
 from kqlib.queue.line import Terms
 from kqlib.queue.owner import Owner
@@ -61,11 +62,12 @@ class Claiming(Putting):
         handled: list[Handled] | None = None,
         stop: Callable[[], bool] = lambda: False,
         *,
-        empty: Callable[[], None] | None = None,
+        empty: Callable[[list[KqError]], None] | None = None,
     ) -> list[Item]:
         """handled: a handler of `work` gets each of them; by what it is known how it ended is put here. stop: give up waiting.
 
-        empty: called if nothing is left in my partitions: nothing at hand, out, due later or unread.
+        empty: called if nothing is left in my partitions: nothing at hand, out, due later or unread. What cannot be buried before
+        somebody mends something is not waited for; it is told why.
         """
         until = time.monotonic() + wait
         self._member.fetch.many = min(MOST, max(self._member.fetch.many, n))
@@ -91,7 +93,7 @@ class Claiming(Putting):
                     self._wait_for(seen)
                 else:
                     if empty is not None and not any(owner.in_hand() or owner.why_blocked() for owner in mine):
-                        empty()
+                        empty([why for owner in mine for why in owner.stuck().values()])
                     return []
 
     def _at_hand(self, n: int, handled: list[Handled]) -> list[Item]:
@@ -255,20 +257,22 @@ class Claiming(Putting):
         """Nobody gets it again: its attempts are used up, by releases or by crashes."""
         offsets, owner.used_up = owner.used_up, []
         for offset in offsets:
-            out = self._letter(owner, offset, "its attempts are used up")
-            self._member.endings.ask(Ending([out], [(owner, offset, 0)]))
+            self._member.endings.ask(self._burial(owner, offset, "its attempts are used up"))
 
-    def _letter(self, owner: Owner, offset: int, reason: str) -> Out:
+    def _burial(self, owner: Owner, offset: int, reason: str, lease: int = 0) -> Ending:
+        """Its letter, and the ack. lease: of whoever buries it; 0: the owner does."""
+        origin, attempts = f"{self.name}/{owner.partition}/{offset}", owner.ledger.attempts(offset) or 0
+        story: dict[str, Any] = {"origin": origin, "site": self.site.name, "attempts": attempts, "reason": reason}
+        letter = partial(dead.letter, owner.records[offset], **story)
+
+        def anew() -> list[Out]:
+            """For the topic as it is now: it may have been made anew, or its limit changed."""
+            facts, _ = self.site._facts(self.name + dead.DEAD)
+            self.dead_facts, out = facts, letter(partitions=facts.partitions, limit=facts.limit)
+            if (taken := size(out.value, out.key, out.headers or [])) > facts.limit:
+                raise LetterTooLarge(topic=out.topic, size=taken, limit=facts.limit)
+            return [out]
+
         facts = self.dead_facts
         assert facts is not None  # checked before
-        origin, attempts = f"{self.name}/{owner.partition}/{offset}", owner.ledger.attempts(offset) or 0
-        record = owner.records[offset]
-        return dead.letter(
-            record,
-            origin=origin,
-            site=self.site.name,
-            attempts=attempts,
-            reason=reason,
-            partitions=facts.partitions,
-            limit=facts.limit,
-        )
+        return Ending([letter(partitions=facts.partitions, limit=facts.limit)], [(owner, offset, lease)], anew)

@@ -7,7 +7,11 @@ commit in between would win over it, and the item come again.
     outcome              what follows
     committed            the items are done in the ledger; its text is what the transaction committed
     aborted              nothing happened: leases as before; tried again alone, until its time is up
+    refused              nothing happened, and a further try would be refused as well: a missing right, a record too large
     not known            the partitions are dropped and read again: Kafka knows, and tells when the transaction has ended
+
+A topic that took no record within the last seconds is doubted. Its endings are tried alone, and their topic is looked at first:
+so a topic that takes nothing holds nobody up.
 
 The group's metadata is the member's, which takes it on its own thread while the partitions are ours. Taken here, it could be that
 of a later membership, and the broker would accept a state for partitions that went to another process.
@@ -18,34 +22,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError
 
-from kqlib.errors import Closed, KqError, LeaseLost, Unreachable
+from kqlib.errors import Closed, KqError, LeaseLost, PayloadTooLarge, Unreachable
 from kqlib.queue import state
-from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.item import Out
 from kqlib.queue.owner import Owner
-from kqlib.queue.said import first
+from kqlib.queue.transactions import STALL, Transactions
 
 if TYPE_CHECKING:
     from kqlib.queue.member import Member
 
 log = logging.getLogger("kqlib.queue")
-TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does not
 PATIENCE = 12.0  # seconds until an ending gives up
-STALL = 1.0  # seconds without a written record until the others go first
-GRACE = 1.0  # seconds beyond its time until a call is left behind
-
-
-class NoAnswer(Exception):  # noqa: N818 - nobody outside sees it
-    """A call has not come back."""
+SLOW = 0.2  # seconds of a round until what is left, after a try that failed, waits for the next round
 
 
 @dataclass(eq=False)
@@ -56,13 +52,13 @@ class Ending:
     acks: list[tuple[Owner, int, int]] = field(
         default_factory=list
     )  # owner, offset, lease number; 0: the owner buries it
+    anew: Callable[[], list[Out]] | None = None  # makes its records for the topic as it is now, or says why not
     begun: bool = False  # its leases are set aside
-    late: bool = False  # an output took no record: tried alone, and its partitions are frozen only when all are written
     done: bool = False
     error: KqError | None = None
     written: dict[tuple[str, int], int] = field(default_factory=dict)  # (topic, partition) -> the end of what it wrote
-    open: int = 0  # records of this try that are not written
-    refused: str = ""  # why one of them never will be
+    open: Counter[str] = field(default_factory=Counter)  # topic -> records of this try that are not written
+    refused: KafkaError | None = None  # why one of them never will be
     deadline: float = field(default_factory=lambda: time.monotonic() + PATIENCE)
     _turn: int = 0
 
@@ -71,18 +67,23 @@ class Ending:
         """Is its outcome known?"""
         return self.done or self.error is not None
 
+    @property
+    def topics(self) -> set[str]:
+        """Where it writes."""
+        return {out.topic for out in self.outs}
+
     def report(self) -> Callable[[Any, Any], None]:
         """A new try begins: what its delivery reports call. Those of an earlier one count no more."""
-        self._turn, self.open, self.refused = self._turn + 1, len(self.outs), ""
+        self._turn, self.open, self.refused = self._turn + 1, Counter(out.topic for out in self.outs), None
         return partial(self._heard, self._turn)
 
     def _heard(self, turn: int, error: Any, message: Any) -> None:
         if turn != self._turn:
             return
         if error is not None:
-            self.refused = error.str()
+            self.refused = error
             return
-        self.open -= 1
+        self.open[message.topic()] -= 1
         at = (message.topic(), message.partition())
         self.written[at] = max(self.written.get(at, 0), message.offset() + 1)
 
@@ -94,16 +95,13 @@ class Ending:
         return found
 
 
-class Endings:
+class Endings(Transactions):
     """The site's transactions, one after another; those asked for meanwhile share the next one."""
 
     def __init__(self, member: Member) -> None:
-        self.member = member
+        super().__init__(member)
         self._asked: list[Ending] = []
         self._running: list[Ending] = []
-        self._producer: Any = None
-        self._fresh = False  # the producer has not been introduced to its coordinator yet
-        self._closed = self._committing = False  # _committing: from here on only Kafka knows the outcome
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kq-endings", daemon=True)
 
@@ -141,36 +139,48 @@ class Endings:
         self._forget()
 
     def _round(self) -> None:
-        """Everything that was asked for, in one transaction; if that aborts, each in its own. Of those that are late one."""
+        """Everything that was asked for, in one transaction; if that aborts, each in its own. Doubted ones last, and alone."""
         with self.member.changed:
             todo, self._asked = self._asked, []
             self._running = [ending for ending in todo if self._begin(ending)]
-        together = [ending for ending in self._running if not ending.late]
-        late = [ending for ending in self._running if ending.late]
-        if together and not self._try(together):
-            for ending in together:
-                if ending.late or len(together) == 1 or not self._try([ending]):
-                    self._again(ending)
-        for ending in late[1:]:
-            self._again(ending)
-        if late and not self._try(late[:1]):
-            self._again(late[0])
+        together = [ending for ending in self._running if not self._doubted(ending)]
+        if len(together) > 1:
+            self._try(together)
+        rest = sorted((ending for ending in self._running if not ending.over), key=self._doubted)
+        began = time.monotonic()
+        while rest:
+            ending = rest.pop(0)
+            if self._try([ending]):
+                continue
+            failed, why = [ending], self._why
+            if why is not None and not isinstance(why, PayloadTooLarge):  # it holds for every record of its topics
+                failed += [each for each in rest if each.topics == ending.topics]
+                rest = [each for each in rest if each not in failed]
+            if time.monotonic() - began > SLOW:
+                while rest:
+                    self._again(rest.pop(0), None)
+            for each in failed:
+                self._again(each, why)
         self._running = []
 
-    def _again(self, ending: Ending) -> None:
+    def _again(self, ending: Ending, why: KqError | None) -> None:
         """It aborted: later; or never, and then leases are what they were."""
         with self.member.changed:
-            if time.monotonic() < ending.deadline and not self._closed:
+            if self._closed:
+                why = self._is_closed()
+            elif why is None and time.monotonic() >= ending.deadline:
+                why = self._unreachable("Nothing of it happened")
+            if why is None:
                 self._asked.append(ending)
             else:
-                self._fail(ending, self._is_closed() if self._closed else self._unreachable("Nothing of it happened"))
+                self._fail(ending, why)
 
     def _fail(self, ending: Ending, error: KqError) -> None:
         """Nothing of it happened; `changed` is held."""
         ending.error = error
         if ending.begun:
             for owner, some in ending.offsets().items():
-                owner.end(some, done=False)
+                owner.end(some, done=False, why=error)
         self.member.changed.notify_all()
 
     def _begin(self, ending: Ending) -> bool:
@@ -190,8 +200,9 @@ class Endings:
         return True
 
     def _try(self, endings: list[Ending]) -> bool:
-        """One transaction. False: it aborted, and nothing happened."""
-        if self._closed or not self._there(endings):
+        """One transaction. False: it aborted, and nothing happened; `_why` if a further try would be refused as well."""
+        self._why = None
+        if self._closed or (len(endings) == 1 and self._doubted(endings[0]) and not self._looked(endings[0])):
             return False
         offsets: dict[Owner, list[int]] = {}
         for ending in endings:
@@ -221,6 +232,23 @@ class Endings:
             self.member.wake.set()  # what could not be committed meanwhile
         return outcome is not False
 
+    def _looked(self, ending: Ending) -> bool:
+        """Can its topics take its records? A transaction for a missing one costs its producer as well."""
+        try:
+            if ending.anew is not None:
+                ending.outs = ending.anew()
+                return True
+            missing = ending.topics - state.topic_ids(self.member.cluster, sorted(ending.topics), STALL).keys()
+        except Unreachable as error:
+            self.member.trouble = str(error.facts["why"])
+            return False
+        except KqError as error:
+            self._why = error
+            return False
+        if missing:
+            self.member.trouble = f"{' and '.join(map(repr, sorted(missing)))} does not exist"
+        return not missing
+
     def _unknown(self, endings: list[Ending], offsets: dict[Owner, list[int]]) -> None:
         for owner in offsets:
             self.member.reload(owner, "a transaction's end was not heard of, and the state is read again")
@@ -235,187 +263,3 @@ class Endings:
 
     def _is_closed(self) -> Closed:
         return Closed(thing=f"site '{self.member.site}'")
-
-    # --- Kafka ---
-
-    def _there(self, endings: list[Ending]) -> bool:
-        """Are the topics there of those that are late? A transaction for one that is not costs its producer as well."""
-        topics = {out.topic for ending in endings if ending.late for out in ending.outs}
-        try:
-            missing = topics - state.topic_ids(self.member.cluster, sorted(topics), STALL).keys()
-        except KqError as error:
-            missing, self.member.trouble = topics, str(error.facts["why"])
-        else:
-            if missing:
-                self.member.trouble = f"{' and '.join(map(repr, sorted(missing)))} does not exist"
-        return not missing
-
-    def _transaction(self, endings: list[Ending], offsets: dict[Owner, list[int]]) -> bool | None:
-        """True: committed. False: aborted, nothing happened. None: not known."""
-        deadline = time.monotonic() + TIMEOUT
-        try:
-            producer = self._ready(deadline)
-            producer.begin_transaction()
-            for ending in endings:
-                self._produce(producer, ending)
-            if any(ending.late for ending in endings):
-                self._written(producer, endings)
-            if offsets:
-                parts, group = self._freeze(offsets, deadline)
-                _insist(lambda left: producer.send_offsets_to_transaction(parts, group, left), deadline)
-            self._written(producer, endings)
-            with self.member.changed:
-                if self._closed:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the site closes"))
-                self._committing = True
-        except KafkaException as error:
-            self._abort(error)
-            return False  # its end was never asked for, and whoever could ask for it has aborted or is gone
-        except NoAnswer:  # it is never committed: the broker ends it when its time is up
-            return self._leave("no answer to a transaction", False)
-        try:
-            _insist(
-                producer.commit_transaction, time.monotonic() + 2 * TIMEOUT
-            )  # by then the broker has ended it itself
-            return True
-        except KafkaException as error:
-            if first(error).txn_requires_abort() and self._abort(error):
-                return False
-            self._forget()  # its end was asked for: one whose abort is refused too has perhaps been committed
-            return self._leave(first(error).str(), None)
-        except NoAnswer:
-            return self._leave("no answer to a transaction's end", None)
-
-    def _leave(self, trouble: str, outcome: bool | None) -> bool | None:
-        """With this producer nothing more is begun; a call that still stands in it ends there."""
-        self.member.trouble, self._producer = trouble, None
-        return outcome
-
-    def _produce(self, producer: Any, ending: Ending) -> None:
-        report = ending.report()
-        for out in ending.outs:
-            while True:
-                try:
-                    producer.produce(out.topic, out.value, out.key, out.partition, report, headers=out.headers)
-                    producer.poll(0)
-                    break
-                except BufferError:
-                    producer.poll(0.01)
-
-    def _written(self, producer: Any, endings: list[Ending]) -> None:
-        """Return when every record is written; an error when none was for a second, one is refused or the site closes."""
-        left, moved = sum(ending.open for ending in endings), time.monotonic()
-        while left:
-            producer.poll(0.05)
-            before, left = left, sum(ending.open for ending in endings)
-            refused = next((ending.refused for ending in endings if ending.refused), "")
-            if left < before:
-                moved = time.monotonic()
-            elif refused or self._closed or time.monotonic() - moved > STALL:
-                for ending in endings:
-                    ending.late = ending.open > 0
-                topics = sorted({out.topic for ending in endings if ending.late for out in ending.outs})
-                why = f"no record was written to {' or '.join(map(repr, topics))}" + f": {refused}" * bool(refused)
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, why))
-
-    def _freeze(self, offsets: dict[Owner, list[int]], deadline: float) -> tuple[list[TopicPartition], Any]:
-        """The states as they will be, and the group's metadata. Until the end no other commit is made for these partitions."""
-        member = self.member
-        with member.changed:
-            for owner in offsets:
-                owner.frozen = owner.version
-            member.committed.wait_for(
-                lambda: self._closed or any(o.dropped for o in offsets) or self._may_commit(offsets),
-                max(0.1, deadline - time.monotonic()),
-            )
-            if any(o.dropped for o in offsets) or not self._may_commit(offsets):
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the group has not said whose the partition is"))
-            parts = []
-            for owner, some in offsets.items():
-                owner.frozen, ledger = owner.version, owner.with_acked(some)
-                at = (owner.terms.queue, owner.partition)
-                parts.append(TopicPartition(*at, ledger.floor, metadata=ledger.text(owner.terms.write_version)))
-            return parts, member.group
-
-    def _may_commit(self, offsets: dict[Owner, list[int]]) -> bool:
-        """Is it known who we are, and no other commit of these partitions under way?"""
-        return self.member.group is not None and not self.member.commits.under_way & offsets.keys()
-
-    def _ready(self, deadline: float) -> Any:
-        if self._producer is None:
-            self._producer = Producer(
-                self.member.cluster.client(
-                    **{
-                        "transactional.id": f"kq-{self.member.site}-{uuid.uuid4().hex[:12]}",
-                        "transaction.timeout.ms": int(TIMEOUT * 1000),
-                        "retry.backoff.ms": 1,  # a transaction with offsets takes 107 ms without these two, 4 with them
-                        "retry.backoff.max.ms": 5,
-                        "linger.ms": 0,
-                        **SETTINGS,
-                        "message.max.bytes": 1_000_000_000,
-                    }
-                )
-            )
-            self._fresh = True
-        if self._fresh:  # the coordinator may be in the making: the next one who asks goes on with this producer
-            _insist(self._producer.init_transactions, deadline)
-            self._fresh = False
-        return self._producer
-
-    def _abort(self, error: KafkaException) -> bool:
-        """True: Kafka says that it is aborted, or it was never begun. A producer that cannot even abort is replaced."""
-        self.member.trouble = first(error).str()
-        log.info("a transaction is aborted: %s", self.member.trouble)
-        if self._producer is None or (self._fresh and not first(error).fatal() and not self._dead()):
-            return True
-        try:
-            if not first(error).fatal():
-                _insist(self._producer.abort_transaction, time.monotonic() + TIMEOUT)
-                return True
-        except KafkaException as worse:
-            log.info("aborting: %s", worse)
-        except NoAnswer:
-            return bool(self._leave("no answer to a transaction's abort", False))
-        self._forget()
-        return False
-
-    def _dead(self) -> bool:
-        return judge(self.member.cluster, self._producer, HOLDS)
-
-    def _forget(self) -> None:
-        if self._producer is not None:
-            self._producer.purge()
-        self._producer = None
-
-
-def _insist(call: Callable[[float], Any], deadline: float) -> None:
-    """Called with the seconds that are left, again and again while Kafka only says "not now"."""
-    while True:
-        try:
-            _bounded(call, max(0.1, deadline - time.monotonic()))
-            return
-        except KafkaException as error:
-            said = first(error)
-            if not said.retriable() or said.txn_requires_abort() or time.monotonic() > deadline:
-                raise
-        time.sleep(0.02)
-
-
-def _bounded(call: Callable[[float], Any], seconds: float) -> None:
-    """On a thread of its own: librdkafka's calls do not all keep the time they are given (librdkafka 5456, 5511)."""
-    came: SimpleQueue[BaseException | None] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            call(seconds)
-            came.put(None)
-        except BaseException as error:
-            came.put(error)
-
-    threading.Thread(target=run, name="kq-ending", daemon=True).start()
-    try:
-        error = came.get(timeout=seconds + GRACE)
-    except Empty:
-        raise NoAnswer from None
-    if error is not None:
-        raise error

@@ -144,6 +144,11 @@ def held_back(headers: Headers) -> tuple[float, float] | None:
     return int(moment) / 1000, longest if 0 <= longest <= LONGEST_DELAY else LONGEST_DELAY
 
 
+def for_site(headers: Headers | None, site: str) -> bool:
+    """Is it an item of this site? Most are everybody's; an empty name is no site's, so that item is everybody's too."""
+    return all(name != SITE or not value or value == site.encode() for name, value in headers or ())
+
+
 def put_of(value: Any) -> Put:
     """A Put from what `put_many` takes: a Put, or (data, key)."""
     if isinstance(value, Put):

@@ -7,6 +7,7 @@ Not locked and no Kafka, as `owner`, which adds leases.
 from __future__ import annotations
 
 import heapq
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,27 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kqlib.queue import ledger_text
-from kqlib.queue.item import SITE, held_back
+from kqlib.queue.arguments import LONGEST_DELAY
+from kqlib.queue.item import for_site, held_back
 from kqlib.queue.lease import Claimed
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rates import Rates
 from kqlib.queue.reading import Reading
+
+log = logging.getLogger("kqlib.queue")
+TOO_FAR = (
+    "the header kq-due of the item at offset {} names a moment {:.0f} hours from now. A delay is at most {:.0f} s: the item waits no "
+    "longer. Use a topic of its own for longer delays, or set the clock of the machine that put it"
+)
+CLOCKS = 60.0  # seconds that two machines' clocks may differ before it is worth a warning
+_warned: set[tuple[str, str, str]] = set()
+
+
+def warn_once(queue: str, site: str, what: str, text: str) -> None:
+    """A warning of each kind once a process."""
+    if (kind := (queue, site, what)) not in _warned:
+        _warned.add(kind)
+        log.warning("'%s', site '%s': %s", queue, site, text)
 
 
 @dataclass(frozen=True)
@@ -126,7 +143,10 @@ class Line(Reading):
         return self.records[offset].key() if self.terms.order == "key" else None
 
     def _due(self, offset: int) -> float:
-        """When its headers allow it, on our clock: at its moment, but never later than its own delay after it came."""
+        """When its headers allow it, on our clock: at its moment, but never later than its own delay after it came.
+
+        A record of another client may name any moment; it waits for the longest delay that a put may have, and no longer.
+        """
         if (known := self._due_at.get(offset)) is not None:
             return known
         headers = self.records[offset].headers()
@@ -134,7 +154,10 @@ class Line(Reading):
             return 0.0
         (moment, delay), now = held, self.terms.clock()
         came = self._came_until(offset)
-        self._due_at[offset] = at = min(now + moment - time.time(), (now if came is None else came) + delay)
+        ahead, most = moment - time.time(), (now if came is None else came) + delay
+        if ahead > LONGEST_DELAY + CLOCKS:
+            warn_once(self.terms.queue, self.terms.site, "due", TOO_FAR.format(offset, ahead / 3600, LONGEST_DELAY))
+        self._due_at[offset] = at = min(now + ahead, most)
         return at
 
     def _came_until(self, offset: int) -> float | None:
@@ -149,7 +172,7 @@ class Line(Reading):
     def _foreign(self, offset: int) -> bool:
         """Put back by another site, for itself."""
         headers = self.records[offset].headers()
-        return bool(headers) and any(n == SITE and v != self.terms.site.encode() for n, v in headers or ())
+        return bool(headers) and not for_site(headers, self.terms.site)
 
     def _free(self, offset: int) -> None:
         """Its key is free: the next of that key is ready."""

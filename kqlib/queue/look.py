@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.queue import state
-from kqlib.queue.item import SITE, Item
+from kqlib.queue.item import Item, for_site
 from kqlib.queue.line import View
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _left(site: Site, at: tuple[str, int], each: state.Seen, mark: int, view: Vi
 
 def _ours(record: Any, site: str) -> bool:
     """Not one that another site has put back for itself."""
-    return all(name != SITE or value == site.encode() for name, value in record.headers() or ())
+    return for_site(record.headers(), site)
 
 
 def purge(site: Site, queue: str) -> None:
@@ -137,5 +138,7 @@ def stats(queue: Queue) -> Stats:
         own: dict[str, Any] = {name: sum(each[name] for each in counts) for name in ("claimed", "delayed")}
         own |= {"lost": queue.lost, "partitions": len(owners), "blocked": queue.blocked}
         own |= queue.terms.rates.a_second(time.monotonic())
-    dead = depth(queue.site, f"{queue.name}.dead") if queue.dead_facts else None
+    dead = None
+    with suppress(TopicMissing):  # deleted meanwhile; `blocked` says so once something is to be buried
+        dead = depth(queue.site, f"{queue.name}.dead") if queue.dead_facts else None
     return Stats(depth=queue.depth(), dead=dead, oldest=_oldest(queue), **own)

@@ -16,26 +16,23 @@ An item is in one of these places:
 from __future__ import annotations
 
 import heapq
-import logging
 import time
 from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, TypeVar, cast
 
+from kqlib.errors import KqError, Unreachable
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Claimed, Handled, Lease
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.line import Line, Terms
+from kqlib.queue.line import Line, Terms, warn_once
 
 TORN = "a change of its state was broken off (Ctrl-C), and it is read again"
 ALONE = (
     "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
 )
-UNBURIED = (
-    "what failed for good waits and is tried again: there is no dead-letter topic to bury it in, or it takes nothing"
-)
-AGAIN = 5.0  # seconds until the owner tries again to bury an item
-log = logging.getLogger("kqlib.queue")
+AGAIN = 20.0  # seconds until an item that could not be buried is tried again
+UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {AGAIN:.0f} s. {{}}"
 Change = TypeVar("Change", bound=Callable[..., Any])
 
 
@@ -78,7 +75,7 @@ class Owner(Line):
         self.leases: dict[int, Lease] = {}
         self.ending: dict[int, Lease | None] = {}
         self.used_up: list[int] = []  # to be buried by the member
-        self._aside: set[int] = set()  # what could not be buried and is due later
+        self._aside: dict[int, KqError] = {}  # what could not be buried and is due later, and why
         self._expiring: list[tuple[float, list[int]]] = []  # a claim's offsets together: one entry, however many
         self._listed = 0  # offsets in there
         self._alone: int | None = None  # an item that is out, and nothing else goes out beside it
@@ -107,7 +104,7 @@ class Owner(Line):
         self.blocked = ALONE if self._alone is not None else ""
         if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
-        pending = self._plain(most) if not self._back and not self._goes_alone(self.ledger.top) else []
+        pending = self._plain(most) if not self._back else []
         while len(given) + len(pending) < most and not self.blocked:
             if (offset := self._next_back()) is None and (offset := self._next_fresh(claimed, pending)) is None:
                 break
@@ -157,12 +154,12 @@ class Owner(Line):
         return most is not None and (self.ledger.attempts(offset) or 0) >= most
 
     def _goes_alone(self, offset: int) -> bool:
-        """Is the coming attempt one of its last two, and did a dead owner make the earlier ones, if there were any?
+        """Is the coming attempt one of its last two, and did a dead owner make the earlier ones?
 
-        A poison item then takes nobody with it. One that a living process released has killed nobody.
+        A poison item then takes nobody with it. One that was not out yet, or that a living process released, has killed nobody.
         """
         most, made = self.terms.max_attempts, self.ledger.attempts(offset) or 0
-        return most is not None and made + 1 >= most - 1 and (not made or offset in self._inherited)
+        return most is not None and made + 1 >= most - 1 and offset in self._inherited
 
     @whole
     def start(self, claimed: Claimed, seconds: float) -> float:
@@ -239,12 +236,26 @@ class Owner(Line):
 
     def why_aside(self) -> str:
         """What is said while an item waits that cannot be buried."""
-        self._aside.intersection_update([*(offset for _, offset in self._later), *self.ending])
-        return UNBURIED if self._aside else ""
+        return next((UNBURIED.format(why) for why in self._unburied().values()), "")
+
+    def _unburied(self) -> dict[int, KqError]:
+        if self._aside:
+            waits = {*(offset for _, offset in self._later), *self.ending}
+            self._aside = {offset: why for offset, why in self._aside.items() if offset in waits}
+        return self._aside
+
+    def stuck(self) -> dict[int, KqError]:
+        """What no handler gets again, and what cannot be buried before somebody mends something; why not."""
+        return {
+            offset: why
+            for offset, why in self._unburied().items()
+            if self._spent(offset) and offset not in self.ending and not isinstance(why, Unreachable)
+        }
 
     def in_hand(self) -> bool:
-        """Is something out, due later or ready?"""
-        return bool(self.leases or self.ending or self._later or self._back or self._fresh)
+        """Is something out, due later or ready? What is stuck is not counted."""
+        later = len(self._later) + len(self.ending)
+        return bool(self.leases or self._back or self._fresh or later > len(self.stuck()))
 
     # --- the verbs ---
 
@@ -312,14 +323,14 @@ class Owner(Line):
             handled.ended = "released"
         self._release(offset, delay)
 
-    def set_aside(self, offset: int, delay: float) -> None:
+    def set_aside(self, offset: int, why: KqError) -> None:
         """Due later, because it cannot be buried."""
-        self.release(offset, delay)
-        self._unburied(offset)
+        self.release(offset, AGAIN)
+        self._keep_aside(offset, why)
 
-    def _unburied(self, offset: int) -> None:
-        self._aside.add(offset)
-        _warn(self.terms.queue, self.terms.site)
+    def _keep_aside(self, offset: int, why: KqError) -> None:
+        self._aside[offset] = why
+        warn_once(self.terms.queue, self.terms.site, type(why).__name__, UNBURIED.format(why))
 
     def _release(self, offset: int, delay: float = 0.0) -> None:
         del self.leases[offset]
@@ -374,8 +385,8 @@ class Owner(Line):
         ledger.ack(sorted(offsets))
         return ledger
 
-    def end(self, offsets: Iterable[int], done: bool) -> None:
-        """The transaction's outcome: done, or as if it had not been."""
+    def end(self, offsets: Iterable[int], done: bool, why: KqError | None = None) -> None:
+        """The transaction's outcome: done, or as if it had not been. why: what was in the way."""
         offsets = list(offsets)
         for offset in offsets:
             lease = self.ending.pop(offset, None)
@@ -385,7 +396,7 @@ class Owner(Line):
                 continue
             if lease is None:  # it could not be buried by the owner
                 heapq.heappush(self._later, (self.terms.clock() + AGAIN, offset))
-                self._unburied(offset)
+                self._keep_aside(offset, why or KqError("It was not tried to the end"))
             else:
                 self.leases[offset] = lease
                 self._expires(lease.deadline, [offset])
@@ -445,9 +456,3 @@ class Owner(Line):
     def counts(self) -> dict[str, int]:
         """How many are where."""
         return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self._later)}
-
-
-@cache
-def _warn(queue: str, site: str) -> None:
-    """Once a process."""
-    log.warning("'%s', site '%s': %s", queue, site, UNBURIED)

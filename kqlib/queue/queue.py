@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import SEEN, Claiming
-from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Handled
 from kqlib.queue.loader import ANEW
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("kqlib.queue")
-ASIDE = 60.0  # seconds until an item that could not be buried is handled again
 RIDING = "What was acked is noted, and stored with the next commit that succeeds"
 
 
@@ -123,10 +121,10 @@ class Queue(Claiming):
             self._held(item).release(item.offset, seconds)
             self._member.changed.notify_all()
 
-    def _set_aside(self, item: Item) -> None:
-        """It would be buried, and there is no dead-letter topic: it waits, and `blocked` says so."""
+    def _set_aside(self, item: Item, why: KqError) -> None:
+        """It would be buried, and cannot be: it waits, and `blocked` says why."""
         with self._member.changed:
-            self._held(item).set_aside(item.offset, ASIDE)
+            self._held(item).set_aside(item.offset, why)
 
     def extend(self, item: Item, lease: float | None = None) -> Item:
         """Yours for longer: `lease` seconds from now. Both values ack."""
@@ -136,15 +134,17 @@ class Queue(Claiming):
         return item._replace(deadline=deadline)
 
     def bury(self, item: Item, reason: str = "") -> None:
-        """To the dead letters, with its whole story: written there and done here at once, or neither."""
+        """To the dead letters, with its whole story: written there and done here at once, or neither.
+
+        `TopicMissing`, `NotAllowed`, `PayloadTooLarge`: it cannot be written there, and its lease holds as before.
+        """
         if not isinstance(reason, str):
             raise NotAllowed(f"a reason is text, not {type(reason).__name__}")
         self._check_bury()
         with self._member.changed:
             owner = self._held(item)
             handled = owner.leases[item.offset].handled
-            out = self._letter(owner, item.offset, reason)
-            self.site._end(Ending([out], [(owner, item.offset, item.lease)]))
+            self.site._end(self._burial(owner, item.offset, reason, item.lease))
             if handled is not None:
                 handled.ended = "buried"
 
@@ -152,8 +152,13 @@ class Queue(Claiming):
         if self.name.endswith(dead.DEAD):
             raise NotAllowed(f"'{self.name}' holds dead letters already: ack, discard or redrive one")
         if self.dead_facts is None:
-            why = f"'{self.name}{dead.DEAD}' does not exist, so nothing can be buried. Add '{self.name}' to the plan as a QueueTopic"
-            raise NotAllowed(why)
+            raise self._no_letters()
+
+    def _no_letters(self) -> NotAllowed:
+        why = "there is no dead-letter topic, so nothing can be buried"
+        return NotAllowed(
+            f"'{self.name}{dead.DEAD}' does not exist: {why}. Add '{self.name}' to the plan as a QueueTopic"
+        )
 
     def step(self, item: Item) -> AbstractContextManager[Step]:
         """`with queue.step(item) as step: step.put(other, data)`: outputs and the ack, all or nothing."""

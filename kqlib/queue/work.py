@@ -73,7 +73,8 @@ def work(
     extend: keep a handler's lease alive while it runs. progress: a tqdm bar. A handler may end its item itself (ack, step,
     release, bury); one that returns without has done it. What is done is stored at most 50 ms later, and when this returns.
     ahead: how many items a thread may hold beside the one it works on; None: 0, and up to 4 while handlers are quick.
-    Without a dead-letter topic, an item that would be buried waits a minute and is tried again; `queue.blocked` says so.
+    An item that cannot be buried (no dead-letter topic, no right to write there) waits 20 s and is tried again;
+    `queue.blocked` says why. If until="empty" has nothing else left, and no handler would get it again, that reason is raised.
     """
     if ahead is not None:
         arguments.count("ahead", ahead, 0)
@@ -104,6 +105,8 @@ class Work:
             raise NotAllowed(f"until is 'empty', a number of seconds, a callable or None, not {until!r}")
         if until is not None and not callable(until) and not isinstance(until, str):
             arguments.seconds("until", until, 0, 366 * 24 * 3600.0)
+        if ahead is None and queue.terms.max_attempts == 1:
+            ahead = 0  # a crash counts an attempt, and this one would be the last of what no handler began with
         self.queue, self.handler, self.threads, self.retry = queue, handler, threads, retry
         self.until, self.extend, self.ahead, self.began = until, extend, ahead, time.monotonic()
         self.tick = min(TICK, queue.lease / 6)
@@ -113,6 +116,7 @@ class Work:
         self._hands: SimpleQueue[Hand] = SimpleQueue()  # for threads that are free
         self._handed: deque[Handled] = deque()  # what handlers are through with
         self._takes, self._claims = 1.0, 0.0  # seconds that handling one, and claiming, took of late
+        self._stuck: list[KqError] = []  # why what is left cannot be buried, if nothing else is left
         self._idle = False  # nothing is at hand, and who claims waits: others settle for themselves
         self._crew: list[threading.Thread] = []
         self._extended = self.began
@@ -134,6 +138,8 @@ class Work:
         if self.error is not None:
             raise self.error
         self.queue._flush()
+        if self._stuck:
+            raise self._stuck[0]
         return self.worked
 
     def _start(self) -> None:
@@ -258,10 +264,14 @@ class Work:
         try:
             self._settle()
             wait = WAIT if self.until != "empty" else SOON if self._in_hand() else 0
-            empty = self.stop.set if self.until == "empty" else None
+            empty = self._empty if self.until == "empty" else None
             return self.queue._claim(free, self.queue.lease, wait, handled, self.stop.is_set, empty=empty)
         finally:
             self._idle = False
+
+    def _empty(self, stuck: list[KqError]) -> None:
+        self._stuck = stuck
+        self.stop.set()
 
     def _in_hand(self) -> bool:
         """Is something out or due later in this process? What a handler releases is still to be done."""
@@ -304,11 +314,20 @@ class Work:
         most = self.queue.terms.max_attempts
         over, no_dead = wait is None or (most is not None and item.attempt >= most), self.queue.dead_facts is None
         if over and not no_dead:
-            self.queue.bury(item, story)
+            self._bury(item, story)
         elif over or (no_dead and not wait and item.attempt >= AT_ONCE):
-            self.queue._set_aside(item)
+            self.queue._set_aside(item, self.queue._no_letters())
         else:
             self.queue.release(item, wait or 0.0)
+
+    def _bury(self, item: Item, story: str) -> None:
+        """What cannot be buried waits with the reason, and holds nobody up."""
+        try:
+            self.queue.bury(item, story)
+        except (Closed, LeaseLost, Unreachable):
+            raise
+        except KqError as why:
+            self.queue._set_aside(item, why)
 
     def _settle(self) -> None:
         """What handlers are through with is acked, unless it was ended before, and counted."""

@@ -18,7 +18,7 @@ from kqlib.broker import Kafka
 from kqlib.queue import Item, Retry, Site, ending, fetch, owner, wanted
 from tests.patience import WAIT
 from tests.promises.play import decided, delete
-from tests.promises.queues import SESSION, Clock, Start, alone, data, put, topic
+from tests.promises.queues import SESSION, Clock, Start, alone, data, put, taken, topic
 
 Within = Callable[..., float]
 
@@ -192,6 +192,21 @@ def test_items_that_a_living_worker_released_come_back_together(name: str, here:
             queue.release(item)
 
 
+@pytest.mark.parametrize("max_attempts", [1, 2])
+def test_first_attempts_go_out_together_also_where_they_are_among_the_last_two(
+    name: str, here: Site, max_attempts: int
+) -> None:
+    """Only a crash isolates. A handler that takes its time would have the whole partition wait for it."""
+    queue = here.queue(name, max_attempts=max_attempts)
+    queue.put_many([(b"%d" % n, None) for n in range(8)])
+    items = taken(queue, 8)
+    assert [item.attempt for item in items] == [1] * 8 and queue.blocked == ""
+    for item in items:
+        queue.release(item)
+    if max_attempts == 2:
+        assert [item.attempt for item in taken(queue, 8)] == [2] * 8
+
+
 def test_handlers_that_fail_now_and_then_do_not_slow_the_others_down(name: str, here: Site) -> None:
     """An item that is tried for the last but one time goes out beside others, and others go out beside it."""
     queue, again, beside = here.queue(name, max_attempts=3), threading.Event(), threading.Event()
@@ -308,9 +323,9 @@ def test_used_up_items_that_cannot_be_buried_wait_and_it_is_said_until_they_can(
         monkeypatch.setattr(ending.Endings, "_transaction", aborted)
         assert data([queue.claim(wait=WAIT)]) == [b"good"]
         begun = time.monotonic()
-        while "no dead-letter topic" not in queue.blocked:
+        while "cannot be buried" not in queue.blocked:
             assert queue.claim(wait=0.1) is None and time.monotonic() < begun + WAIT
-        assert len(asked) == 1 == caplog.text.count("no dead-letter topic") and queue.depth() == 2
+        assert len(asked) == 1 == caplog.text.count("cannot be buried") and queue.depth() == 2
         monkeypatch.setattr(ending.Endings, "_transaction", transaction)
         monkeypatch.setattr(ending, "PATIENCE", WAIT)
         clock.now += owner.AGAIN
@@ -370,3 +385,23 @@ def test_of_one_that_became_due_and_one_that_was_released_the_older_is_first(kq_
             again = queue.claim_many(2)
             assert data(again) == [b"older", b"newer"]
             queue.ack_many(again)
+
+
+def test_a_moment_far_ahead_is_cut_to_the_longest_delay_and_said_and_an_empty_site_is_everybodys(
+    kq_cluster: Kafka, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    month = str(round((time.time() + 30 * 24 * 3600) * 1000)).encode()
+    producer, clock = Producer(kq_cluster.client(acks="all")), Clock()
+    for value, header in ((b"far", ("kq-due", month)), (b"as far", ("kq-due", month)), (b"mine", ("kq-site", b""))):
+        producer.produce(name, value, headers=[header], partition=0)
+    assert producer.flush(WAIT) == 0
+    with alone(kq_cluster, name, clock=clock) as site, alone(kq_cluster, f"{name}-two") as other:
+        queue = site.queue(name)
+        assert queue.depth() == other.queue(name).depth() == 3
+        item = queue.claim(wait=WAIT)
+        assert item is not None and item.data == b"mine" and len(queue.peek(9)) == 3
+        queue.ack(item)
+        assert queue.claim() is None and queue.stats()["delayed"] == 2
+        assert caplog.text.count("720 hours from now. A delay is at most 900 s") == 1
+        clock.now += 901
+        assert sorted(data(taken(queue, 2))) == [b"as far", b"far"]

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.errors import NotAllowed, Unreachable
 from kqlib.queue import state
-from kqlib.queue.ending import Endings, _insist
+from kqlib.queue.bounded import insist
+from kqlib.queue.ending import Endings
 from kqlib.queue.said import patient
 from tests.patience import PATIENCE
 
@@ -108,7 +109,7 @@ def test_a_transactions_call_is_repeated_while_kafka_only_says_not_now(
             raise KafkaException(error)
 
     try:
-        _insist(call, time.monotonic() + 5)
+        insist(call, time.monotonic() + 5)
         assert well
     except KafkaException:
         assert not well
@@ -121,7 +122,7 @@ def test_it_is_not_repeated_for_ever() -> None:
 
     begun = time.monotonic()
     with pytest.raises(KafkaException):
-        _insist(call, begun + 0.1)
+        insist(call, begun + 0.1)
     assert time.monotonic() - begun < 3 * PATIENCE
 
 

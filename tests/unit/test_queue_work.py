@@ -85,7 +85,7 @@ class Memory:
     def _claim(self, n: int, seconds: float, wait: float, handled: list[Any], stop: Any, *, empty: Any) -> list[Any]:
         got = self._at_hand(n, handled)
         if empty is not None and not got and not self.out:
-            empty()
+            empty([])
         return got
 
     def _settle(self, batch: list[Any]) -> None:

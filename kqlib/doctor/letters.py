@@ -1,0 +1,60 @@
+"""Can what fails for good be buried? From outside one sees the dead-letter topics, their limits and this user's right to write there.
+
+In:  a site that only looks. Out: one finding. Why an item waits now is said by its process: `queue.blocked`, and its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kqlib.commands.said import many
+from kqlib.doctor.finding import Finding
+from kqlib.errors import TopicMissing
+
+if TYPE_CHECKING:
+    from kqlib.queue import Site
+
+
+def finding(site: Site) -> Finding:
+    """Of every queue that buries what was tried too often."""
+    keys = [key for key in site._notes.keys() if key[2:] == ("terms",)]  # noqa: SIM118 - no dict
+    queues = sorted({key[1] for key in keys if site._notes.get(*key)["max_attempts"] is not None})
+    wrong = [each for queue in queues for each in _wrong(site, queue)]
+    if not wrong:
+        return Finding("dead letters", True, f"{many(len(queues), 'queue')}, each can bury what fails for good")
+    return Finding("dead letters", False, "\n".join(what for what, _ in wrong), wrong[0][1])
+
+
+def _wrong(site: Site, queue: str) -> Iterator[tuple[str, str]]:
+    """What is in the way of a burial, and what to do."""
+    from kqlib.queue.dead import DEAD
+
+    dead = queue + DEAD
+    try:
+        facts, letters = site._facts(queue)
+    except TopicMissing:  # the queue itself was deleted
+        return
+    if letters is None:
+        apply = f"add '{queue}' to the plan as a QueueTopic and apply it (kq topics apply)"
+        yield f"'{dead}' does not exist: what fails for good in '{queue}' waits", apply
+        return
+    if letters.limit < facts.limit:
+        smaller = (
+            f"'{dead}' takes records of {letters.limit:,} bytes and '{queue}' {facts.limit:,}: letters are cut, or wait"
+        )
+        yield smaller, f"raise max.message.bytes of '{dead}' to {facts.limit}"
+    if not _may_write(site, dead):
+        yield (
+            f"this user may not write to '{dead}': what it gives up in '{queue}' waits",
+            f"grant it WRITE on topic '{dead}'",
+        )
+
+
+def _may_write(site: Site, topic: str) -> bool:
+    from confluent_kafka import TopicCollection
+    from confluent_kafka.admin import AclOperation
+
+    admin = site.cluster.admin
+    asked = admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True, request_timeout=10)
+    return AclOperation.WRITE in asked[topic].result(11).authorized_operations
