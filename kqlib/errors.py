@@ -50,7 +50,9 @@ class BrokerDied(KqError):
 
 
 class Unreachable(KqError):
-    says = "No Kafka answered at {address}: {why}. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"
+    says = (
+        "No Kafka answered at {address}: {why}. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"
+    )
 
 
 class NoRegistry(Unreachable):

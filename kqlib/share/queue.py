@@ -30,7 +30,7 @@ from kqlib.queue.put import Putting, TopicFacts
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
 from kqlib.queue.site import _limits
-from kqlib.queue.work import Worked
+from kqlib.queue.work import Until, Worked
 from kqlib.share import group as settings
 from kqlib.share.member import ANSWER, Member, Order
 from kqlib.share.work import Work
@@ -274,15 +274,20 @@ class ShareQueue(Putting):
 
     # --- work, and the end ----------------------------------------------------------------------------------------------
 
-    def work(self, handler: Callable[[Item], object], threads: int = 1, retry: Any = None, **how: Any) -> Worked:
+    def work(
+        self,
+        handler: Callable[[Item], object],
+        threads: int = 1,
+        retry: Retry | None = None,
+        *,
+        until: Until = None,
+        progress: bool = False,
+    ) -> Worked:
         """Claim, handle, ack in threads. until: as in `Queue.work`; progress: a tqdm bar. What a `Retry` gives up is rejected."""
         if isinstance(retry, Retry) and retry.first:
             _never("a wait between attempts", "a released record is free at once: use Retry() without seconds")
-        if unknown := set(how) - {"until", "progress"}:
-            raise NotAllowed(
-                f"work takes handler, threads, retry, until and progress, not {', '.join(sorted(unknown))}"
-            )
-        return Work(self, handler, self._failed, threads=threads, retry=retry, **how).run()
+        how: dict[str, Any] = {"threads": threads, "retry": retry, "until": until, "progress": progress}
+        return Work(self, handler, self._failed, **how).run()
 
     def _failed(self, item: Item, wait: float | None, story: str) -> str:
         """Tried again until the broker has counted enough; or thrown away, which only a line of the log remembers."""
