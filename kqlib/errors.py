@@ -96,7 +96,7 @@ class CannotShrink(KqError):
 
 
 class PayloadTooLarge(KqError):
-    says = "The record would take {size} bytes and '{topic}' takes {limit}. Nothing was sent. Put the data elsewhere and send its address."
+    says = "The record would take {size} bytes and '{topic}' takes {limit}. {safe} Put the data elsewhere and send its address."
 
 
 class BadPayload(KqError):

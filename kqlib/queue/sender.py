@@ -55,6 +55,13 @@ class Sent:
         if self._open == self._refused:
             self._all.set()
 
+    def again(self, places: list[int], sent: Sent) -> None:
+        """The records of these places were sent once more: that is how they fared."""
+        for at, id_ in zip(places, sent.ids, strict=True):
+            self.ids[at] = id_
+            del self.errors[at]
+        self.errors |= {places[at]: error for at, error in sent.errors.items()}
+
     def wait(self, seconds: float) -> bool:
         """Has every record been heard of?"""
         return not self.ids or self._all.wait(seconds)

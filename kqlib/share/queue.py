@@ -26,10 +26,9 @@ from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, TopicMissing, Unreachable
 from kqlib.queue import arguments, state
 from kqlib.queue.item import Item, Put
-from kqlib.queue.put import Putting, TopicFacts
+from kqlib.queue.put import Putting, TopicFacts, limits
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
-from kqlib.queue.site import _limits
 from kqlib.queue.work import Until, Worked
 from kqlib.share import group as settings
 from kqlib.share.member import ANSWER, Member, Order
@@ -89,7 +88,7 @@ class ShareQueue(Putting):
         with self._sending:
             if self._made is None:
                 self._made = Sender(self.cluster, batch=1)
-        return self._ids(self._send(self._made, puts))
+        return self._ids(self._send(self._made, puts), puts)
 
     def _usable(self) -> None:
         if self._closed:
@@ -341,7 +340,7 @@ def _facts(cluster: Kafka, name: str) -> TopicFacts:
     found = state.topic_ids(cluster, [name])
     if name not in found:
         raise TopicMissing(topic=name)
-    return TopicFacts(len(found[name][1]), _limits(cluster, [name])[name])
+    return TopicFacts(len(found[name][1]), limits(cluster, [name])[name])
 
 
 @atexit.register

@@ -257,7 +257,7 @@ def _batches(queue: str, records: Sequence[dict[str, Any]]) -> Iterator[list[dic
         text = json.dumps(record, ensure_ascii=False)
         own, many = len(text.encode()) + 2, 1 + sum(map(text.count, ",[{"))
         if own > BYTES:
-            raise PayloadTooLarge(topic=queue, size=own, limit=BYTES)
+            raise PayloadTooLarge(topic=queue, size=own, limit=BYTES, safe="Nothing was stored.")
         if many > VALUES:
             raise NotAllowed(f"an item has at most {VALUES:,} headers here, not {len(record['headers']):,}")
         if batch and (len(batch) >= AT_ONCE or size + own > BYTES or values + many > VALUES):

@@ -230,7 +230,7 @@ SAID = {
     "a wrong payload": (422, {"error": "BadPayload", "why": "not base64"}, BadPayload, "not base64"),
     "too large": (
         413,
-        {"error": "PayloadTooLarge", "why": "…", "topic": "games", "size": 9, "limit": 8},
+        {"error": "PayloadTooLarge", "why": "…", "topic": "games", "size": 9, "limit": 8, "safe": "So."},
         PayloadTooLarge,
         "would take 9 bytes and 'games' takes 8",
     ),
