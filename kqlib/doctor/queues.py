@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kqlib.commands.said import how_long, many
@@ -158,17 +157,13 @@ def _expiry(cluster: Kafka, there: set[State], seconds: float) -> Finding:
 
 def committed_since(cluster: Kafka, groups: set[str], moment: float) -> set[State]:
     """Which (group, topic, partition) has committed since then, by Kafka's own log of commits."""
-    from confluent_kafka import Consumer, TopicPartition
-
     from kqlib import snapshot
+    from kqlib.queue import state
 
     numbers = {place(group, len(cluster.partitions(OFFSETS))) for group in groups}
-    with closing(Consumer(cluster.client(group_id="kq-doctor", group_protocol="classic"))) as reader:
-        asked = [TopicPartition(OFFSETS, number, int(moment * 1000)) for number in numbers]
-        starts = {(OFFSETS, part.partition): part.offset for part in reader.offsets_for_times(asked, 10)}
-    since = {at: start for at, start in starts.items() if start >= 0}  # below 0: nothing was written since
+    since = state.since(cluster, [(OFFSETS, number) for number in numbers], moment)
     found = (committed(message.key()) for message in snapshot.read(cluster, since))
-    return {state for state in found if state}
+    return {each for each in found if each}
 
 
 def place(group: str, partitions: int) -> int:
