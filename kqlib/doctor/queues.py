@@ -1,6 +1,6 @@
-"""What threatens the queues of the current cluster: committed states that will be forgotten, are gone, or are not ours.
+"""What threatens the queues of the current cluster: states that will be forgotten, are gone or not ours; topics.
 
-In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: three findings; nothing is joined and nothing changed.
+In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: findings; nothing is joined or changed. Topics: `threats.py`.
 When a commit was made is asked of Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
 """
 
@@ -42,24 +42,42 @@ def findings() -> Iterator[Finding]:
 
 
 def of(cluster: Kafka) -> Iterator[Finding]:
-    """The three findings."""
+    """The findings; what this user may not look at is named, and the others are looked for all the same."""
     from confluent_kafka import KafkaException
 
+    from kqlib.doctor import threats
     from kqlib.queue import Site
+    from kqlib.queue.said import RIGHTS, first
     from kqlib.topic_rules import QUEUES
 
-    name = "offsets"
+    name, seconds = "offsets", 0.0
     try:
-        seconds = retention(cluster)
-        yield _offsets(seconds)
+        try:
+            seconds = retention(cluster)
+            yield _offsets(seconds)
+        except KafkaException as error:
+            if first(error).code() not in RIGHTS:
+                raise
+            yield Finding(name, None, "this user may not look: DESCRIBE_CONFIGS on the cluster")
         name = "ledgers"
         if QUEUES not in cluster.describe().topics:
             yield Finding(name, True, "no queues on this cluster")
             return
-        with Site(cluster, "kq-doctor") as site:
-            seen = states(site)
-        yield _ledgers(seen)
+        seen: dict[State, tuple[Seen, bool]] | None = None
+        try:
+            with Site(cluster, "kq-doctor") as site:
+                seen = states(site)
+                anew = threats.anew(site, seen)
+            yield _ledgers(seen)
+            yield threats.finding("topic ids", anew, "every state is of the topic that is there now")
+        except KqError as error:  # a site's group that this user may not read
+            yield Finding(name, None, f"this user may not look, or it failed: {words(error)}")
+        name = "topics"
+        yield from threats.of(cluster, seen)
         name = "expiry"
+        if seen is None or not seconds or OFFSETS not in cluster.describe().topics:
+            yield Finding(name, None, f"this user may not look: READ on topic {OFFSETS}")
+            return
         yield _expiry(cluster, {at for at, (each, _) in seen.items() if each.committed is not None}, seconds)
     except (KqError, KafkaException) as error:
         yield Finding(name, None, f"this user may not look, or it failed: {words(error)}")
