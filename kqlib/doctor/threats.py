@@ -36,7 +36,7 @@ class Waiting:
 
 
 def of(cluster: Kafka, states: Mapping[State, tuple[Seen, bool]] | None) -> Iterator[Finding]:
-    """A finding for each kind of threat but topics made anew. states: None where they could not be read: then what waits is not known."""
+    """A finding for each kind of threat but topics made anew. states: None where they could not be read."""
     there = cluster.describe().topics
     names = [each for name in sorted(there) if f"{name}{DEAD}" in there for each in (name, name + DEAD)]
     settings, hidden = _settings(cluster, names)
@@ -139,17 +139,15 @@ def _compacted(settings: Mapping[str, dict[str, str]]) -> list[Threat]:
 
 
 def _too_few(settings: Mapping[str, dict[str, str]], there: Mapping[str, Any]) -> list[Threat]:
+    """A broker asks for as many in sync as min.insync.replicas says, but never for more than there are replicas."""
     found: list[Threat] = []
     for name, each in settings.items():
-        wanted, parts = int(each["min.insync.replicas"]), there[name].partitions.values()
-        replicas = min(len(part.replicas) for part in parts)
-        few = [part.id for part in parts if len(part.isrs) < wanted]
-        if wanted > replicas:
-            what = f"no put into '{name}' succeeds: min.insync.replicas is {wanted}, and it has {replicas} replicas"
-            found.append((what, ALTER.format(topic=name, setting=f"min.insync.replicas={replicas}")))
-        elif few:
-            what = f"puts into '{name}' fail now: partition {few[0]} has fewer than {wanted} replicas in sync"
-            found.append((what, f"start the brokers that are down: kq kafka topics --describe --topic {name}"))
+        for part in there[name].partitions.values():
+            wanted = min(int(each["min.insync.replicas"]), len(part.replicas))
+            if len(part.isrs) < wanted:
+                what = f"puts into '{name}' fail now: partition {part.id} has {len(part.isrs)} replicas in sync and needs {wanted}"
+                found.append((what, f"start the brokers that are down: kq kafka topics --describe --topic {name}"))
+                break
     return found
 
 
