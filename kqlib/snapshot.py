@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from kqlib.broker import Kafka
 
-LOOKER = "kqlib-looks"  # librdkafka wants a group's name even of a reader in no group
+# librdkafka wants a group's name even of a reader in no group, and looks for its coordinator. Nobody needs a right to this group:
+# where it is refused, the reader gets one event with GROUP_AUTHORIZATION_FAILED and no topic, and reads on.
+LOOKER = "kqlib-looks"
 MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
 PATIENCE = 15.0
 Place = tuple[str, int]  # a topic and the number of a partition

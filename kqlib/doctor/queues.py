@@ -1,6 +1,6 @@
-"""What threatens the queues of the current cluster: committed states that will be forgotten, are gone, or are not ours.
+"""What threatens the queues of the current cluster: states that will be forgotten, are gone or not ours; topics.
 
-In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: four findings; nothing is joined and nothing changed.
+In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: findings; nothing is joined or changed. Topics: `threats.py`.
 When a commit was made is asked of Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kqlib.commands.said import how_long, many
@@ -44,26 +43,43 @@ def findings() -> Iterator[Finding]:
 
 
 def of(cluster: Kafka) -> Iterator[Finding]:
-    """The findings, as they come."""
+    """The findings; what this user may not look at is named, and the others are looked for all the same."""
     from confluent_kafka import KafkaException
 
+    from kqlib.doctor import threats
     from kqlib.queue import Site
+    from kqlib.queue.said import RIGHTS, first
     from kqlib.topic_rules import QUEUES
 
-    name = "offsets"
+    name, seconds = "offsets", 0.0
     try:
-        seconds = retention(cluster)
-        yield _offsets(seconds)
+        try:
+            seconds = retention(cluster)
+            yield _offsets(seconds)
+        except KafkaException as error:
+            if first(error).code() not in RIGHTS:
+                raise
+            yield Finding(name, None, "this user may not look: DESCRIBE_CONFIGS on the cluster")
         name = "ledgers"
         if QUEUES not in cluster.describe().topics:
             yield Finding(name, True, "no queues on this cluster")
             return
-        with Site(cluster, "kq-doctor") as site:
-            seen = states(site)
+        seen: dict[State, tuple[Seen, bool]] | None = None
+        try:
+            with Site(cluster, "kq-doctor") as site:
+                seen = states(site)
+                anew, dead = threats.anew(site, seen), letters.finding(site)
             yield _ledgers(seen)
-            name = "dead letters"
-            yield letters.finding(site)
+            yield threats.finding("topic ids", anew, "every state is of the topic that is there now")
+            yield dead
+        except KqError as error:  # a site's group that this user may not read
+            yield Finding(name, None, f"this user may not look, or it failed: {words(error)}")
+        name = "topics"
+        yield from threats.of(cluster, seen)
         name = "expiry"
+        if seen is None or not seconds or OFFSETS not in cluster.describe().topics:
+            yield Finding(name, None, f"this user may not look: READ on topic {OFFSETS}")
+            return
         yield _expiry(cluster, {at for at, (each, _) in seen.items() if each.committed is not None}, seconds)
     except (KqError, KafkaException) as error:
         yield Finding(name, None, f"this user may not look, or it failed: {words(error)}")
@@ -161,17 +177,13 @@ def _expiry(cluster: Kafka, there: set[State], seconds: float) -> Finding:
 
 def committed_since(cluster: Kafka, groups: set[str], moment: float) -> set[State]:
     """Which (group, topic, partition) has committed since then, by Kafka's own log of commits."""
-    from confluent_kafka import Consumer, TopicPartition
-
     from kqlib import snapshot
+    from kqlib.queue import state
 
     numbers = {place(group, len(cluster.partitions(OFFSETS))) for group in groups}
-    with closing(Consumer(cluster.client(group_id="kq-doctor", group_protocol="classic"))) as reader:
-        asked = [TopicPartition(OFFSETS, number, int(moment * 1000)) for number in numbers]
-        starts = {(OFFSETS, part.partition): part.offset for part in reader.offsets_for_times(asked, 10)}
-    since = {at: start for at, start in starts.items() if start >= 0}  # below 0: nothing was written since
+    since = state.since(cluster, [(OFFSETS, number) for number in numbers], moment)
     found = (committed(message.key()) for message in snapshot.read(cluster, since))
-    return {state for state in found if state}
+    return {each for each in found if each}
 
 
 def place(group: str, partitions: int) -> int:

@@ -38,13 +38,26 @@ def round_trip() -> Finding:
         remedy = "the lines above come from the broker's log; a busy machine may only need another try"
     try:
         with broker.connect() as cluster:
-            _there_and_back(cluster)
-            where = "one started for this" if cluster.embedded else cluster.bootstrap
-            return Finding(name, True, f"a record went into a real Kafka and came out ({where})")
+            return _tried(cluster)
     except Unreachable as error:
         return Finding(name, False, f"no Kafka answered at {error.facts['address']}: {error.facts['why']}", remedy)
     except (KqError, KafkaException) as error:
         return Finding(name, False, broker.words(error), remedy)
+
+
+def _tried(cluster: Kafka) -> Finding:
+    from confluent_kafka import KafkaException
+
+    name = "round trip"
+    try:
+        _there_and_back(cluster)
+    except KafkaException as error:
+        if not error.args[0].name().endswith("AUTHORIZATION_FAILED"):
+            raise
+        what = "this user may not try it: CREATE, READ, WRITE and DELETE on topic kq-doctor-…, READ on the group of that name"
+        return Finding(name, None, what)
+    where = "one started for this" if cluster.embedded else cluster.bootstrap
+    return Finding(name, True, f"a record went into a real Kafka and came out ({where})")
 
 
 def _there_and_back(cluster: Kafka) -> None:

@@ -9,9 +9,10 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.errors import LedgerCorrupt, NotAllowed, TopicMissing
 from kqlib.queue import state
 from kqlib.queue.item import Item, for_site
 from kqlib.queue.line import View
@@ -34,13 +35,21 @@ def place(id: Any) -> tuple[str, int, int]:  # noqa: A002 - the word of Item
 
 def seen(site: Site, queue: str) -> dict[int, tuple[state.Seen, int]]:
     """Every partition as it is now, and the purge mark that still counts for it."""
-    cluster = site.cluster
-    ids = state.topic_ids(cluster, [queue])
-    if queue not in ids:
+    there = _all_seen(site, [queue])
+    if queue not in there:
         raise TopicMissing(topic=queue)
+    return there[queue]
+
+
+def _all_seen(site: Site, queues: list[str]) -> dict[str, dict[int, tuple[state.Seen, int]]]:
+    """The same of many queues, with one round of questions; one that does not exist is left out."""
+    ids = state.topic_ids(site.cluster, queues)
     site._notes.catch_up()
-    found = site._looker.look([(queue, number) for number in ids[queue][1]])
-    return {number: (each, _mark(site, queue, number, each.topic_id)) for (_, number), each in sorted(found.items())}
+    found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]])
+    there: dict[str, dict[int, tuple[state.Seen, int]]] = {queue: {} for queue in ids}
+    for (queue, number), each in sorted(found.items()):
+        there[queue][number] = each, _mark(site, queue, number, each.topic_id)
+    return there
 
 
 def _mark(site: Site, queue: str, partition: int, topic_id: str) -> int:
@@ -54,26 +63,43 @@ def depth(site: Site, queue: str, own: Mapping[int, View] | None = None) -> int:
     What nobody has read yet is counted record by record, up to a hundred thousand a partition, and each only once in this process.
     Beyond, offsets are counted, and transactions' marks and other sites' items look like items: then it is at most so many.
     """
-    known, there = own or {}, seen(site, queue)
-    deadline = time.monotonic() + BRIEFLY
-    return sum(
-        _left(site, (queue, number), each, mark, known.get(number), deadline=deadline)
-        for number, (each, mark) in there.items()
-    )
+    found = depths(site, [queue], {(queue, number): view for number, view in (own or {}).items()})
+    if queue not in found:
+        raise TopicMissing(topic=queue)
+    if isinstance(depth := found[queue], LedgerCorrupt):
+        raise depth
+    return depth
 
 
-def _left(site: Site, at: tuple[str, int], each: state.Seen, mark: int, view: View | None, *, deadline: float) -> int:
+def depths(
+    site: Site, queues: list[str], own: Mapping[tuple[str, int], View] | None = None
+) -> dict[str, int | LedgerCorrupt]:
+    """The depth of each queue that exists, or why it is not known. The cluster is asked once for all of them."""
+    counts, unreadable = dict[str, int](), dict[str, LedgerCorrupt]()
+    unread: dict[tuple[str, int], tuple[str, int, int]] = {}
+    for queue, parts in _all_seen(site, queues).items():
+        try:
+            left = {(queue, n): _left((queue, n), *both, (own or {}).get((queue, n))) for n, both in parts.items()}
+        except LedgerCorrupt as error:
+            unreadable[queue] = error
+            continue
+        counts[queue] = sum(known + end - start for known, (_, start, end) in left.values())
+        unread |= {at: part for at, (_, part) in left.items() if 0 < part[2] - part[1] <= COUNTED}
+    deadline = time.monotonic() + BRIEFLY * len(queues)
+    for (queue, _), others in site._reader.others(site.name, unread, partial(_ours, site=site.name), deadline).items():
+        counts[queue] -= others
+    return counts | unreadable
+
+
+def _left(at: tuple[str, int], each: state.Seen, mark: int, view: View | None) -> tuple[int, tuple[str, int, int]]:
+    """Known open items; and the topic's id, from where and to where nobody has read yet."""
     ledger = state.ledger_from(each, False, "earliest", f"'{at[0]}', partition {at[1]}")
     fresh, start = 0, ledger.top
     if view is not None and (view.ledger.epoch, view.ledger.topic) == (ledger.epoch, ledger.topic):  # it is still ours
         ledger, fresh, start = view
     ledger.purge(max(each.low, mark))
     start = max(start, ledger.top)
-    unread = max(0, each.end - start)
-    if 0 < unread <= COUNTED:
-        how: dict[str, Any] = {"item": lambda record: _ours(record, site.name), "deadline": deadline}
-        unread -= site._reader.others(at, each.topic_id, start, each.end, **how)
-    return ledger.open + fresh + unread
+    return ledger.open + fresh, (each.topic_id, start, max(start, each.end))
 
 
 def _ours(record: Any, site: str) -> bool:

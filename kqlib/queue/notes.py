@@ -31,6 +31,7 @@ from kqlib.errors import TopicMissing, Unreachable
 from kqlib.queue.clients import Kept, judge
 from kqlib.queue.said import as_ours, first, patient
 from kqlib.queue.sender import Record, Sender
+from kqlib.snapshot import LOOKER
 from kqlib.topic_rules import QUEUES
 
 PATIENCE = 10.0
@@ -56,7 +57,7 @@ class Notes:
 
     def _made(self) -> Consumer:
         quick = {"fetch_wait_max_ms": 500, "group_protocol": "classic"}
-        reader = Consumer(self.cluster.client(group_id="kqlib-notes", enable_partition_eof=True, **quick))
+        reader = Consumer(self.cluster.client(group_id=LOOKER, enable_partition_eof=True, **quick))
         reader.assign([TopicPartition(QUEUES, 0, self._position)])
         return reader
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import KafkaException
@@ -18,6 +19,7 @@ from kqlib.queue.dead import ROOM
 from kqlib.queue.item import Out, Put, put_of, size
 from kqlib.queue.said import TOO_LARGE, as_ours
 from kqlib.queue.sender import Sender, Sent
+from kqlib.topic_rules import RECORD_BYTES
 
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
@@ -68,17 +70,30 @@ class Putting(One):
         puts = self._checked(items)
         self._usable()
         sent = self._send(self.site._sender(self.facts.limit), puts)
+        if (refused := _too_large(sent)) and self._limit_changed():
+            again = [puts[at] for at in refused]  # was only their batch larger than the new limit?
+            if all(put.size <= self.facts.limit for put in again):
+                sent.again(refused, self._send(self.site._sender(self.facts.limit), again))
         if rates := self.site._rates.get(self.name):  # who only puts (`kq queue put`) has opened no queue
             rates.note("puts", len(puts) - sent.ids.count(None), time.monotonic())
-        return self._ids(sent)
+        return self._ids(sent, puts)
 
     def _checked(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[Put]:
         """All of them fit, or none is sent."""
-        puts, most = [item if isinstance(item, Put) else put_of(item) for item in items], self.largest
-        for put in puts:
-            if put.size > most:
-                raise PayloadTooLarge(topic=self.name, size=put.size, limit=most)
+        puts = [item if isinstance(item, Put) else put_of(item) for item in items]
+        self._check_size(max((put.size for put in puts), default=0))
         return puts
+
+    def _check_size(self, taken: int) -> None:
+        """Refuse what the topic does not take now: its limit may have been raised since it was asked for."""
+        if taken > self.largest and not (self._limit_changed() and taken <= self.largest):
+            raise PayloadTooLarge(topic=self.name, size=taken, limit=self.largest, safe="Nothing was stored.")
+
+    def _limit_changed(self) -> bool:
+        """Ask for the topic's limit again. Is it another one now?"""
+        before, now = self.facts.limit, limits(self.site.cluster, [self.name], 3.0)[self.name]
+        self.facts = replace(self.facts, limit=now)
+        return now != before
 
     def _send(self, sender: Sender, puts: list[Put]) -> Sent:
         """Each record is made when it goes, and not kept: Python's collector has none of them to walk over."""
@@ -88,15 +103,29 @@ class Putting(One):
     def _out(self, put: Put, marks: Sequence[tuple[str, bytes | None]] = ()) -> Out:
         """The record that a transaction writes."""
         headers = [*put.all_headers, *marks]
-        if (taken := size(put.data, put.key, headers)) > self.largest:
-            raise PayloadTooLarge(topic=self.name, size=taken, limit=self.largest)
+        self._check_size(size(put.data, put.key, headers))
         return Out(self.name, put.data, put.key, headers or None)
 
-    def _ids(self, sent: Sent) -> list[str]:
+    def _ids(self, sent: Sent, puts: list[Put]) -> list[str]:
         """Each one's id; what is not known to be stored is said in the error."""
         if sent.errors or None in sent.ids:
-            raise self._not_all(sent)
+            raise self._too_large(sent, puts) or self._not_all(sent)
         return cast(list[str], sent.ids)
+
+    def _too_large(self, sent: Sent, puts: list[Put]) -> KqError | None:
+        """The broker refused records by a limit that is lower than the one that we knew."""
+        refused = _too_large(sent)
+        if not refused:
+            return None
+        self._limit_changed()
+        taken, done = max(puts[at].size for at in refused), {at: id_ for at, id_ in enumerate(sent.ids) if id_}
+        limit = self.largest if taken > self.largest else "less (this user may not look at its max.message.bytes)"
+        unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in sent.errors]
+        safe = f"Of {len(puts)} items {len(done)} are stored" if done or unknown else "Nothing was stored"
+        safe += f"; {len(unknown)} others may have been, or not." if unknown else "."
+        ours = PayloadTooLarge(topic=self.name, size=taken, limit=limit, safe=safe)
+        ours.__dict__.update(done=done, unknown=unknown)
+        return ours
 
     def _not_all(self, sent: Sent) -> KqError:
         done = {at: id_ for at, id_ in enumerate(sent.ids) if id_}
@@ -107,8 +136,6 @@ class Putting(One):
             ours: KqError = Unreachable(
                 address=self.site.cluster.bootstrap, why=f"no answer to a put. {safe}".rstrip(".")
             )
-        elif error.code() in TOO_LARGE:
-            ours = PayloadTooLarge(topic=self.name, size=error.str(), limit=f"{self.facts.limit} bytes in all")
         else:
             safe = f"{too_few(self.site.cluster, self.name)}{safe}"
             ours = as_ours(error, self.site.cluster.bootstrap, f"put into '{self.name}'", safe, self.name)
@@ -119,6 +146,22 @@ class Putting(One):
         self.site._check_open()
         if self.site._notes.get(self.site.name, self.name, "status") == "deleted":
             raise QueueDeleted(queue=self.name)
+
+
+def _too_large(sent: Sent) -> list[int]:
+    """The places of the records that were refused as too large."""
+    return [at for at, error in sent.errors.items() if error.code() in TOO_LARGE]
+
+
+def limits(cluster: Kafka, names: list[str], seconds: float = 10.0) -> dict[str, int]:
+    """The size of a record that each topic takes; Kafka's default where this user may not look."""
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    found = dict.fromkeys(names, RECORD_BYTES)
+    admin = cluster.admin
+    for resource, future in admin.describe_configs(asked, request_timeout=seconds).items():
+        with suppress(KafkaException, KeyError, TypeError, TimeoutError):
+            found[resource.name] = int(future.result(seconds + 1)["max.message.bytes"].value)
+    return found
 
 
 def too_few(cluster: Kafka, topic: str) -> str:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
@@ -24,6 +24,7 @@ from kqlib.queue.step import Step
 
 if TYPE_CHECKING:
     from kqlib.queue.retry import Retry
+    from kqlib.queue.work import Until, Worked
 
 
 log = logging.getLogger("kqlib.queue")
@@ -354,12 +355,22 @@ class Queue(Claiming):
         self.site._check_open()
         return look.stats(self)
 
-    def work(self, handler: Callable[[Item], object], threads: int = 1, retry: Retry | None = None, **how: Any) -> Any:
+    def work(
+        self,
+        handler: Callable[[Item], object],
+        threads: int = 1,
+        retry: Retry | None = None,
+        *,
+        until: Until = None,
+        extend: bool = True,
+        progress: bool = False,
+        ahead: int | None = None,
+    ) -> Worked:
         """Claim, handle, ack, in `threads` threads, until told otherwise; see `kqlib.queue.work`."""
         from kqlib.queue.work import work
 
         self.site._check_open()
-        return work(self, handler, threads, retry, **how)
+        return work(self, handler, threads, retry, until=until, extend=extend, progress=progress, ahead=ahead)
 
     def __repr__(self) -> str:
         return f"Queue('{self.name}', site '{self.site.name}')"

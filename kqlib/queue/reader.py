@@ -9,7 +9,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kqlib.broker.kafka import Kafka
 from kqlib.queue.clients import Kept
+from kqlib.snapshot import LOOKER
 
 PATIENCE = 10.0
+Place = tuple[str, int]  # a topic and the number of a partition
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Reader:
     def __init__(self, cluster: Kafka) -> None:
         self.cluster = cluster
         self._one, self._kept = threading.Lock(), Kept(cluster, self._made)
-        self._counted: dict[tuple[str, int], Counted] = {}
+        self._counted: dict[tuple[str, str, int], Counted] = {}  # by site: what one puts back is no item of another
 
     def read(
         self, at: tuple[str, int], start: int, end: int, most: int, seconds: float = PATIENCE
@@ -81,40 +83,56 @@ class Reader:
         return found, False
 
     def others(
-        self, at: tuple[str, int], topic_id: str, start: int, end: int, *, item: Callable[[Any], bool], deadline: float
-    ) -> int:
-        """How many offsets from start to end are no items: transactions' marks, and records that `item` refuses.
+        self, site: str, parts: Mapping[Place, tuple[str, int, int]], item: Callable[[Any], bool], deadline: float
+    ) -> dict[Place, int]:
+        """How many offsets of each partition are no items of a site: transactions' marks, and records that `item` refuses.
 
-        Only those that were read before the deadline. What was read is remembered: the next call reads on from there.
+        parts: topic id, start and end. All are read at once, until the deadline. What was read is remembered: the next call reads on.
         """
         with self._one:
-            known = self._counted.get(at)
-            if known is None or known.topic != topic_id or not known.start <= start <= known.end:
-                known = self._counted[at] = Counted(topic_id, start, start)
-            del known.others[: bisect_left(known.others, start)]
-            known.start = start
-            if known.end < end:
+            known = {at: self._known(site, at, topic_id, start) for at, (topic_id, start, _) in parts.items()}
+            unread = {at: each for at, each in known.items() if each.end < parts[at][2]}
+            if unread:
                 consumer = self._kept.now()
-                consumer.assign([TopicPartition(*at, known.end)])
+                consumer.assign([TopicPartition(*at, each.end) for at, each in unread.items()])
                 try:
-                    self._count(consumer, known, end, item, deadline)
+                    self._count(consumer, unread, {at: end for at, (_, _, end) in parts.items()}, item, deadline)
                 finally:
                     consumer.unassign()
-            return bisect_left(known.others, end)
+            return {at: bisect_left(each.others, parts[at][2]) for at, each in known.items()}
+
+    def _known(self, site: str, at: Place, topic_id: str, start: int) -> Counted:
+        known = self._counted.get((site, *at))
+        if known is None or known.topic != topic_id or not known.start <= start <= known.end:
+            known = self._counted[site, *at] = Counted(topic_id, start, start)
+        del known.others[: bisect_left(known.others, start)]
+        known.start = start
+        return known
 
     @staticmethod
-    def _count(consumer: Any, known: Counted, end: int, item: Callable[[Any], bool], deadline: float) -> None:
-        while known.end < end and time.monotonic() < deadline:
+    def _count(
+        consumer: Any,
+        unread: dict[Place, Counted],
+        ends: Mapping[Place, int],
+        item: Callable[[Any], bool],
+        deadline: float,
+    ) -> None:
+        while unread and time.monotonic() < deadline:
             for message in consumer.consume(500, 0.1):
-                if (error := message.error()) is None:
+                at, error = (message.topic(), message.partition()), message.error()
+                if (known := unread.get(at)) is None:  # its end was reached before, or the event is of no partition
+                    continue
+                if error is None:
                     known.skip(message.offset() + (not item(message)))
                     known.end = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     known.skip(message.offset())
+                if known.end >= ends[at]:
+                    del unread[at]  # not paused: a partition would stay so when it is assigned again
 
     def _made(self) -> Consumer:
         quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_max_messages_kbytes": 8_192}
-        how = {"group_id": "kqlib-looks", "group_protocol": "classic", "isolation_level": "read_committed"}
+        how = {"group_id": LOOKER, "group_protocol": "classic", "isolation_level": "read_committed"}
         return Consumer(self.cluster.client(**how, **quick))
 
     def close(self) -> None:

@@ -55,6 +55,13 @@ class Sent:
         if self._open == self._refused:
             self._all.set()
 
+    def again(self, places: list[int], sent: Sent) -> None:
+        """The records of these places were sent once more: that is how they fared."""
+        for at, id_ in zip(places, sent.ids, strict=True):
+            self.ids[at] = id_
+            del self.errors[at]
+        self.errors |= {places[at]: error for at, error in sent.errors.items()}
+
     def wait(self, seconds: float) -> bool:
         """Has every record been heard of?"""
         return not self.ids or self._all.wait(seconds)
@@ -76,14 +83,21 @@ class Sender:
             "message.max.bytes": 1_000_000_000,  # the topic's own limit is checked before
             "batch.size": min(1_000_000, batch),
         }
-        self._producer = Producer(cluster.client(**self._settings))
-        self._stop = False
+        self._producer: Any = None
+        self._stop, self._making = False, threading.Lock()
         self._thread = threading.Thread(target=self._hear, name="kq-sender", daemon=True)
-        self._thread.start()
+
+    def _made(self) -> Any:
+        """The producer. Made at the first use: who never writes needs no right to write."""
+        with self._making:
+            if self._producer is None:
+                self._producer = Producer(self._cluster.client(**self._settings))
+                self._thread.start()
+            return self._producer
 
     def send(self, topic: str, records: Iterable[Record], many: int) -> Sent:
         """Send them all, so many, and wait until each is durable or has failed."""
-        producer, deadline = self._producer, time.monotonic() + PATIENCE + 5
+        producer, deadline = self._made(), time.monotonic() + PATIENCE + 5
         sent = self.post(topic, records, many)
         while not sent.wait(DOUBT) and time.monotonic() < deadline and producer is self._producer:
             self._doubted = True
@@ -92,7 +106,7 @@ class Sender:
     def post(self, topic: str, records: Iterable[Record], many: int) -> Sent:
         """Send them and do not wait."""
         sent = Sent(topic, many)
-        produce, heard = self._producer.produce, sent.heard
+        produce, heard = self._made().produce, sent.heard
         for at, (value, key, headers, partition) in enumerate(records):
             answer = MethodType(heard, at)  # heard(at, …), and the quickest to make and to call
             while True:
@@ -128,6 +142,8 @@ class Sender:
     def close(self, seconds: float = 1.0) -> None:
         """What is still on its way is waited for a moment, then dropped."""
         self._stop = True
+        if self._producer is None:
+            return
         self._thread.join(0.5)
         if len(self._producer) and self._producer.flush(seconds):
             self._producer.purge()

@@ -31,7 +31,7 @@ from kqlib.queue.member import Member
 from kqlib.queue.notes import Notes
 from kqlib.queue.owner import Terms
 from kqlib.queue.partitions import Partitions
-from kqlib.queue.put import TopicFacts
+from kqlib.queue.put import TopicFacts, limits
 from kqlib.queue.queue import Queue
 from kqlib.queue.rates import Rates
 from kqlib.queue.reader import Reader
@@ -138,8 +138,8 @@ class Site:
         found = state.topic_ids(self.cluster, names)
         if name not in found:
             raise TopicMissing(topic=name)
-        limits = _limits(self.cluster, list(found))
-        facts = {each: TopicFacts(len(found[each][1]), limits[each]) for each in found}
+        most = limits(self.cluster, list(found))
+        facts = {each: TopicFacts(len(found[each][1]), most[each]) for each in found}
         return facts[name], facts.get(name + DEAD)
 
     def _remembered(self, name: str, order: Any, max_attempts: Any) -> tuple[str, int | None]:
@@ -297,17 +297,6 @@ def _close_all() -> None:
         if site := live():
             with suppress(Exception):
                 site.close()
-
-
-def _limits(cluster: Kafka, names: list[str]) -> dict[str, int]:
-    """The size of a record that each topic takes."""
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    limits = dict.fromkeys(names, RECORD_BYTES)
-    admin = cluster.admin
-    for resource, future in admin.describe_configs(asked, request_timeout=10).items():
-        with suppress(KafkaException, KeyError, TypeError):  # who may not look has Kafka's default
-            limits[resource.name] = int(future.result(11)["max.message.bytes"].value)
-    return limits
 
 
 def _set_session(cluster: Kafka, group: str, session: float) -> None:

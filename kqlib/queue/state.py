@@ -21,6 +21,7 @@ from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.queue.clients import SOON, Kept, judge
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, patient
+from kqlib.snapshot import LOOKER
 
 log = logging.getLogger("kqlib.queue")
 
@@ -102,9 +103,10 @@ class Looker:
 def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The id and the partitions of each topic that exists; a recreated topic has another id."""
     found, dead = {}, partial(judge, cluster) if seconds >= SOON else None  # less time than that proves nothing
+    asked = _describe(cluster, topics, seconds) if topics else {}
     for name in topics:
         try:
-            said = patient(partial(_described, cluster, name, seconds), seconds, dead)
+            said = patient(partial(_described, cluster, name, seconds, asked), seconds, dead)
         except KafkaException as error:
             ours = as_ours(first(error), cluster.bootstrap, f"look at '{name}'", "Nothing was changed.", name)
             raise ours from None
@@ -115,11 +117,17 @@ def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[s
     return found
 
 
-def _described(cluster: Kafka, topic: str, seconds: float) -> Any:
-    """What Kafka says of a topic; None: it is not there, or not to be seen by this user."""
+def _describe(cluster: Kafka, topics: list[str], seconds: float) -> dict[str, Any]:
+    """Ask about all of them in one request: an answer to come for each."""
     admin = cluster.admin  # held while it works
+    return dict(admin.describe_topics(TopicCollection(topics), request_timeout=seconds))
+
+
+def _described(cluster: Kafka, topic: str, seconds: float, asked: dict[str, Any]) -> Any:
+    """What Kafka says of a topic; None: it is not there, or not to be seen by this user. Asked again, it is asked about alone."""
+    answer = asked.pop(topic, None) or _describe(cluster, [topic], seconds)[topic]
     try:
-        return admin.describe_topics(TopicCollection([topic]), request_timeout=seconds)[topic].result(seconds + 1)
+        return answer.result(seconds + 1)
     except KafkaException as error:
         if first(error).code() in NO_TOPIC | RIGHTS:
             return None
@@ -141,6 +149,14 @@ def bounds(
 def ends(cluster: Kafka, partitions: list[tuple[str, int]], seconds: float = 5.0) -> dict[tuple[str, int], int]:
     """The end of each partition, open transactions left out."""
     return _offsets(cluster, partitions, OffsetSpec.latest(), seconds)
+
+
+def since(
+    cluster: Kafka, partitions: list[tuple[str, int]], moment: float, seconds: float = 10.0
+) -> dict[tuple[str, int], int]:
+    """The first offset of each partition that was written at this moment (seconds since 1970) or later; none where nothing was."""
+    found = _offsets(cluster, partitions, OffsetSpec.for_timestamp(int(moment * 1000)), seconds)
+    return {at: offset for at, offset in found.items() if offset >= 0}
 
 
 def _offsets(
@@ -182,7 +198,7 @@ def _checked(cluster: Kafka, found: dict[tuple[str, int], Seen], seconds: float)
         return {}
     quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_min_messages": 1}
     level = {"group_protocol": "classic", "isolation_level": "read_committed", "auto_offset_reset": "latest"}
-    consumer = Consumer(cluster.client(group_id="kqlib-looks", **level, **quick))
+    consumer = Consumer(cluster.client(group_id=LOOKER, **level, **quick))
     begins, deadline = dict[tuple[str, int], int](), time.monotonic() + seconds
     try:
         consumer.assign(doubts)

@@ -40,6 +40,7 @@ SOON = 0.1  # the same while until="empty" waits for what is out
 LONGEST_STORY = 4_000  # characters of what an exception says
 CLAIM, STOP = "claim", "stop"  # what a free thread may be told beside an item
 Hand = tuple[Item, Handled] | str
+Until = str | float | Callable[[], bool] | None
 
 
 @dataclass
@@ -61,7 +62,7 @@ def work(
     threads: int = 1,
     retry: Retry | None = None,
     *,
-    until: str | float | Callable[[], bool] | None = None,
+    until: Until = None,
     extend: bool = True,
     progress: bool = False,
     ahead: int | None = None,

@@ -33,6 +33,7 @@ from confluent_kafka.schema_registry._sync.mock_schema_registry_client import Mo
 
 from kqlib.errors import KqError, NotAllowed, NotInTime
 from kqlib.schemas import form, rules
+from kqlib.snapshot import LOOKER
 
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
@@ -43,7 +44,7 @@ FORMAT = 2  # of a record that registers a schema
 USUAL = "BACKWARD"  # as in Confluent's registry
 PATIENCE = 15.0
 READER = {
-    "group_id": "kqlib-schemas",
+    "group_id": LOOKER,
     "group_protocol": "classic",
     "enable_partition_eof": True,
     "fetch_wait_max_ms": 10,

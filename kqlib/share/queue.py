@@ -26,11 +26,10 @@ from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, TopicMissing, Unreachable
 from kqlib.queue import arguments, state
 from kqlib.queue.item import Item, Put
-from kqlib.queue.put import Putting, TopicFacts
+from kqlib.queue.put import Putting, TopicFacts, limits
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
-from kqlib.queue.site import _limits
-from kqlib.queue.work import Worked
+from kqlib.queue.work import Until, Worked
 from kqlib.share import group as settings
 from kqlib.share.member import ANSWER, Member, Order
 from kqlib.share.work import Work
@@ -89,7 +88,7 @@ class ShareQueue(Putting):
         with self._sending:
             if self._made is None:
                 self._made = Sender(self.cluster, batch=1)
-        return self._ids(self._send(self._made, puts))
+        return self._ids(self._send(self._made, puts), puts)
 
     def _usable(self) -> None:
         if self._closed:
@@ -274,15 +273,20 @@ class ShareQueue(Putting):
 
     # --- work, and the end ----------------------------------------------------------------------------------------------
 
-    def work(self, handler: Callable[[Item], object], threads: int = 1, retry: Any = None, **how: Any) -> Worked:
+    def work(
+        self,
+        handler: Callable[[Item], object],
+        threads: int = 1,
+        retry: Retry | None = None,
+        *,
+        until: Until = None,
+        progress: bool = False,
+    ) -> Worked:
         """Claim, handle, ack in threads. until: as in `Queue.work`; progress: a tqdm bar. What a `Retry` gives up is rejected."""
         if isinstance(retry, Retry) and retry.first:
             _never("a wait between attempts", "a released record is free at once: use Retry() without seconds")
-        if unknown := set(how) - {"until", "progress"}:
-            raise NotAllowed(
-                f"work takes handler, threads, retry, until and progress, not {', '.join(sorted(unknown))}"
-            )
-        return Work(self, handler, self._failed, threads=threads, retry=retry, **how).run()
+        how: dict[str, Any] = {"threads": threads, "retry": retry, "until": until, "progress": progress}
+        return Work(self, handler, self._failed, **how).run()
 
     def _failed(self, item: Item, wait: float | None, story: str) -> str:
         """Tried again until the broker has counted enough; or thrown away, which only a line of the log remembers."""
@@ -336,7 +340,7 @@ def _facts(cluster: Kafka, name: str) -> TopicFacts:
     found = state.topic_ids(cluster, [name])
     if name not in found:
         raise TopicMissing(topic=name)
-    return TopicFacts(len(found[name][1]), _limits(cluster, [name])[name])
+    return TopicFacts(len(found[name][1]), limits(cluster, [name])[name])
 
 
 @atexit.register

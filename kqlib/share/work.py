@@ -17,7 +17,7 @@ from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.queue import arguments, dead
 from kqlib.queue.item import Item
 from kqlib.queue.retry import Retry
-from kqlib.queue.work import LONGEST_STORY, Worked, _bar, _terminated
+from kqlib.queue.work import LONGEST_STORY, Until, Worked, _bar, _terminated
 
 log = logging.getLogger("kqlib.share")
 WAIT = 0.5  # seconds of one claim: how soon a thread hears that it shall stop
@@ -34,7 +34,6 @@ class Workable(Protocol):
 
 
 Failed = Callable[[Any, float | None, str], str]  # item, seconds to wait or None: give up, story -> what it did of it
-Until = str | float | Callable[[], bool] | None
 
 
 class Work:

@@ -308,5 +308,5 @@ def _fixed(queue: Queue, item: Item, fix: Fix) -> Out | None:
         raise NotAllowed(f"fix returns bytes, a Put or None, not {type(said).__name__} (for {item.id})")
     taken = size(out.value, out.key, out.headers or [])
     if taken > queue.facts.limit:
-        raise PayloadTooLarge(topic=queue.name, size=taken, limit=queue.facts.limit)
+        raise PayloadTooLarge(topic=queue.name, size=taken, limit=queue.facts.limit, safe="Nothing was stored.")
     return out

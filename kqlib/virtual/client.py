@@ -207,7 +207,7 @@ def error_of(said: Any, status: int) -> KqError:
     kind = getattr(ours, str(said.get("error")), None) or getattr(errors, str(said.get("error")), None)
     if not (isinstance(kind, type) and issubclass(kind, KqError)):
         return KqError(why)
-    if kind.__doc__ != "{why}":  # its sentence is made of facts
+    if kind.says != "{why}":  # its sentence is made of facts
         with suppress(KeyError):
             return kind(**facts)
         return KqError(why)

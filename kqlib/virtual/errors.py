@@ -11,44 +11,44 @@ from kqlib.errors import BadPayload, KqError, LeaseLost, NotAllowed, PayloadTooL
 
 
 class NotFound(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class NotMine(KqError):
-    """{why}"""
+    says = "{why}"
 
     def __init__(self, why: str = "", unknown: bool = False) -> None:
         super().__init__(why, unknown=unknown)
 
 
 class Rewind(KqError):
-    """{why}"""
+    says = "{why}"
 
     def __init__(self, why: str = "", tracked: int = 0) -> None:
         super().__init__(why, tracked=tracked)
 
 
 class Unavailable(KqError):
-    """{why}"""
+    says = "{why}"
 
     def __init__(self, why: str = "", retry_after: float = 0.2, unknown: bool = False) -> None:
         super().__init__(why, retry_after=retry_after, unknown=unknown)
 
 
 class NoToken(KqError):
-    """This node asks for its token: send it as `Authorization: Bearer …`."""
+    says = "This node asks for its token: send it as `Authorization: Bearer …`."
 
 
 class Foreign(KqError):
-    """{why}"""
+    says = "{why}"
 
 
 class NoNode(Unreachable):
-    """No node of the virtual queues answered at {address}: {why}."""
+    says = "No node of the virtual queues answered at {address}: {why}."
 
 
 class NodeDied(KqError):
-    """A node ended ({why}). The last that it said:\n{tail}"""
+    says = "A node ended ({why}). The last that it said:\n{tail}"
 
 
 class Missing(Exception):

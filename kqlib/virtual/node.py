@@ -25,8 +25,9 @@ from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
 from kqlib.queue import arguments, state
 from kqlib.queue.item import Out
+from kqlib.queue.put import limits
 from kqlib.queue.said import first
-from kqlib.queue.site import _limits, _set_session
+from kqlib.queue.site import _set_session
 from kqlib.topic_rules import DEAD_MORE_BYTES
 from kqlib.virtual import routes, takeover
 from kqlib.virtual.door import Connection
@@ -79,7 +80,7 @@ class Node:
         self.topic_id, self.partitions = takeover.counts(cluster, topic)
         takeover.policies(cluster, topic)
         self.trouble = ""  # why nothing is served, if so
-        most, keep = _limits(cluster, [topic])[topic], float(keep_consumers)
+        most, keep = limits(cluster, [topic])[topic], float(keep_consumers)
         limit = max(1, most - DEAD_MORE_BYTES)  # a dead letter carries more than its item
         self.map = PartitionMap(topic, self.partitions)
         if session is not None:

@@ -18,7 +18,7 @@ from kqlib.queue import arguments, dead
 from kqlib.queue.item import Put, put_of
 from kqlib.queue.put import One
 from kqlib.queue.retry import Retry
-from kqlib.queue.work import Worked
+from kqlib.queue.work import Until, Worked
 from kqlib.share.work import Work
 
 if TYPE_CHECKING:
@@ -224,16 +224,19 @@ class VirtualQueue(One):
         self.client._ask("DELETE", self.name, "")
 
     def work(
-        self, handler: Callable[[Any], object], threads: int = 1, retry: Retry | None = None, **how: Any
+        self,
+        handler: Callable[[Any], object],
+        threads: int = 1,
+        retry: Retry | None = None,
+        *,
+        until: Until = None,
+        extend: bool = True,
+        progress: bool = False,
     ) -> Worked:
         """Claim, handle, ack in threads. until ("empty": nothing is left), extend=True, progress: as in `Queue.work`."""
-        if unknown := set(how) - {"until", "progress", "extend"}:
-            raise NotAllowed(
-                f"work takes handler, threads, retry, until, extend, progress, not {', '.join(sorted(unknown))}"
-            )
-        extend = self.extend if how.pop("extend", True) else None
-        empty = lambda: self.depth() == 0  # noqa: E731
-        return Work(self, handler, self._failed, threads=threads, retry=retry, extend=extend, empty=empty, **how).run()
+        how: dict[str, Any] = {"threads": threads, "retry": retry, "until": until, "progress": progress}
+        how |= {"extend": self.extend if extend else None, "empty": lambda: self.depth() == 0}
+        return Work(self, handler, self._failed, **how).run()
 
     def _failed(self, item: VirtualItem, wait: float | None, story: str) -> str:
         if wait is None:
@@ -254,7 +257,7 @@ def _batches(queue: str, records: Sequence[dict[str, Any]]) -> Iterator[list[dic
         text = json.dumps(record, ensure_ascii=False)
         own, many = len(text.encode()) + 2, 1 + sum(map(text.count, ",[{"))
         if own > BYTES:
-            raise PayloadTooLarge(topic=queue, size=own, limit=BYTES)
+            raise PayloadTooLarge(topic=queue, size=own, limit=BYTES, safe="Nothing was stored.")
         if many > VALUES:
             raise NotAllowed(f"an item has at most {VALUES:,} headers here, not {len(record['headers']):,}")
         if batch and (len(batch) >= AT_ONCE or size + own > BYTES or values + many > VALUES):

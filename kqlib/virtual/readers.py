@@ -10,10 +10,11 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from kqlib.broker.kafka import Kafka
+from kqlib.snapshot import LOOKER
 
 
 def reader(cluster: Kafka, what: str, **more: Any) -> Any:
     """A Consumer, to be assigned by whoever reads."""
     how = {"fetch_wait_max_ms": 50, "fetch_queue_backoff_ms": 5, "enable_partition_eof": True, **more}
-    settings = {"group_id": f"kqlib-virtual-{what}", "group_protocol": "classic", "isolation_level": "read_committed"}
+    settings = {"group_id": LOOKER, "group_protocol": "classic", "isolation_level": "read_committed"}
     return Consumer(cluster.client(**settings, **how))

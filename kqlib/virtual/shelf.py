@@ -85,7 +85,7 @@ class Shelf(States):
         """The record that puts an item into a queue, wherever that queue lies."""
         own = [*headers, *([(KEY, key)] if key is not None else [])]
         if (taken := size(data, queue.encode(), own)) > limit:
-            raise PayloadTooLarge(topic=queue, size=taken, limit=limit)
+            raise PayloadTooLarge(topic=queue, size=taken, limit=limit, safe="Nothing was stored.")
         where = partition_of(queue, self.place.partitions)
         return Out(self.place.topic, data, queue.encode(), own or None, where)
 

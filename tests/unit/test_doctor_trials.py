@@ -43,13 +43,21 @@ class Kafka:
     ("error", "said"),
     [
         (KqError("broken"), "broken"),
-        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")), "not allowed"),
+        (KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "against the policy")), "against the policy"),
     ],
 )
 def test_a_cluster_that_takes_no_topic_fails_the_round_trip(error: Exception, said: str, monkeypatch: Patch) -> None:
     monkeypatch.setenv("KQ_BOOTSTRAP", "a:9092")
     monkeypatch.setattr(broker, "connect", lambda: Kafka(error))
     failed(trials.round_trip(), said, "or unset them")
+
+
+def test_a_user_who_may_not_make_a_topic_is_told_which_rights_the_round_trip_needs(monkeypatch: Patch) -> None:
+    refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    monkeypatch.setattr(broker, "connect", lambda: Kafka(refused))
+    found = trials.round_trip()
+    assert (found.ok, found.remedy) == (None, "")
+    assert found.what.startswith("this user may not try it: CREATE, READ, WRITE and DELETE on topic kq-doctor-…")
 
 
 @pytest.mark.parametrize("name", ["KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"])

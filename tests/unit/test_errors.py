@@ -2,8 +2,11 @@
 
 import ast
 import copy
+import json
 import pickle
 import string
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,14 +14,20 @@ import pytest
 import kqlib
 from kqlib import errors
 from kqlib.errors import BrokerDied, CannotShrink, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
+from kqlib.virtual import errors as virtual
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KqError)]
+KINDS = [
+    kind
+    for room in (errors, virtual)
+    for kind in vars(room).values()
+    if isinstance(kind, type) and issubclass(kind, KqError) and kind.__module__ == room.__name__
+]
 SAMPLE = {"seconds": 2.5, "size": 7, "limit": 5, "have": 4, "want": 2, "missing": 1, "total": 95, "broker": 1}
 
 
 def blanks(kind: type[KqError]) -> set[str]:
     """The facts that a message has blanks for."""
-    return {name for _, name, _, _ in string.Formatter().parse(kind.__doc__ or "") if name}
+    return {name for _, name, _, _ in string.Formatter().parse(kind.says) if name}
 
 
 def sample(kind: type[KqError]) -> KqError:
@@ -26,8 +35,9 @@ def sample(kind: type[KqError]) -> KqError:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_errors_docstring_is_its_message_and_its_facts_are_attributes(kind):
+def test_an_error_says_its_sentence_and_its_facts_are_attributes(kind):
     error = sample(kind)
+    assert kind.__doc__ == kind.says == vars(kind)["says"]
     assert "{" not in str(error)
     for name in blanks(kind):
         fact = SAMPLE.get(name, f"<{name}>")
@@ -38,7 +48,7 @@ def test_an_errors_docstring_is_its_message_and_its_facts_are_attributes(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_that_has_more_to_say_than_why_says_what_to_do_in_whole_sentences(kind):
-    message = kind.__doc__
+    message = kind.says
     assert message == "{why}" or (message.strip()[-1] in ".}?" and "\n\n" not in message)
 
 
@@ -81,6 +91,24 @@ def test_an_error_is_the_same_in_another_process(kind, again):
 )
 def test_a_message_reads_like_this(error, message):
     assert str(error) == message
+
+
+OPTIMIZED = """
+import json, sys
+import kqlib.virtual.errors
+from kqlib.errors import KqError
+def below(kind): return [kind, *(one for sub in kind.__subclasses__() for one in below(sub))]
+facts = json.loads(sys.argv[1])
+print(json.dumps({kind.__name__: str(kind(**facts[kind.__name__])) for kind in below(KqError)}))
+"""
+
+
+def test_python_without_docstrings_says_the_same_sentences():
+    facts = {kind.__name__: {name: SAMPLE.get(name, f"<{name}>") for name in blanks(kind)} for kind in KINDS}
+    ran = subprocess.run(
+        [sys.executable, "-OO", "-c", OPTIMIZED, json.dumps(facts)], capture_output=True, text=True, check=True
+    )
+    assert json.loads(ran.stdout) == {kind.__name__: str(sample(kind)) for kind in KINDS}
 
 
 def test_facts_beyond_the_message_are_kept():

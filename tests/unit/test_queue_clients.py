@@ -79,7 +79,7 @@ def test_a_producer_that_reports_a_fatal_error_is_replaced_and_one_without_a_clu
     within: Callable[..., float],
 ) -> None:
     sender = Sender(NOWHERE)
-    old = sender._producer
+    old = sender._made()
     sender._doubted = True
     within(10, lambda: not sender._doubted)
     assert sender._producer is old

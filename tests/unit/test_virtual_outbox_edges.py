@@ -40,7 +40,7 @@ class Queues:
     def _put(self, name: str, puts: list[Put]) -> None:
         for put in puts:
             if len(put.data or b"") > LARGE:
-                raise PayloadTooLarge(topic=name, size=len(put.data or b""), limit=LARGE)
+                raise PayloadTooLarge(topic=name, size=len(put.data or b""), limit=LARGE, safe="Nothing was stored.")
             if "bad" in put.headers:
                 raise BadPayload("the node refuses it")
         self.puts += [(name, put) for put in puts]

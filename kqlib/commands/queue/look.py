@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from kqlib import up
 from kqlib.commands import said
-from kqlib.commands.queue.ask import opened, owners, queues, say_if_new, users
+from kqlib.commands.queue.ask import noted, opened, owners, queues, say_if_new, users
 from kqlib.commands.said import as_json, how_long, many, tell
-from kqlib.errors import LedgerCorrupt
+from kqlib.errors import KqError, LedgerCorrupt
 from kqlib.queue import Site, look, state
 from kqlib.queue.dead import DEAD
 
@@ -28,7 +28,8 @@ def queue_list(args: argparse.Namespace) -> int:
         names, rows = queues(list(topics)), []
         if names:
             with Site(cluster, args.site) as site:
-                rows = [_row(site, name, len(topics[name].partitions)) for name in names]
+                depths = look.depths(site, [*names, *(name + DEAD for name in names)])
+                rows = [_row(site, name, len(topics[name].partitions), depths) for name in names]
     if args.json:
         print(as_json(rows))
     elif rows:
@@ -39,21 +40,19 @@ def queue_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(site: Site, name: str, partitions: int) -> dict[str, Any]:
-    known = users(site, name)
-    depths = {each: _depth(site, each) for each in (name, name + DEAD)}
+def _row(site: Site, name: str, partitions: int, depths: dict[str, int | LedgerCorrupt]) -> dict[str, Any]:
+    known = noted(site, name)
     status = site._notes.get(site.name, name, "status") or ("used" if site.name in known else "never used")
-    row = {"queue": name, "partitions": partitions, "items": depths[name], "dead": depths[name + DEAD]}
+    row = {"queue": name, "partitions": partitions, "items": _depth(name, depths), "dead": _depth(name + DEAD, depths)}
     return row | {"status": status, "sites": known}
 
 
-def _depth(site: Site, name: str) -> int | None:
+def _depth(name: str, depths: dict[str, int | LedgerCorrupt]) -> int | None:
     """None, with a notice, where a state cannot be read: the other queues can."""
-    try:
-        return look.depth(site, name)
-    except LedgerCorrupt as error:
-        tell(f"kq: '{name}': {error}")
+    if isinstance(depth := depths.get(name), LedgerCorrupt):
+        tell(f"kq: '{name}': {depth}")
         return None
+    return depth
 
 
 def queue_depth(args: argparse.Namespace) -> int:
@@ -114,7 +113,7 @@ def queue_show(args: argparse.Namespace) -> int:
         print(f"  blocked  {shown['blocked']}")
     for name, depth in shown["sites"].items():
         if name != shown["site"]:
-            print(f"  site     {name}: {many(depth, 'item')}")
+            print(f"  site     {name}: {'its state could not be read' if depth is None else many(depth, 'item')}")
     rows = [list(part.values()) for part in shown["partitions"]]
     print(said.table(rows, ("partition", "low", "floor", "top", "end", "open", "tries", "who has it")))
     return 0
@@ -164,13 +163,18 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
     }
 
 
-def _depth_for(site: Site, other: str, name: str) -> int:
-    """How much another site has to do there: the same question in its name, with our reader and notes."""
+def _depth_for(site: Site, other: str, name: str) -> int | None:
+    """How much another site has to do there: asked in its name, with our reader and notes. None, with a notice: unknown."""
     looker = state.Looker(site.cluster, other, wait=False)
     try:
         asks = SimpleNamespace(
             cluster=site.cluster, name=other, _notes=site._notes, _reader=site._reader, _looker=looker
         )
         return look.depth(cast(Site, asks), name)
+    except KqError as error:
+        if other == site.name:
+            raise
+        tell(f"kq: site '{other}': {error}")
+        return None
     finally:
         looker.close()

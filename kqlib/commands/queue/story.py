@@ -14,13 +14,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-
 from kqlib import snapshot, up
 from kqlib.commands import said
 from kqlib.commands.queue.ask import check, owners
 from kqlib.commands.said import as_json, many, tell
-from kqlib.errors import LedgerCorrupt, NotAllowed
+from kqlib.errors import KqError, LedgerCorrupt, NotAllowed
 from kqlib.queue import Item, Site, gc, look, state
 from kqlib.queue.dead import DEAD
 from kqlib.queue.item import AGAIN, DUE, SITE
@@ -156,13 +154,9 @@ def _back(site: Site, id_: str, who: str, since: datetime) -> Iterator[Event]:
 
 def _search(site: Site, topic: str, since: datetime, wanted: Callable[[Item], bool]) -> list[Item]:
     """All records since then that are wanted, as far as they can be read in the time there is."""
-    parts = [TopicPartition(topic, number, int(since.timestamp() * 1000)) for number in site.cluster.partitions(topic)]
-    reader = Consumer(site.cluster.client(group_id="kqlib-story", group_protocol="classic"))
-    try:
-        starts = {(part.topic, part.partition): part.offset for part in reader.offsets_for_times(parts, 10)}
-    finally:
-        reader.close()
-    return [each for each in _read(site, {at: start for at, start in starts.items() if start >= 0}) if wanted(each)]
+    parts = [(topic, number) for number in site.cluster.partitions(topic)]
+    starts = state.since(site.cluster, parts, since.timestamp())
+    return [each for each in _read(site, starts) if wanted(each)]
 
 
 def _read(site: Site, starts: dict[Place, int], ends: dict[Place, int] | None = None) -> Iterator[Item]:
@@ -214,6 +208,10 @@ def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
         ledger = state.ledger_from(seen, False, "earliest", f"'{topic}', partition {partition}")
     except LedgerCorrupt as error:
         return "unknown", str(error)
+    except KqError as error:
+        if name == site.name:
+            raise
+        return "unknown", f"its state could not be read: {error}"
     finally:
         looker.close()
     mark = site._notes.mark(name, topic, partition, seen.topic_id)

@@ -23,6 +23,7 @@ from kqlib.patience import PATIENCE
 from kqlib.queue.promises.nursery import Far, Nursery
 from kqlib.queue.promises.stage import Stage
 from kqlib.queue.promises.values import Broken, NotOffered, Promise, Refused, Verdict
+from kqlib.snapshot import LOOKER
 from kqlib.topic_rules import QUEUES, QueueTopic, Topic
 from kqlib.view.picture import cut
 
@@ -214,7 +215,7 @@ def _create(cluster: Kafka, names: Sequence[str], brokers: int, again: bool = Fa
     _done(cluster.admin.create_topics(made, operation_timeout=ANSWER))
     from confluent_kafka import Consumer
 
-    with closing(Consumer(cluster.client(group_id="kqlib-looks", group_protocol="classic"))) as looks:
+    with closing(Consumer(cluster.client(group_id=LOOKER, group_protocol="classic"))) as looks:
         deadline = time.monotonic() + ANSWER
         while why := _unready(cluster, looks, list(plan)):
             if time.monotonic() > deadline:

@@ -1,0 +1,173 @@
+"""`kq doctor` on a real broker: what threatens a queue is named with its remedy, and what this user may not look at is named too."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ResourceType
+
+from kqlib.broker import Cluster, Kafka
+from kqlib.doctor import Finding, queues, trials
+from kqlib.topics import Plan, QueueTopic
+from tests.patience import PATIENCE, WAIT
+from tests.promises.play import configure
+from tests.promises.queues import alone, put
+from tests.promises.rights import may
+
+CHECKS = ("retention", "compaction", "replicas", "sizes", "topic ids")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(secure=True) as made:
+        yield made
+
+
+def queue(cluster: Kafka, name: str) -> str:
+    """A queue of site fans with one item done and one waiting."""
+    Plan({name: QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+    put(cluster, name, b"1", os.urandom(2_000))
+    with alone(cluster, "fans") as site:
+        item = site.queue(name).claim(wait=WAIT)
+        assert item
+        site.queue(name).ack(item)
+    return name
+
+
+def said(cluster: Kafka) -> dict[str, Finding]:
+    return {finding.name: finding for finding in queues.of(cluster)}
+
+
+def setting(cluster: Kafka, name: str, **settings: str) -> None:
+    configure(cluster, ResourceType.TOPIC, name, **settings)
+
+
+def test_a_queue_that_is_well_has_nothing_to_fear(cluster: Cluster) -> None:
+    queue(cluster, "well")
+    found = said(cluster)
+    assert [(name, found[name].ok) for name in CHECKS] == [(name, True) for name in CHECKS]
+
+
+def test_a_retention_that_is_near_the_oldest_items_age_is_a_threat(cluster: Cluster) -> None:
+    name = queue(cluster, "kept-short")
+    setting(cluster, name, retention_ms=f"{36 * 3_600_000}")
+    well = said(cluster)["retention"]
+    assert well.ok and f"{name}: retention.ms=129600000" in well.what
+    producer = Producer(cluster.client())
+    producer.produce(name, b"of yesterday", timestamp=int(time.time() - 86_400) * 1000)
+    assert producer.flush(WAIT) == 0
+    setting(cluster, name, retention_bytes="10000000")
+    found = said(cluster)["retention"]
+    assert f"'{name}' deletes records after 36 h; its oldest item waits for 24 h" in found.what
+    assert f"'{name}' deletes records above 10000000 bytes a partition" in found.what
+    assert (
+        f"kq kafka configs --alter --entity-type topics --entity-name {name} --add-config retention.ms=-1"
+        in found.remedy
+    )
+    setting(cluster, name, retention_ms="-1", retention_bytes="-1")
+    assert said(cluster)["retention"].ok
+
+
+@pytest.mark.parametrize("dead", ["", ".dead"])
+def test_compaction_is_a_threat(cluster: Cluster, dead: str) -> None:
+    name = queue(cluster, "compacted") + dead
+    setting(cluster, name, cleanup_policy="compact,delete")
+    found = said(cluster)["compaction"]
+    assert (found.ok, found.what) == (
+        False,
+        f"'{name}' is compacted: an item is gone as soon as a later one has its key",
+    )
+    assert found.remedy.endswith(f"--entity-name {name} --add-config cleanup.policy=delete")
+    setting(cluster, name, cleanup_policy="delete")
+
+
+@pytest.mark.nightly  # three brokers
+def test_fewer_replicas_in_sync_than_a_put_needs_are_a_threat_and_puts_do_fail() -> None:
+    with Cluster(3) as cluster:
+        Plan({"sure": QueueTopic(partitions=1, replicas=3, config={"min.insync.replicas": 3})}).apply(
+            cluster, quiet=True
+        )
+        assert said(cluster)["replicas"].ok
+        cluster.broker(3).kill()
+        deadline = time.monotonic() + WAIT
+        while len(cluster.partitions("sure")[0].isrs) > 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        found = said(cluster)["replicas"]
+        assert "puts into 'sure' fail now: partition 0 has 2 replicas in sync and needs 3" in found.what
+        errors: list[object] = []
+        producer = Producer(cluster.client(message_timeout_ms=2000))
+        producer.produce("sure", b"x", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(WAIT) == 0 and errors != [None]
+
+
+def test_min_insync_replicas_above_the_replicas_refuses_no_put(cluster: Cluster) -> None:
+    name = queue(cluster, "too-sure")
+    setting(cluster, name, min_insync_replicas="2")
+    put(cluster, name, b"stored all the same")
+    assert said(cluster)["replicas"].ok
+
+
+def test_a_limit_below_what_waits_is_a_threat(cluster: Cluster) -> None:
+    name = queue(cluster, "narrow")
+    setting(cluster, f"{name}.dead", max_message_bytes="1000")
+    found = said(cluster)["sizes"]
+    assert found.what.startswith(f"'{name}.dead' takes records of 1000 bytes; one of 2")
+    assert found.what.endswith(f"waits in '{name}' and cannot be buried whole")
+    assert f"--entity-name {name}.dead --add-config max.message.bytes=" in found.remedy
+    setting(cluster, f"{name}.dead", max_message_bytes="1114124")
+    with alone(cluster, "fans") as site:
+        item = site.queue(name).claim(wait=WAIT)
+        assert item
+        site.queue(name).bury(item)
+    setting(cluster, name, max_message_bytes="1000")
+    found = said(cluster)["sizes"]
+    assert f"'{name}' takes records of 1000 bytes; one of 2" in found.what
+    assert f"waits in '{name}.dead' and cannot be put back" in found.what
+    setting(cluster, name, max_message_bytes="1048588")
+    assert said(cluster)["sizes"].ok
+
+
+def test_a_topic_that_was_made_anew_is_named(cluster: Cluster) -> None:
+    name = queue(cluster, "anew")
+    cluster.admin.delete_topics([name])[name].result(WAIT)
+    cluster.wait_until_gone(name)
+    Plan({name: QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+    found = said(cluster)["topic ids"]
+    assert found.what.startswith(f"'{name}' was made anew: site 'fans' has state of the old topic only")
+    assert found.remedy == f"if that was meant: kq queue work {name} --site fans"
+    put(cluster, name, b"again")
+    with alone(cluster, "fans") as site:
+        item = site.queue(name).claim(wait=WAIT)
+        assert item and item.data == b"again"
+        deadline = time.monotonic() + WAIT
+        while not said(cluster)["topic ids"].ok:  # the note is written behind the first commit
+            assert time.monotonic() < deadline
+
+
+def test_an_applications_user_is_told_what_it_may_not_look_at(cluster: Cluster) -> None:
+    queue(cluster, "well")
+    may(cluster, "READ topic *", "WRITE topic *", "READ group *")
+    with cluster.as_user("app") as app:
+        found = said(app)
+        tried = trials._tried(app)
+    assert found["offsets"].what == "this user may not look: DESCRIBE_CONFIGS on the cluster"
+    assert found["settings"].ok is None
+    assert "this user may not look at them: DESCRIBE_CONFIGS on topic " in found["settings"].what
+    assert "well, well.dead" in found["settings"].what
+    assert tried.ok is None and tried.what.startswith("this user may not try it: CREATE")
+    assert "KQ_BOOTSTRAP" not in str([*found.values(), tried])
+
+
+def test_the_doctor_is_quick_with_twenty_queues(cluster: Cluster) -> None:
+    names = [f"many-{number}" for number in range(20)]
+    Plan({name: QueueTopic(partitions=2) for name in names}).apply(cluster, quiet=True)
+    for name in names:
+        put(cluster, name, b"1", b"2")
+    begun = time.monotonic()
+    assert said(cluster)["sizes"].ok
+    assert time.monotonic() - begun < 5 * PATIENCE

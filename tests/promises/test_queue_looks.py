@@ -1,0 +1,176 @@
+"""`kq queue list|show|depth|peek|story` on a team's own cluster: by a user who may only read, and over many queues at once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kqlib import __main__ as cli
+from kqlib.broker import Cluster, Kafka
+from kqlib.queue import Site
+from kqlib.topics import Plan, QueueTopic
+from tests.patience import WAIT
+from tests.promises.queues import alone, put
+from tests.promises.rights import may
+
+QUEUES = [f"looked-{number:02}" for number in range(22)]
+SITES = ("eu", "us", "asia")
+READ = ("READ topic football", "READ topic football.dead", "READ topic kq.queues")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(secure=True) as made:
+        yield made
+
+
+@dataclass
+class Kq:
+    """`kq queue …` as a user of the cluster; all that it writes, librdkafka's own lines and those of threads too."""
+
+    files: dict[str, Path]
+    patch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str]
+
+    def __call__(self, user: str, *words: str) -> tuple[int, str, str]:
+        self.patch.setenv("KQ_KAFKA_CONFIG", str(self.files[user]))
+        self.capfd.readouterr()
+        code = cli.main(["queue", *words])
+        return code, *self.capfd.readouterr()
+
+
+@pytest.fixture
+def kq(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Kq]:
+    files = {}
+    for user in ("deploy", "app"):
+        with cluster.as_user(user) as seen:
+            files[user] = tmp_path / user
+            settings = {
+                k: v for k, v in seen.client().items() if k.startswith(("bootstrap", "security", "sasl", "ssl"))
+            }
+            files[user].write_text("".join(f"{key}={value!s}\n" for key, value in settings.items()))
+    monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
+    yield Kq(files, monkeypatch, capfd)
+
+
+@pytest.fixture(scope="module")
+def football(cluster: Cluster) -> str:
+    """A queue of two sites: one item buried, three waiting. Its buried item's id."""
+    Plan({"football": QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+    with alone(cluster, "fans") as site:
+        queue = site.queue("football")
+        queue.put_many([(b"%d" % number, None) for number in range(4)])
+        item = queue.claim(wait=WAIT)
+        assert item
+        queue.bury(item, "offside")
+    with alone(cluster, "press") as site:
+        item = site.queue("football").claim(wait=WAIT)
+        assert item
+        site.queue("football").ack(item)
+    return item.id
+
+
+WORDS = {
+    "story": ("football/0/0", "buried", "offside"),
+    "show": ("football", "football, site fans", "items    3"),
+    "peek": ("football", "football/0/1", "football/0/3"),
+    "depth": ("football", "3", ""),
+    "list": ("", "football", "fans"),
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_user_who_may_only_read_looks_at_a_queue_without_a_traceback(
+    cluster: Cluster, football: str, kq: Kq, word: str
+) -> None:
+    may(cluster, *READ, "READ group fans")
+    what, *seen = WORDS[word]
+    code, out, err = kq("app", word, *[what][: len(what)], "--site", "fans")
+    assert "Traceback" not in err and "FATAL" not in err
+    assert code == 0, err
+    for part in seen:
+        assert part in out
+    if word in ("story", "show"):  # the neighbour's state is not this user's to read
+        assert "site" in out and "press" in out and "could not be read" in out
+
+
+@pytest.mark.parametrize(
+    ("word", "right"), [("story", READ[1]), ("show", READ[1]), ("list", READ[1]), ("depth", "READ group fans")]
+)
+def test_without_one_of_these_rights_there_is_a_sentence_or_what_can_be_read(
+    cluster: Cluster, football: str, kq: Kq, word: str, right: str
+) -> None:
+    may(cluster, *({*READ, "READ group fans"} - {right}))
+    what = WORDS[word][0]
+    code, _, err = kq("app", word, *[what][: len(what)], "--site", "fans")
+    assert "Traceback" not in err and "FATAL" not in err
+    assert code in (0, 1) or err.startswith("kq: ")
+
+
+def test_what_was_put_back_for_one_site_is_no_item_of_another(cluster: Cluster, kq: Kq) -> None:
+    Plan({"hockey": QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+    with alone(cluster, "north") as site:
+        queue = site.queue("hockey")
+        queue.put(b"puck")
+        item = queue.claim(wait=WAIT)
+        assert item
+        queue.bury(item)
+        assert queue.redrive() == 1
+    with Site(cluster, "south") as site:
+        site.queue("hockey")
+    shown = [json.loads(kq("deploy", "show", "hockey", "--site", site, "--json")[1]) for site in ("north", "south")]
+    assert [each["depth"] for each in shown] == [1, 1]
+    assert [each["sites"] for each in shown] == [{"north": 1, "south": 1}] * 2
+
+
+# --- many queues ------------------------------------------------------------------------------------------------------
+
+
+def timed(ask: Callable[[], None]) -> float:
+    """The least of three times."""
+    found = []
+    for _ in range(3):
+        begun = time.monotonic()
+        ask()
+        found.append(time.monotonic() - begun)
+    return min(found)
+
+
+def filled(cluster: Kafka, names: list[str]) -> None:
+    """Queues with items, each used by all sites; of the first ones an item is done for the first site."""
+    Plan({name: QueueTopic(partitions=2) for name in names}).apply(cluster, quiet=True)
+    for name in names:
+        for partition in (0, 1):
+            put(cluster, name, *[b"x"] * (1 + int(name[-2:])), partition=partition)
+    terms = {"order": "any", "max_attempts": 5}
+    with alone(cluster, SITES[0]) as here:
+        here._notes.write([((site, name, "terms"), terms) for site in SITES for name in names], here._sender())
+        for name in {*names} & {*QUEUES[:2]}:
+            item = here.queue(name).claim(wait=WAIT)
+            assert item
+            here.queue(name).ack(item)
+
+
+def test_a_list_of_22_queues_takes_hardly_longer_than_one_of_2(kq: Kq, cluster: Cluster) -> None:
+    def listed() -> None:
+        nonlocal said
+        said = kq("deploy", "list", "--site", SITES[0], "--json")
+
+    said = (1, "", "")
+    filled(cluster, QUEUES[:2])
+    few = timed(listed)
+    filled(cluster, QUEUES[2:])
+    many = timed(listed)
+    print(f"2 queues {few:.2f} s, 22 queues {many:.2f} s")
+    rows = {row["queue"]: row for row in json.loads(said[1])}
+    for number, name in enumerate(QUEUES):
+        row = {"queue": name, "partitions": 2, "items": 2 * (1 + number) - (number < 2), "dead": 0}
+        assert rows[name] == row | {"status": "used", "sites": sorted(SITES)}
+    assert many < 3 * few, f"2 queues {few:.2f} s, 22 queues {many:.2f} s"
