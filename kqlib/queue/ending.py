@@ -25,8 +25,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from kqlib.broker.clients import Producer
 from kqlib.errors import Closed, KqError, LeaseLost, Unreachable
 from kqlib.queue import state
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
