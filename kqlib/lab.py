@@ -3,7 +3,7 @@
 In:  the notebook's name. Out: `Lab`: a cluster (embedded and brand new, unless KQ_BOOTSTRAP names one's own), topics and groups that
 are fresh each time their cell runs, quiet client settings, a seeded random, and `until`, which waits for a state and not for a time.
 
-On one's own cluster names are prefixed by lab and user, noted in `kq.labs`, removed by the next run; nothing else is touched.
+On one's own cluster names are prefixed by lab, user and machine, noted in `kq.labs`, removed by the next run; nothing else is touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kqlib import broker, places, snapshot, view
 from kqlib.errors import Closed, NotAllowed, NotInTime, Unreachable
 from kqlib.patience import PATIENCE
-from kqlib.shared import KINDS, Traces
+from kqlib.shared import KINDS, Traces, clear_notes
 from kqlib.topics import check_name
 
 if TYPE_CHECKING:
@@ -239,8 +239,10 @@ class Lab:
             raise
 
     def _drop_all(self) -> None:
-        for topic in sorted(self._made["topic"]):
+        made = sorted(self._made["topic"])
+        for topic in made:
             self._drop_topic(topic)
+        clear_notes(self.cluster, made)
         for group in sorted(self._made["group"]):
             self._drop_group(group)
 
@@ -382,7 +384,7 @@ def _in_a_fork() -> None:
     """The labs are the parent's. A lab that it closes is free, although this process lives on."""
     for parents in _open.values():
         if parents._traces:
-            parents._traces.close()
+            parents._traces.leave()
     _open.clear()
 
 
