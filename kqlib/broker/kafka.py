@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -251,13 +252,13 @@ def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:
     return kafka
 
 
-def check(own: dict[str, Any], source: str) -> None:
-    """`BadConfig` if a Kafka client does not take these settings. Nothing is connected."""
-    nowhere = Kafka("", {name: value for name, value in own.items() if name != "bootstrap.servers"})
+def check(file: Path) -> None:
+    """`BadConfig` if a Kafka client does not take the settings of this file. Nothing is connected."""
+    nowhere = Kafka("", {name: value for name, value in settings.read(file).items() if name != "bootstrap.servers"})
     try:
         nowhere._admin_client()
     except BadConfig as error:
-        raise BadConfig(source=source, why=f"{error.facts['why']}. Nothing was done; correct the file") from None
+        raise settings.located(error, file) from None
 
 
 def _unreachable(bootstrap: str, complaints: list[str], error: BaseException | None) -> Unreachable:
