@@ -59,16 +59,19 @@ class Traces:
         self.cluster, self.prefix = cluster, f"{lab}.{user()}.{places.machine()}."
         self._alone = _alone(cluster, lab)
         self._me, self._over = f"{_computer()} {secrets.token_hex(8)}", threading.Event()
+        self._renewing = threading.Thread(target=self._go_on, name="kq-lab", daemon=True)
         try:
             _ensure(cluster)
             self._take(lab)
         except BaseException:
-            self.close()
+            self.leave()  # the note of another holder stays
             raise
 
     def close(self) -> None:
         """Another process may have this lab now."""
-        if not self._over.is_set() and not self.cluster._closed:
+        self._over.set()
+        self._renewing.join(20)  # its note would come behind the one that frees the prefix
+        if not self.cluster._closed:
             with contextlib.suppress(KqError):  # then it is free when its note is stale
                 self._write("holder", self.prefix, None)
         self.leave()
@@ -85,7 +88,7 @@ class Traces:
         mine, others = self._me, self._holders()
         since = next((at for at, (_, who) in enumerate(others) if who == mine), len(others))
         self._refuse(lab, others[:since])  # two at once: the first note counts
-        threading.Thread(target=self._go_on, name="kq-lab", daemon=True).start()
+        self._renewing.start()
 
     def _refuse(self, lab: str, notes: list[tuple[float, str]]) -> None:
         """notes: of this prefix, (moment, holder), oldest first."""

@@ -261,10 +261,9 @@ def test_a_lab_that_another_computer_with_the_same_home_holds_is_left_alone_unti
     producer = Producer(own.client())
     producer.produce(shared.TOPIC, holder[1], holder[0])
     assert producer.flush(WAIT) == 0
-    with pytest.raises(
-        NotAllowed, match=r"lab '87-home' is open on another computer that shares .* try again in \d+ s"
-    ):
-        kq.lab("87-home")
+    for _ in range(2):  # who is refused does not free it
+        with pytest.raises(NotAllowed, match=r"lab '87-home' is open on another computer that shares .* in \d+ s"):
+            kq.lab("87-home")
     monkeypatch.setattr(shared, "STALE", 0.0)
     with kq.lab("87-home") as lab:
         lab.topic("football")
