@@ -284,11 +284,11 @@ def _config(file: str | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    from kqlib.broker import kafka, settings
+    from kqlib.broker import kafka
 
     path = Path(os.path.expanduser(file)).absolute()  # some commands change directory
     before = os.environ.get("KQ_KAFKA_CONFIG")
-    kafka.check(settings.read(path), path.name)
+    kafka.check(path)
     os.environ["KQ_KAFKA_CONFIG"] = str(path)
     try:
         yield

@@ -3,7 +3,7 @@
 In:  the notebook's name. Out: `Lab`: a cluster (embedded and brand new, unless KQ_BOOTSTRAP names one's own), topics and groups that
 are fresh each time their cell runs, quiet client settings, a seeded random, and `until`, which waits for a state and not for a time.
 
-On one's own cluster names are prefixed by lab and user, noted in `kq.labs`, removed by the next run; nothing else is touched.
+On one's own cluster names are prefixed by lab, user and machine, noted in `kq.labs`, removed by the next run; nothing else is touched.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import os
 import random
 import re
 import shutil
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kqlib import broker, places, snapshot, view
 from kqlib.errors import Closed, NotAllowed, NotInTime, Unreachable
 from kqlib.patience import PATIENCE
-from kqlib.shared import KINDS, Traces
+from kqlib.shared import KINDS, Traces, clear_notes
 from kqlib.topics import check_name
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Lab:
     """One notebook's cluster, topics and groups; made by `kq.lab(name)`."""
 
     def __init__(self, name: str, cluster: broker.Kafka) -> None:
-        self.name, self.cluster, self._mark = name, cluster, Mark()
+        self.name, self.cluster, self._mark, self._process = name, cluster, Mark(), os.getpid()
         self.random = random.Random(name)
         random.seed(name)  # for those who import random themselves
         self._traces = None if cluster.embedded else Traces(cluster, name)
@@ -172,6 +173,8 @@ class Lab:
 
     def close(self) -> None:
         """End the lab: an embedded cluster goes, one's own keeps running without what this lab made."""
+        if self._process != os.getpid():
+            return
         if _open.get(self.name) is self:
             del _open[self.name]
         try:
@@ -236,8 +239,10 @@ class Lab:
             raise
 
     def _drop_all(self) -> None:
-        for topic in sorted(self._made["topic"]):
+        made = sorted(self._made["topic"])
+        for topic in made:
             self._drop_topic(topic)
+        clear_notes(self.cluster, made)
         for group in sorted(self._made["group"]):
             self._drop_group(group)
 
@@ -373,6 +378,17 @@ def _leave() -> None:
     """A script that ends in the middle: librdkafka spins for ever on a KIP-848 reader that never polled and is not closed."""
     if _open:
         _close_readers(_consumers(), lambda consumer: consumer.assignment() is not None)  # all that let us in
+
+
+def _in_a_fork() -> None:
+    """The labs are the parent's. A lab that it closes is free, although this process lives on."""
+    for parents in _open.values():
+        if parents._traces:
+            parents._traces.leave()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 # --- at="step": a notebook replayed up to a named place ---------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Where kqlib keeps things on this machine: nothing else in the house decides on a directory.
 
 In: the environment (KQ_CACHE, KQ_STATE, XDG_CACHE_HOME, XDG_STATE_HOME) and the operating system's habit.
-Out: `cache()` (can be fetched again: jars), `state()` (cannot: progress.json, up.json), `repo()` (the checkout with the
-notebooks, if there is one) and `write_atomic`, which leaves the old text or the new one, never half of it.
+Out: `cache()` (can be fetched again: jars), `state()` (cannot: progress.json, up.json), `machine()` (an id of that state),
+`repo()` (the checkout with the notebooks, if there is one) and `write_atomic`, which leaves the old text or the new one, never half
+of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -21,6 +23,18 @@ def cache() -> Path:
 def state() -> Path:
     """The directory for what this user did; made if need be, readable by nobody else."""
     return _made("KQ_STATE", "XDG_STATE_HOME", "~/.local/state", "~/Library/Application Support", 0o700)
+
+
+def machine() -> str:
+    """An id of this state directory, made once: two machines with one login name and one host name differ in it."""
+    file = state() / "machine"
+    if not file.exists():
+        temp = file.with_name(f".machine.{secrets.token_hex(4)}")
+        temp.write_text(secrets.token_hex(4), encoding="utf-8")
+        with suppress(FileExistsError):  # two at once: the first id counts, and it is whole
+            os.link(temp, file)
+        temp.unlink()
+    return file.read_text(encoding="utf-8").strip()
 
 
 def repo() -> Path | None:

@@ -12,6 +12,7 @@ from typing import Any
 from kqlib.broker import settings
 from kqlib.broker.cluster import Broker, Cluster
 from kqlib.broker.kafka import Kafka, reach, words
+from kqlib.errors import BadConfig
 
 __all__ = ["Broker", "Cluster", "Kafka", "connect", "words"]
 
@@ -23,13 +24,25 @@ def connect() -> Kafka:
 
 def own() -> dict[str, Any]:
     """The client's settings from the file that KQ_KAFKA_CONFIG names."""
-    file = os.environ.get("KQ_KAFKA_CONFIG")
-    return settings.read(Path(file).expanduser()) if file else {}
+    file = _file()
+    return settings.read(file) if file else {}
 
 
 def named() -> Kafka | None:
     """The cluster that the environment names, reached; None when it names none."""
-    found = own()
-    address = found.pop("bootstrap.servers", None)
-    bootstrap = os.environ.get("KQ_BOOTSTRAP") or address
-    return reach(bootstrap, found) if bootstrap else None
+    found, file = own(), _file()
+    address, bootstrap = found.pop("bootstrap.servers", None), os.environ.get("KQ_BOOTSTRAP")
+    if not (bootstrap or address):
+        return None
+    settings.check_address(
+        bootstrap or address, "KQ_BOOTSTRAP" if bootstrap else f"{file and file.name}, bootstrap.servers"
+    )
+    try:
+        return reach(bootstrap or address, found)
+    except BadConfig as error:
+        raise settings.located(error, file) if file else error from None
+
+
+def _file() -> Path | None:
+    file = os.environ.get("KQ_KAFKA_CONFIG")
+    return Path(file).expanduser() if file else None

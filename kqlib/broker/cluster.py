@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import signal
 import tempfile
@@ -18,13 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from kqlib import places
+from kqlib import forks, places
 from kqlib.broker import node as nodes
 from kqlib.broker.kafka import Kafka
 from kqlib.broker.node import Node
 from kqlib.broker.reaper import Child, Reaper
 from kqlib.broker.secure import Security, allow_app
-from kqlib.errors import BrokerDied, Closed, NotAllowed, NotInTime, Unreachable
+from kqlib.errors import BrokerDied, NotAllowed, NotInTime, Unreachable
 from kqlib.patience import PATIENCE
 
 MOST = 9
@@ -103,6 +104,7 @@ class Broker:
             self._paused = False
 
     def _end(self, number: int, timeout: float) -> Broker:
+        self._cluster._check_here()
         child = self._child
         if child and child.alive:
             child.signal(number)
@@ -150,7 +152,7 @@ class Cluster(Kafka):
         self.home = _home(dir)
         self._taken = _take(self.home)
         self._reaper = Reaper(None if self._keep else self.home)
-        self._finish = weakref.finalize(self, _finish, self._reaper, self._taken)
+        self._finish = weakref.finalize(self, forks.only_here(_finish), self._reaper, self._taken)
         try:
             self._begin(brokers, secure, {"auto.create.topics.enable": "true"} if auto_create else {}, config or {})
         except BaseException:
@@ -257,7 +259,7 @@ class Cluster(Kafka):
 
     def close(self) -> None:
         """End every broker and, unless `dir` was given, remove its directory. Calling it twice does no harm."""
-        if self._closed_already():
+        if self._closed_already() or self._process != os.getpid():
             return
         self._closed = True
         if self._keep:
@@ -274,10 +276,6 @@ class Cluster(Kafka):
 
     def _closed_already(self) -> bool:
         return not self._finish.alive
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(thing="cluster")
 
     def __repr__(self) -> str:
         if self._closed:

@@ -6,25 +6,28 @@ In:  an address and the settings to reach it. Out: `Kafka`, which `connect()` re
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kqlib import patience
+from kqlib import forks, patience
 from kqlib.broker import settings, tools
 from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
+    from kqlib.broker.clients import AdminClient
     from kqlib.broker.cluster import Broker
 
 PATIENCE = 3.5 * patience.PATIENCE  # seconds for the first answer; "within 5 s" is the promise, on a quiet machine
+_MADE: weakref.WeakSet[Kafka] = weakref.WeakSet()  # here, for the forks of this process
 
 
 class Kafka:
@@ -36,7 +39,8 @@ class Kafka:
     def __init__(self, bootstrap: str, own: dict[str, Any] | None = None) -> None:
         self.bootstrap = bootstrap
         self._own = settings.hidden(own or {})
-        self._closed = False
+        self._closed, self._process = False, os.getpid()
+        _MADE.add(self)
 
     def client(self, **extra: Any) -> dict[str, Any]:
         """Settings for any confluent_kafka client, with the house's defaults: `Producer(cluster.client())`.
@@ -190,7 +194,8 @@ class Kafka:
 
     def _admin_client(self, **extra: Any) -> AdminClient:
         from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
+
+        from kqlib.broker.clients import AdminClient
 
         try:
             return AdminClient(self.client(**extra))
@@ -198,8 +203,21 @@ class Kafka:
             raise BadConfig(source="the settings of the Kafka client", why=words(error)) from None
 
     def _check_open(self) -> None:
+        self._check_here()
         if self._closed:
             raise Closed(thing="cluster")
+
+    def _check_here(self) -> None:
+        forks.check(self._process, f"the cluster at {self.bootstrap}")
+
+
+def _in_a_fork() -> None:
+    """The AdminClients of the parent answer nobody here; asked for one, a cluster says why."""
+    for kafka in _MADE:
+        kafka.__dict__.pop("admin", None)
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 def _until(last: Callable[[], str], seconds: float, why: str) -> None:
@@ -234,13 +252,13 @@ def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:
     return kafka
 
 
-def check(own: dict[str, Any], source: str) -> None:
-    """`BadConfig` if a Kafka client does not take these settings. Nothing is connected."""
-    nowhere = Kafka("", {name: value for name, value in own.items() if name != "bootstrap.servers"})
+def check(file: Path) -> None:
+    """`BadConfig` if a Kafka client does not take the settings of this file. Nothing is connected."""
+    nowhere = Kafka("", {name: value for name, value in settings.read(file).items() if name != "bootstrap.servers"})
     try:
         nowhere._admin_client()
     except BadConfig as error:
-        raise BadConfig(source=source, why=f"{error.facts['why']}. Nothing was done; correct the file") from None
+        raise settings.located(error, file) from None
 
 
 def _unreachable(bootstrap: str, complaints: list[str], error: BaseException | None) -> Unreachable:

@@ -143,6 +143,42 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, whole
 
 
+def located(error: BadConfig, path: Path) -> BadConfig:
+    """What a client says of a setting, with the line of the file that holds it. What may be a secret is not shown."""
+    why, source = str(error.facts["why"]).removeprefix("Failed to create admin client: ").strip(), path.name
+    for number, line in _lines(path.read_text(encoding="utf-8-sig")):
+        name, _, value = (part.strip() for part in line.partition("="))
+        if any(re.search(rf"(?<![\w.]){re.escape(each)}(?![\w.])", why) for each in _called(name)):
+            source = f"{path.name}, line {number}"
+            if name.endswith(".location") and not Path(value).exists():
+                why = "there is no such file"
+            if not (why.startswith("No such configuration") or SECRET.search(name)):  # a slip in a secret's name
+                why = f"{name}={value}: {why}"
+            break
+    return BadConfig(source=source, why=f"{why}. Nothing was done; correct the file")
+
+
+def _called(name: str) -> set[str]:
+    """The names that librdkafka may give to this one in its complaints."""
+    stores = {"ssl.truststore.location": "ssl.ca.location", "ssl.keystore.location": "ssl.certificate.location"}
+    return {
+        name,
+        stores.get(name, name),
+        *(theirs for theirs, java in {**BOTH, **READER, **WRITER}.items() if java == name),
+    }
+
+
+def check_address(bootstrap: str, source: str) -> None:
+    """`BadConfig` for a port that is none. Whether somebody listens there is another question."""
+    for address in bootstrap.split(","):
+        host, colon, port = address.strip().rpartition("//")[2].rpartition(":")
+        plain = ":" not in host or host.startswith("[")  # else it is an IPv6 address without a port
+        if colon and plain and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise BadConfig(
+                source=source, why=f"{address.strip()!r} has no port from 1 to 65535 at its end. Nothing was done"
+            )
+
+
 def _unescaped(value: str) -> str:
     """A value of a Java properties file without that file's escapes (a JAAS login has its own below them)."""
     return (

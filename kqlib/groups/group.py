@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kqlib import view
+from kqlib import forks, view
 from kqlib.broker import Kafka
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing
 from kqlib.groups import ask
@@ -75,7 +75,7 @@ class Group:
             before.close()  # a cell run twice
         self.name = name if isinstance(where, Kafka) else where.group(name)
         _open[self.cluster.bootstrap, name] = self
-        self._finish = weakref.finalize(self, _hang_up, self._members)
+        self._finish = weakref.finalize(self, forks.only_here(_hang_up), self._members)
         self._extra = PROTOCOLS[protocol] | self._clocks(session, max_poll)
 
     # --- the verbs ------------------------------------------------------------------------------------------------------

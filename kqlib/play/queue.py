@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from kqlib import snapshot, view
+from kqlib import forks, snapshot, view
 from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
 from kqlib.play.group import _look, _weakly
 from kqlib.play.playground import Playground
@@ -202,7 +202,7 @@ class _Scene:
         self.book, self.workers, self.alone = Book(), dict[str, Worker](), threading.Lock()
         self.show: Callable[[], None] = lambda: None
         self._nursery: list[Nursery] = []
-        self._finish = weakref.finalize(self, _end, self._nursery, self.site)
+        self._finish = weakref.finalize(self, forks.only_here(_end), self._nursery, self.site)
         self._numbers, self._run = count(1), secrets.token_hex(4)
         self._records: dict[int, list[Any]] = {}
         self._letters: set[str] = set()  # ids of the dead

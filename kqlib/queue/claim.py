@@ -23,6 +23,7 @@ from kqlib.queue.owner import Owner
 from kqlib.queue.put import Putting, TopicFacts
 
 if TYPE_CHECKING:
+    from kqlib.queue.member import Member
     from kqlib.queue.site import Site
 
 FIRST = 10.0  # seconds that the first claim waits for its partitions
@@ -41,7 +42,13 @@ class Claiming(Putting):
     ) -> None:
         super().__init__(site, terms.queue, facts)
         self.lease, self.terms, self.dead_facts = lease, terms, dead_facts
-        self._member, self._turn = site._member, 0
+        self._turn = 0
+
+    @property
+    def _member(self) -> Member:
+        """The site's thread. Every verb comes by here before it takes a lock: after a fork nobody would release that."""
+        self.site._check_here()
+        return self.site._member
 
     def claim(self, lease: float | None = None, wait: float = 0) -> Item | None:
         """The next item, yours until its lease ends; None if there is none after `wait` seconds."""

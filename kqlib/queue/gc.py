@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from kqlib.broker.clients import Consumer
 from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.groups.ask import described
 from kqlib.queue import state

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
+from kqlib.broker.clients import Consumer
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Unreachable
 from kqlib.queue import state

@@ -23,9 +23,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
+from kqlib.broker.clients import Consumer
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import TopicMissing, Unreachable
 from kqlib.queue.clients import Kept, judge

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from types import MethodType
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
+from kqlib.broker.clients import Producer
 from kqlib.broker.kafka import Kafka
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.item import Headers

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 import weakref
@@ -19,6 +20,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from kqlib import forks
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, NotAllowed, TopicMissing, Unreachable
 from kqlib.queue import arguments, ledger_text, state
@@ -67,6 +69,7 @@ class Site:
         clock: Callable[[], float] = time.monotonic,
         write_version: int = ledger_text.VERSION,
     ) -> None:
+        self._process = os.getpid()
         self.cluster, self.name, self.clock = cluster, arguments.site_name(name), clock
         if arguments.count("write_version", write_version) not in ledger_text.WRITERS:
             known = " or ".join(map(str, ledger_text.WRITERS))
@@ -186,6 +189,8 @@ class Site:
         self._close(give_back=True)
 
     def _close(self, give_back: bool) -> None:
+        if self._process != os.getpid():  # the parent's: it has its thread, and its partitions
+            return
         with _ONE:
             if self._closing:
                 return
@@ -217,7 +222,11 @@ class Site:
 
     # --- for the rooms around ---
 
+    def _check_here(self) -> None:
+        forks.check(self._process, f"site '{self.name}'")
+
     def _check_open(self) -> None:
+        self._check_here()
         if self._closed:
             raise Closed(thing=f"site '{self.name}'")
 
@@ -297,6 +306,16 @@ def _close_all() -> None:
         if site := live():
             with suppress(Exception):
                 site.close()
+
+
+def _in_a_fork() -> None:
+    """The parent's sites are not this process's, and another thread of the parent may have held the lock."""
+    global _ONE  # noqa: PLW0603
+    _ONE = threading.Lock()
+    _LIVE.clear()
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 def _set_session(cluster: Kafka, group: str, session: float) -> None:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
+from kqlib.broker.clients import Consumer
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.queue.clients import SOON, Kept, judge

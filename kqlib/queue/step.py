@@ -56,6 +56,7 @@ class Transaction:
     ) -> None:
         self._over = True
         if kind is None and (self._outs or self._acks):
+            self._site._check_here()
             with self._site._member.changed:
                 self._site._end(Ending(self._outs, self._acks))
 

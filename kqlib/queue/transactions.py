@@ -12,8 +12,9 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from kqlib.broker.clients import Producer
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge

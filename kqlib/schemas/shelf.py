@@ -26,11 +26,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryError
 from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient, _SchemaStore
 
+from kqlib.broker.clients import Consumer, Producer
 from kqlib.errors import KqError, NotAllowed, NotInTime
 from kqlib.schemas import form, rules
 from kqlib.snapshot import LOOKER
@@ -147,6 +148,7 @@ class Shared(Shelf):
 
     def register_schema_full_response(self, subject_name: str, schema: Any, normalize_schemas: bool = False) -> Any:
         """Written to the log, read back, and what everybody takes from it."""
+        self._cluster._check_here()
         with self._lock:
             plain = Schema(form.canonical(schema), "AVRO")
             self._catch_up()
@@ -158,6 +160,7 @@ class Shared(Shelf):
     def set_compatibility(self, subject_name: str | None = None, level: str | None = None) -> Any:
         """From this place in the log on, for every process."""
         name = rules.level(level).name
+        self._cluster._check_here()
         with self._lock:
             self._ask({"subject": subject_name, "level": name})
         return {"compatibility": name}
@@ -208,6 +211,7 @@ class Shared(Shelf):
     def _catch_up(self, upto: int = -1) -> dict[int, Any]:
         """Apply what is new in the log. Out: by offset, what came of each: a registered schema, an error, None."""
         came: dict[int, Any] = {}
+        self._cluster._check_here()  # before the lock: after a fork nobody would release it
         with self._lock:
             reader = Consumer(self._cluster.client(**READER) | {"auto.offset.reset": "error"})
             try:

@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
+from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message
 
+from kqlib.broker.clients import ShareConsumer
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.patience import PATIENCE
 from kqlib.queue.said import RIGHTS, as_ours, first

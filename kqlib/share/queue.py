@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 import weakref
@@ -22,6 +23,7 @@ from typing import Any, NoReturn, Self, cast
 
 from confluent_kafka import AcknowledgeType
 
+from kqlib import forks
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, TopicMissing, Unreachable
 from kqlib.queue import arguments, state
@@ -60,6 +62,7 @@ class ShareQueue(Putting):
         order: str = "any",
     ) -> None:
         """lease, max_attempts: settings of the whole group, kept by the broker; None leaves what it has (30 s, 5)."""
+        self._process = os.getpid()
         self.cluster, self.group = cluster, arguments.site_name(f"share-{name}" if group is None else group)
         if lease is not None:
             arguments.lease(lease)
@@ -91,6 +94,7 @@ class ShareQueue(Putting):
         return self._ids(self._send(self._made, puts), puts)
 
     def _usable(self) -> None:
+        self._check_here()
         if self._closed:
             raise Closed(thing="share queue")
 
@@ -110,6 +114,7 @@ class ShareQueue(Putting):
             )
         began = time.monotonic()
         until = began + arguments.wait(wait)
+        self._check_here()
         with self.changed:
             self._trouble = None
             while not (items := self._taken(n)):
@@ -189,6 +194,7 @@ class ShareQueue(Putting):
         """All of them done. Those whose lock is lost are in the error's `.items`; the others are done."""
         orders: list[tuple[Item, Order]] = []
         refused: list[tuple[Item, KqError]] = []
+        self._check_here()
         with self.changed:
             for item in items:
                 try:
@@ -209,6 +215,7 @@ class ShareQueue(Putting):
         return error
 
     def _answer(self, item: Item, kind: AcknowledgeType) -> None:
+        self._check_here()
         with self.changed:
             error = self._outcome(self._order(item, kind))
         if error is not None:
@@ -300,12 +307,19 @@ class ShareQueue(Putting):
     @property
     def blocked(self) -> str:
         """Why nothing new is handed out although there may be something; '' if nothing is in the way."""
+        self._check_here()
         with self.changed:
             busy = sum(member.busy for member in self._members.values())
         return f"{busy} batches are out, and that is all: ack or release" if busy >= MOST else ""
 
+    def _check_here(self) -> None:
+        """Before each lock: after a fork nobody would release it."""
+        forks.check(self._process, f"the share queue '{self.name}'")
+
     def close(self) -> None:
         """Give back what is out, and leave the group; at most 5 s. Calling it twice does no harm."""
+        if self._process != os.getpid():
+            return
         with self.changed:
             self._closed, members = True, list(self._members.values())
             for member in members:

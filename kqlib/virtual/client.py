@@ -13,6 +13,7 @@ no harm: a put is not, an ack is, and if the answer is then "lease lost", nobody
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -22,7 +23,7 @@ from typing import Any, Self
 
 import httpx
 
-from kqlib import errors
+from kqlib import errors, forks
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed
 from kqlib.queue import arguments
 from kqlib.virtual import errors as ours
@@ -52,6 +53,7 @@ class Client:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
         self._http = httpx.Client(headers=headers, limits=limits, trust_env=False)  # nodes are asked directly
         self._map: dict[str, Any] = {"version": -2, "partitions": 0, "owners": {}}
+        self._process = os.getpid()
         self._looked, self._one, self._closed = 0.0, threading.Lock(), False
         self._trouble = ""  # why the last one that was asked for the map did not tell it
 
@@ -141,6 +143,9 @@ class Client:
 
     def _once(self, verb: str, url: str, path: str, body: Any = None, *, wait: float = 0.0, params: Any = None) -> Any:
         """One request, and its answer or the node's error as one of ours. wait: more (or less) than the usual seconds for it."""
+        forks.check(
+            self._process, "this client of virtual queues"
+        )  # two processes on one connection mix up their answers
         if self._closed:
             raise Closed(thing="client")
         timeout = httpx.Timeout(ANSWER + wait, connect=CONNECT)

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
+from kqlib.broker.clients import Consumer
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
 from kqlib.queue import state

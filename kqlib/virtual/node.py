@@ -102,7 +102,7 @@ class Node:
             undo.pop_all()
         self._http = threading.Thread(target=self._serve, name="kq-virtual-http", daemon=True)
         self._began = time.monotonic()
-        self._closed = threading.Event()
+        self._closed, self._process = threading.Event(), os.getpid()
         self._watcher = threading.Thread(target=self._watch, name="kq-virtual-watch", daemon=True)
 
     @property
@@ -129,7 +129,7 @@ class Node:
 
     def close(self) -> None:
         """Give the partitions up in good order, then stop answering. Calling it twice does no harm."""
-        if self._closed.is_set():
+        if self._closed.is_set() or self._process != os.getpid():
             return
         self._closed.set()
         atexit.unregister(self.close)

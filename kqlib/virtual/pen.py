@@ -13,8 +13,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
+from kqlib.broker.clients import Producer
 from kqlib.broker.kafka import Kafka
 from kqlib.queue.item import Out
 from kqlib.queue.said import first

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import Consumer
-
+from kqlib.broker.clients import Consumer
 from kqlib.broker.kafka import Kafka
 from kqlib.snapshot import LOOKER
 

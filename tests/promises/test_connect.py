@@ -21,6 +21,7 @@ from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, Unreachable
 from tests.patience import PATIENCE, WAIT
 
 NO_ADDRESS = [" ", ",", ":9", "host:port", "127.0.0.1:", "127.0.0.1:99999", "http://h:80", "a b", "::", "localhost:1:2"]
+NOWHERE, PEM = "/nowhere/ca.pem", "ssl.truststore.type=PEM"
 HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -152,3 +153,31 @@ def test_a_config_file_that_is_wrong_is_said_before_anybody_is_asked(
         KqError, match=r"missing: this file of client settings \(--config or KQ_KAFKA_CONFIG\) cannot be read"
     ):
         connect()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"client.id=me\nsecurity.protocol=SSL\nssl.ca.location={NOWHERE}", f", line 3: ssl.ca.location={NOWHERE}: there is no"),
+        (f"security.protocol=SSL\n{PEM}\nssl.truststore.location={NOWHERE}", f", line 3: ssl.truststore.location={NOWHERE}: there"),
+        ("# ours\nsecurity.protokol=SSL", ', line 2: No such configuration property: "security.protokol"'),
+        ("linger.ms=soon", ", line 1: linger.ms=soon: Invalid value"),
+        ("sasl.passwort=hunter2", ', line 1: No such configuration property: "sasl.passwort"'),
+        ("client.id=me", "KQ_BOOTSTRAP: 'localhost:abc' has no port from 1 to 65535"),
+        ("bootstrap.servers=a:9092,b:99999", "client.properties, bootstrap.servers: 'b:99999' has no port"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_setting_or_port_is_named_with_its_line_within_a_second(
+    monkeypatch: pytest.MonkeyPatch, tmp_path, text: str, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if "bootstrap" not in text:
+        monkeypatch.setenv("KQ_BOOTSTRAP", "localhost:abc" if "KQ_BOOTSTRAP" in says else "127.0.0.1:1")
+    (tmp_path / "client.properties").write_text(text)
+    monkeypatch.setenv("KQ_KAFKA_CONFIG", str(tmp_path / "client.properties"))
+    began = time.monotonic()
+    with pytest.raises(BadConfig) as caught:
+        connect()
+    assert time.monotonic() - began < 1 * PATIENCE
+    assert says in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert capfd.readouterr().err == ""

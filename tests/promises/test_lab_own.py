@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import string
 import subprocess
@@ -17,8 +18,9 @@ from confluent_kafka.admin import ResourceType
 import kqlib as kq
 from kqlib import places, shared, snapshot
 from kqlib.broker import Kafka, connect
-from kqlib.errors import NotAllowed
+from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.lab import Lab, _open
+from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import commit, committed, configure, create, delete, put, setting, topics, values
 
@@ -31,7 +33,7 @@ STARTED: list[subprocess.Popen[str]] = []
 def own(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path: Path) -> Iterator[Kafka]:
     """The session's cluster, named by KQ_BOOTSTRAP, for a user called anna; what is left in it afterwards is removed."""
     monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
-    monkeypatch.setenv("KQ_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("KQ_STATE", machine(tmp_path, "m1"))
     monkeypatch.setenv("LOGNAME", "anna")
     before = topics(kq_cluster)
     yield kq_cluster
@@ -45,6 +47,14 @@ def own(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path: Path) -> I
         done.result(WAIT)
 
 
+def machine(folder: Path, name: str) -> str:
+    """A state directory, as of a machine of this name."""
+    state = folder / name
+    state.mkdir(exist_ok=True)
+    (state / "machine").write_text(name)
+    return str(state)
+
+
 def python(code: str) -> subprocess.Popen[str]:
     """Another process of the same user; it ends with the test."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -52,36 +62,40 @@ def python(code: str) -> subprocess.Popen[str]:
     return STARTED[-1]
 
 
-def noted(kafka: Kafka) -> set[str]:
+def noted(kafka: Kafka, *kinds: str) -> set[str]:
     kept = {}
     for message in snapshot.records(kafka, shared.TOPIC)[0]:
         kept[message.key()] = message.value()
-    return {json.loads(key)[1] for key, value in kept.items() if value is not None}
+    return {
+        json.loads(key)[1]
+        for key, value in kept.items()
+        if value is not None and json.loads(key)[0] in (kinds or shared.KINDS)
+    }
 
 
 def test_what_a_lab_makes_on_ones_own_cluster_is_prefixed_noted_and_removed_at_its_end(own: Kafka) -> None:
     with kq.lab("93-own") as lab:
         assert lab.cluster.embedded is False
-        assert lab.topic("football", 2) == "93-own.anna.football"
-        assert lab.group("readers") == "93-own.anna.readers"
-        assert noted(own) == {"93-own.anna.football", "93-own.anna.readers"}
-        put(lab, "93-own.anna.football", b"a")
-        commit(lab, "93-own.anna.readers", "93-own.anna.football")
-        assert lab.topic("football") == "93-own.anna.football"
-        assert values(own, "93-own.anna.football") == []
+        assert lab.topic("football", 2) == "93-own.anna.m1.football"
+        assert lab.group("readers") == "93-own.anna.m1.readers"
+        assert noted(own) == {"93-own.anna.m1.football", "93-own.anna.m1.readers"}
+        put(lab, "93-own.anna.m1.football", b"a")
+        commit(lab, "93-own.anna.m1.readers", "93-own.anna.m1.football")
+        assert lab.topic("football") == "93-own.anna.m1.football"
+        assert values(own, "93-own.anna.m1.football") == []
         with pytest.raises(NotAllowed, match="only on an embedded cluster"):
             lab.cluster.broker(1)
         assert setting(own, ResourceType.TOPIC, shared.TOPIC, "cleanup.policy") == "compact"
     assert noted(own) == set()
     assert not [name for name in topics(own) if name.startswith("93-own")]
-    assert committed(own, "93-own.anna.readers", "93-own.anna.football") is None
+    assert committed(own, "93-own.anna.m1.readers", "93-own.anna.m1.football") is None
     assert own.brokers == [1]
 
 
 def test_the_next_run_removes_what_a_killed_one_left(own: Kafka) -> None:
     session = f"{2000 * PATIENCE:.0f}"  # the member must commit before it is over, and the next run waits for its end
     quick = {"consumer_session_timeout_ms": session, "consumer_heartbeat_interval_ms": "200"}
-    configure(own, ResourceType.GROUP, "94-killed.anna.members", **quick)
+    configure(own, ResourceType.GROUP, "94-killed.anna.m1.members", **quick)
     process = python(
         "import kqlib as kq, time; from confluent_kafka import Consumer, Producer, TopicPartition\n"
         "lab = kq.lab('94-killed'); topic = lab.topic('football'); left = lab.topic('left behind'.replace(' ', '-'))\n"
@@ -93,13 +107,13 @@ def test_the_next_run_removes_what_a_killed_one_left(own: Kafka) -> None:
         "print('up', flush=True); time.sleep(60)"
     )
     assert process.stdout and process.stdout.readline() == "up\n", process.stderr and process.stderr.read()
-    assert committed(own, "94-killed.anna.readers", "94-killed.anna.football") == 1
+    assert committed(own, "94-killed.anna.m1.readers", "94-killed.anna.m1.football") == 1
     process.kill()
     process.communicate()
     with kq.lab("94-killed") as lab:
         assert not [name for name in topics(own) if name.startswith("94-killed")]
         # a killed member is one until its session is over: its group is not forgotten, and waited for when it is wanted
-        assert noted(own) <= {"94-killed.anna.members"}
+        assert noted(own) <= {"94-killed.anna.m1.members"}
         topic = lab.topic("football")
         assert values(own, topic) == []
         for name in ("readers", "members"):
@@ -110,7 +124,9 @@ def test_the_next_run_removes_what_a_killed_one_left(own: Kafka) -> None:
 def test_what_no_run_of_this_lab_made_is_left_alone_even_under_its_name(own: Kafka, monkeypatch, tmp_path) -> None:
     foreign = [
         "football",
+        "95-mine.anna.m1.football",
         "95-mine.anna.football",
+        "95-mine.anna.m2.football",
         "95-mine.bob.football",
         "95-mine.annabel.football",
         "95-mine-2.anna.x",
@@ -121,7 +137,7 @@ def test_what_no_run_of_this_lab_made_is_left_alone_even_under_its_name(own: Kaf
         commit(own, name, name)
     with monkeypatch.context() as patch:  # bob's lab of the same name is open, in his process on his machine
         patch.setenv("LOGNAME", "bob")
-        patch.setenv("KQ_STATE", f"{tmp_path}/bob")
+        patch.setenv("KQ_STATE", machine(tmp_path, "m2"))
         bobs = Lab("95-mine", connect())
         bobs.topic("scores")
     with kq.lab("95-mine-3") as hers:  # and another one of anna's
@@ -129,12 +145,12 @@ def test_what_no_run_of_this_lab_made_is_left_alone_even_under_its_name(own: Kaf
         with kq.lab("95-mine") as lab:
             for make in (lab.topic, lab.group):
                 with pytest.raises(
-                    NotAllowed, match=r"'95-mine\.anna\.football' is on this cluster, and no run of this"
+                    NotAllowed, match=r"'95-mine\.anna\.m1\.football' is on this cluster, and no run of this"
                 ):
                     make("football")
             lab.topic("scores")
-        assert {*foreign, "95-mine.bob.scores", "95-mine-3.anna.scores"} <= topics(own)
-        assert "95-mine.anna.scores" not in topics(own)
+        assert {*foreign, "95-mine.bob.m2.scores", "95-mine-3.anna.m1.scores"} <= topics(own)
+        assert "95-mine.anna.m1.scores" not in topics(own)
     for name in foreign:
         assert values(own, name) == [b"precious"]
         assert committed(own, name, name) == 1
@@ -148,9 +164,9 @@ def test_lines_in_kq_labs_that_are_no_labs_do_no_harm(own: Kafka) -> None:
         for key in (b"not json", b"[1, 2, 3]", b'"text"', b"{}", b"7", b"\xff", b'["topic", 3]', b'["group", null]'):
             producer.produce(shared.TOPIC, b"1", key)
         assert producer.flush(WAIT) == 0
-        assert lab._traces and lab._traces.known("topic") == ["96-junk.anna.football"]
+        assert lab._traces and lab._traces.known("topic") == ["96-junk.anna.m1.football"]
     with kq.lab("96-junk") as lab:
-        assert lab.topic("football") == "96-junk.anna.football"
+        assert lab.topic("football") == "96-junk.anna.m1.football"
     delete(own, shared.TOPIC)
 
 
@@ -169,10 +185,10 @@ def test_what_cannot_be_noted_is_not_made(own: Kafka, within: Callable[..., floa
         configure(own, ResourceType.TOPIC, shared.TOPIC, max_message_bytes="1")
         within(60, lambda: too_large(own))  # the broker hears of it after the controller's answer
         with pytest.raises(
-            NotAllowed, match=r"'97-mute\.anna\.football' could not be noted in 'kq\.labs': .*too large"
+            NotAllowed, match=r"'97-mute\.anna\.m1\.football' could not be noted in 'kq\.labs': .*too large"
         ):
             lab.topic("football")
-        assert "97-mute.anna.football" not in topics(own)
+        assert "97-mute.anna.m1.football" not in topics(own)
         configure(own, ResourceType.TOPIC, shared.TOPIC, max_message_bytes="1000000")
         within(60, lambda: not too_large(own))
         lab.topic("football")
@@ -205,7 +221,79 @@ def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Ka
             pass
     third = python(code)
     said, wrong = third.communicate(timeout=WAIT)
-    assert (said, third.returncode) == ("99-both.anna.football\n", 0), wrong
+    assert (said, third.returncode) == ("99-both.anna.m1.football\n", 0), wrong
+
+
+def test_two_machines_with_one_login_name_have_one_lab_each_and_neither_loses_its_topics(
+    own: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import kqlib as kq, sys\n"
+        "with kq.lab('88-twice') as lab:\n"
+        "    topic = lab.topic('football'); print(topic, flush=True); sys.stdin.readline()\n"
+        "    lab.topic('scores'); print(sorted(lab.cluster.describe().topics), flush=True); sys.stdin.readline()\n"
+    )
+    labs, names = list[Any](), list[str]()
+    for state in ("m3", "m4"):
+        monkeypatch.setenv("KQ_STATE", str(tmp_path / state))  # new: it makes its own id
+        labs.append(python(code))
+        names.append(labs[-1].stdout.readline().strip())
+    first, second = names
+    assert first != second and first.startswith("88-twice.anna.") and second.startswith("88-twice.anna.")
+    put(own, first, b"a")
+    for lab in labs:  # both are at work
+        print(file=lab.stdin, flush=True)
+        assert {first, second} <= set(ast.literal_eval(lab.stdout.readline()))
+    assert labs[1].communicate("\n", timeout=WAIT)[1] == ""
+    assert values(own, first) == [b"a"]
+    with pytest.raises(TopicMissing):
+        own.partitions(second)
+    assert labs[0].communicate("\n", timeout=WAIT)[1] == ""
+    assert noted(own) == set()
+
+
+def test_a_lab_that_another_computer_with_the_same_home_holds_is_left_alone_until_its_note_is_old(
+    own: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kq.lab("87-home") as lab:
+        lab.topic("football")
+    holder = [json.dumps(["holder", "87-home.anna.m1."]).encode(), b"another-computer 1"]
+    producer = Producer(own.client())
+    producer.produce(shared.TOPIC, holder[1], holder[0])
+    assert producer.flush(WAIT) == 0
+    for _ in range(2):  # who is refused does not free it
+        with pytest.raises(NotAllowed, match=r"lab '87-home' is open on another computer that shares .* in \d+ s"):
+            kq.lab("87-home")
+    monkeypatch.setattr(shared, "STALE", 0.0)
+    with kq.lab("87-home") as lab:
+        lab.topic("football")
+
+
+def test_a_live_lab_renews_its_note(own: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]) -> None:
+    monkeypatch.setattr(shared, "RENEW", 0.05)
+    with kq.lab("86-live") as lab:
+        assert lab._traces
+        within(60, lambda: len(lab._traces._holders()) > 3)
+        assert noted(own, "holder") >= {"86-live.anna.m1."}
+    assert "86-live.anna.m1." not in noted(own, "holder")
+
+
+def test_a_labs_end_removes_what_sites_noted_of_its_topics_and_nothing_else(own: Kafka) -> None:
+    def queues() -> set[str]:
+        kept = {message.key(): message.value() for message in snapshot.records(own, "kq.queues")[0]}
+        return {json.loads(key)[1] for key, value in kept.items() if value is not None}
+
+    Plan({"football": QueueTopic(partitions=1)}).apply(own, quiet=True)
+    with kq.Site(own, "fans") as fans:
+        fans.queue("football")
+    with kq.lab("85-notes") as lab:
+        topic = lab.topic("scores")
+        with kq.Site(lab.cluster, lab.group("fans")) as site:
+            queue = site.queue(topic, max_attempts=None)
+            queue.put(b"a")
+            queue.ack(queue.claim(wait=WAIT))
+        assert {topic, "football"} <= queues()
+    assert topic not in queues() and "football" in queues()
 
 
 @pytest.mark.parametrize("logname", ["anna", "anna-m", "Anna2", "anna.m", "anna_m", "a b", "änna", "DOMAIN\\anna", "."])
@@ -280,7 +368,7 @@ def run_at(step: str) -> dict[str, Any]:
 def test_at_rebuilds_a_notebooks_state_up_to_a_step_and_not_further(notebook: Path, own: Kafka, capsys) -> None:
     found = run_at("later")
     assert capsys.readouterr().out == ""
-    assert found["topic"] == "92-at.anna.football"
+    assert found["topic"] == "92-at.anna.m1.football"
     assert set(snapshot.records(own, found["topic"])) == {0, 1}
     assert found["kind"] is int  # a cell is run as a cell, not with this library's __future__
     assert "later" not in found

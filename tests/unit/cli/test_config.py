@@ -109,9 +109,7 @@ def test_a_missing_file_and_an_unknown_word_get_one_sentence_before_anything_is_
     assert capsys.readouterr().err == f"kq: {file.parent}/nowhere: {wanted}\n"
     file.write_text("sasl.passwort=s3cr3t\n")
     assert run(*typed(command, where, "--config", "client.properties")) == 2
-    wanted = (
-        'kq: client.properties: No such configuration property: "sasl.passwort". Nothing was done; correct the file\n'
-    )
+    wanted = 'kq: client.properties, line 1: No such configuration property: "sasl.passwort". Nothing was done; correct the file\n'
     assert capsys.readouterr().err == wanted
     assert seen == []
 

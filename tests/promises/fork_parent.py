@@ -1,0 +1,224 @@
+"""A process that has a site and forks; run as `python -m tests.promises.fork_parent CASE TOPIC`, with KQ_BOOTSTRAP.
+
+In:  the name of a case below, a queue's topic. Out: one line of JSON: what the children and then the parent saw.
+A child that hangs is killed after LIMIT seconds: that is 'hung'.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import kqlib as kq
+from kqlib.errors import KqError
+from kqlib.queue import site as sites
+from kqlib.share import ShareQueue
+
+LIMIT = 8.0 * float(os.environ.get("KQ_PATIENCE") or 1)
+TOPIC = sys.argv[2]
+CLUSTER = kq.connect()
+SITE = kq.Site(CLUSTER, f"{TOPIC}-fans")
+QUEUE = SITE.queue(TOPIC)
+QUEUE.put(b"before")
+QUEUE.ack(QUEUE.claim(wait=60))  # it is in its group, with all its clients and threads
+SAID: dict[str, Any] = {}
+
+
+def fork(work: Callable[[], Any]) -> tuple[int, int]:
+    """A child that does this and leaves as any program does; its id, and the pipe with what it wrote."""
+    out, into = os.pipe()
+    if child := os.fork():
+        os.close(into)
+        return child, out
+    os.dup2(into, 2)
+    told = work()
+    os.write(into, json.dumps(told).encode())
+    sys.exit(0)
+
+
+def wait(child: int) -> int | str:
+    """Its status; 'hung' if it had to be killed."""
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "hung"
+
+
+def end(child: int, out: int) -> Any:
+    """What the child wrote, if its end was a clean one; else how it ended."""
+    status = wait(child)
+    with os.fdopen(out) as pipe:
+        text = pipe.read()
+    return json.loads(text) if status == 0 else f"{status}: {text}"
+
+
+def tried(verbs: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What each verb says, and the seconds of the slowest."""
+    said, slowest = dict[str, Any](), 0.0
+    for name, verb in verbs.items():
+        began = time.monotonic()
+        try:
+            said[name] = repr(verb())
+        except KqError as error:
+            said[name] = f"{type(error).__name__}: {error}"
+        slowest = max(slowest, time.monotonic() - began)
+    return said | {"slowest": slowest}
+
+
+def work_anew(name: str = f"{TOPIC}-fans", topic: str = TOPIC) -> str:
+    """A connection of one's own: put, claim, ack."""
+    with kq.Site(kq.connect(), name) as site:
+        queue = site.queue(topic)
+        queue.put(b"of the child")
+        queue.ack(queue.claim(wait=LIMIT))
+        return "acked"
+
+
+def inherited() -> None:
+    """Every verb of what was made before the fork, while another thread of the parent holds its locks."""
+    QUEUE.put_many([(b"1", None), (b"2", None)])
+    item, other, share = QUEUE.claim(wait=LIMIT), kq.Site(CLUSTER, f"{TOPIC}-more"), ShareQueue(CLUSTER, TOPIC)
+    registry, step = kq.schemas.Registry(cluster=CLUSTER), QUEUE.step(item)
+    admin, held, done = CLUSTER.admin, threading.Event(), threading.Event()
+    assert admin is not None
+
+    def hold() -> None:
+        with SITE._member.changed, sites._ONE, share.changed, registry.client._lock:
+            held.set()
+            done.wait()
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    verbs: dict[str, Callable[[], Any]] = {
+        "put": lambda: QUEUE.put(b"x"),
+        "claim": lambda: QUEUE.claim(wait=1),
+        "ack": lambda: QUEUE.ack(item),
+        "ack_many": lambda: QUEUE.ack_many([item]),
+        "release": lambda: QUEUE.release(item),
+        "extend": lambda: QUEUE.extend(item),
+        "bury": lambda: QUEUE.bury(item),
+        "step": lambda: QUEUE.step(item),
+        "a step's end": lambda: step.__exit__(None, None, None),
+        "depth": QUEUE.depth,
+        "purge": QUEUE.purge,
+        "peek": QUEUE.peek,
+        "discard": lambda: QUEUE.discard(item.id),
+        "stats": QUEUE.stats,
+        "lost": lambda: QUEUE.lost,
+        "blocked": lambda: QUEUE.blocked,
+        "work": lambda: QUEUE.work(print, until=1),
+        "queue": lambda: SITE.queue(TOPIC),
+        "transaction": SITE.transaction,
+        "another site": lambda: other.queue(TOPIC),
+        "a site on it": lambda: kq.Site(CLUSTER, "new"),
+        "client": CLUSTER.client,
+        "admin": lambda: CLUSTER.admin,
+        "brokers": lambda: CLUSTER.brokers,
+        "share put": lambda: share.put(b"x"),
+        "share claim": share.claim,
+        "share work": lambda: share.work(print, until=1),
+        "registry": lambda: registry.set_level("football", "NONE"),
+    }
+    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
+    SAID["anew"] = end(*fork(lambda: work_anew(f"{TOPIC}-child")))
+    done.set()
+    QUEUE.ack(item)
+    share.close()
+    other.close()
+
+
+def leaves() -> None:
+    """Children that only leave: inside a block, with the last reference gone, by _exit, out of multiprocessing."""
+    SAID["sys.exit"] = end(*fork(lambda: "left"))
+
+    def in_a_block() -> Any:
+        with CLUSTER, SITE:
+            SITE.close()
+            return "left"
+
+    SAID["a block's end"] = end(*fork(in_a_block))
+
+    def forgets() -> str:
+        for name in ("CLUSTER", "SITE", "QUEUE"):
+            del globals()[name]
+        gc.collect()
+        return "left"
+
+    SAID["no reference"] = end(*fork(forgets))
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    process = multiprocessing.get_context("fork").Process(target=work_anew, args=(f"{TOPIC}-child",))
+    process.start()
+    process.join(LIMIT)
+    SAID["multiprocessing"] = process.exitcode
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+
+
+def serves() -> None:
+    """A server that connects before it forks its workers; they are ended by SIGTERM."""
+
+    def worker(number: int) -> Callable[[], Any]:
+        def serve() -> Any:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            said = tried({"put": lambda: QUEUE.put(b"x")}) | {"anew": work_anew(f"{TOPIC}-{number}")}
+            site = kq.Site(kq.connect(), f"{TOPIC}-fans")  # open when the signal comes
+            os.write(2, json.dumps(said | {"depth": site.queue(TOPIC).depth() > 0}).encode() + b"\n")
+            while True:
+                signal.pause()
+
+        return serve
+
+    workers = [fork(worker(number)) for number in range(3)]
+    SAID["workers"], deadline = [], time.monotonic() + 2 * LIMIT
+    for child, out in workers:
+        line = b""
+        os.set_blocking(out, False)
+        while not line.endswith(b"\n") and time.monotonic() < deadline:
+            try:
+                line += os.read(out, 65536)
+            except BlockingIOError:
+                time.sleep(0.01)
+        os.kill(child, signal.SIGTERM)
+        os.set_blocking(out, True)
+        SAID["workers"].append({"said": line.decode(), "ended": wait(child)})
+
+
+def embedded() -> None:
+    """A child leaves, and closes what it inherited: the parent's broker runs on."""
+    cluster = kq.Cluster()
+    broker = cluster.broker(1)
+
+    def meddle() -> Any:
+        said = tried({"kill": broker.kill, "broker": lambda: cluster.broker(1), "address": lambda: cluster.bootstrap})
+        cluster.close()
+        return said
+
+    SAID["child"] = end(*fork(meddle))
+    SAID["brokers"] = cluster.brokers
+    cluster.close()
+
+
+CASES = {case.__name__: case for case in (inherited, leaves, serves, embedded)}
+
+if __name__ == "__main__":
+    CASES[sys.argv[1]]()
+    QUEUE.put(b"of the parent")  # whatever the children did, it goes on
+    SAID["parent"] = (QUEUE.claim(wait=LIMIT) or QUEUE.put).__class__.__name__
+    SITE.close()
+    print(json.dumps(SAID))
