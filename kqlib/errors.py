@@ -48,6 +48,10 @@ class Unreachable(KqError):
     """No Kafka answered at {address}: {why}. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?"""
 
 
+class NotNow(Unreachable):
+    """Kafka answered at {address}, and cannot do it now: {why}. Try again when that is over."""
+
+
 class NoRegistry(Unreachable):
     """No schema registry answered at {address}: {why}. Is it running, and is this its address?"""
 
