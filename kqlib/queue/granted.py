@@ -38,17 +38,12 @@ def granted(cluster: Kafka, rights: Iterable[Right], seconds: float = SECONDS) -
     return {right: None if some is None else right.operation in some for right, some in has.items()}
 
 
-def check(cluster: Kafka, verb: str, queue: str, site: str, safe: str) -> None:
-    """Raise `NotAllowed` if this user lacks a right that the verb needs."""
-    for right, has in granted(cluster, needed(verb, queue, site)).items():
+def check(cluster: Kafka, verb: str, queue: str, site: str, safe: str, *, group: bool) -> None:
+    """Raise `NotAllowed` if this user lacks a right that the verb needs. group: ask about those of the group too."""
+    rights = [right for right in needed(verb, queue, site) if group or right.kind != "group"]
+    for right, has in granted(cluster, rights).items():
         if has is False:
             raise not_allowed(right, cluster, safe)
-
-
-def check_one(cluster: Kafka, right: Right, safe: str) -> None:
-    """Raise `NotAllowed` if this user lacks it."""
-    if granted(cluster, [right])[right] is False:
-        raise not_allowed(right, cluster, safe)
 
 
 def check_ending(cluster: Kafka, site: str, topics: Iterable[str], error: KqError) -> None:
@@ -89,7 +84,8 @@ def _topic(cluster: Kafka, name: str, seconds: float) -> Any:
 
 
 def _group(cluster: Kafka, name: str, seconds: float) -> Any:
-    how: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": seconds}
+    # not given up before its answer comes: that ends the process (librdkafka 4605)
+    how: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": 30}
     return patient(lambda: cluster.admin.describe_consumer_groups([name], **how)[name].result(seconds), seconds)
 
 

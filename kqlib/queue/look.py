@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.errors import NotAllowed
 from kqlib.queue import state
+from kqlib.queue.granted import not_there
 from kqlib.queue.item import SITE, Item
 from kqlib.queue.line import View
 
@@ -36,7 +37,7 @@ def seen(site: Site, queue: str) -> dict[int, tuple[state.Seen, int]]:
     cluster = site.cluster
     ids = state.topic_ids(cluster, [queue])
     if queue not in ids:
-        raise TopicMissing(topic=queue)
+        raise not_there(cluster, queue)
     site._notes.catch_up()
     found = site._looker.look([(queue, number) for number in ids[queue][1]])
     return {number: (each, _mark(site, queue, number, each.topic_id)) for (_, number), each in sorted(found.items())}

@@ -65,6 +65,8 @@ class Queue(Claiming):
                 named = set(map(id, refused))
                 refused += [item for item in items if id(item) not in named and (item.partition, item.offset) in gone]
                 why = why or str(error)
+            if len(refused) == len(items) > 0:
+                self._allowed("Nothing was changed.")
         if refused:
             said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
             raise LeaseLost(said, items=refused)
@@ -74,7 +76,7 @@ class Queue(Claiming):
         by, refused, why = defaultdict[Owner, set[int]](set), list[Item](), ""
         for item in items:
             try:
-                offsets = by[self._held(item)]
+                offsets = by[self._lease_of(item)]
             except KqError as error:  # its lease is lost, or it is another queue's, or nobody claimed it
                 refused.append(item)
                 why = why or str(error)
@@ -151,7 +153,14 @@ class Queue(Claiming):
         return Step(self.site, owner, item)
 
     def _held(self, item: Item) -> Owner:
-        """The owner of a claimed item, if its lease holds; else the error that says why not."""
+        """The owner of a claimed item, if its lease holds; else the error that says why not: perhaps a right is missing."""
+        try:
+            return self._lease_of(item)
+        except LeaseLost:
+            self._allowed("Nothing was changed.")
+            raise
+
+    def _lease_of(self, item: Item) -> Owner:
         if not isinstance(item, Item):
             raise NotAllowed(f"this takes an Item that claim() gave, not {type(item).__name__}")
         if item.queue != self.name:
@@ -181,6 +190,7 @@ class Queue(Claiming):
             raise Unreachable(address=self.site.cluster.bootstrap, why=f"{error.facts['why']}. {safe}") from None
         for owner in owners:
             if _unsaved(owner):
+                self._allowed("What was acked may not have been stored.")
                 raise LeaseLost(
                     f"'{self.name}': {owner.dropped}, while the ack was on its way: it may not have been stored"
                 )

@@ -9,14 +9,17 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kqlib.broker.kafka import Kafka
+from kqlib.errors import NotAllowed
 from kqlib.queue.clients import Kept
+from kqlib.queue.state import check_read
 
 PATIENCE = 10.0
 
@@ -56,12 +59,23 @@ class Reader:
             return found, whole
 
     def _read(self, at: tuple[str, int], start: int, end: int, most: int, seconds: float) -> tuple[list[Any], bool]:
-        consumer = self._kept.now()
+        with self._reading(at, start) as consumer:
+            return self._collect(consumer, end, most, time.monotonic() + seconds)
+
+    @contextmanager
+    def _reading(self, at: tuple[str, int], start: int) -> Iterator[Consumer]:
+        """The consumer, on this partition. One that was refused says so only once: the next reader takes another."""
+        consumer, refused = self._kept.now(), False
         consumer.assign([TopicPartition(*at, start)])
         try:
-            return self._collect(consumer, end, most, time.monotonic() + seconds)
+            yield consumer
+        except NotAllowed:
+            refused = True
+            raise
         finally:
             consumer.unassign()
+            if refused:
+                self._kept.close()
 
     def _collect(self, consumer: Any, end: int, most: int, deadline: float) -> tuple[list[Any], bool]:
         found: list[Any] = []
@@ -76,6 +90,8 @@ class Reader:
                     return found, True
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                 return found, True
+            elif message is not None:
+                check_read(message, self.cluster)
             elif time.monotonic() > deadline:
                 return found, False
         return found, False
@@ -94,16 +110,11 @@ class Reader:
             del known.others[: bisect_left(known.others, start)]
             known.start = start
             if known.end < end:
-                consumer = self._kept.now()
-                consumer.assign([TopicPartition(*at, known.end)])
-                try:
+                with self._reading(at, known.end) as consumer:
                     self._count(consumer, known, end, item, deadline)
-                finally:
-                    consumer.unassign()
             return bisect_left(known.others, end)
 
-    @staticmethod
-    def _count(consumer: Any, known: Counted, end: int, item: Callable[[Any], bool], deadline: float) -> None:
+    def _count(self, consumer: Any, known: Counted, end: int, item: Callable[[Any], bool], deadline: float) -> None:
         while known.end < end and time.monotonic() < deadline:
             for message in consumer.consume(500, 0.1):
                 if (error := message.error()) is None:
@@ -111,6 +122,8 @@ class Reader:
                     known.end = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     known.skip(message.offset())
+                else:
+                    check_read(message, self.cluster)
 
     def _made(self) -> Consumer:
         quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_max_messages_kbytes": 8_192}
