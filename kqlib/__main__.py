@@ -86,7 +86,10 @@ def doctor(args: argparse.Namespace) -> int:
     from dataclasses import asdict
     from itertools import chain
 
-    from kqlib.doctor import Finding, findings, queues
+    from kqlib.doctor import Finding, findings, queues, rights
+
+    if args.rights or args.site or args.acl:
+        return rights.run(args)
 
     found: list[Finding] = []
     for finding in chain(findings(), queues.findings()):
@@ -217,7 +220,11 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     add("--brokers", type=int, choices=range(1, 10), metavar="N", help="how many, 1 to 9 (default: 1)")
     command(down)
     command(status)("--json", **as_json)
-    command(doctor)("--json", **as_json)
+    add = command(doctor, epilog="--rights ends with 1 if a right is missing.")
+    add("--json", **as_json)
+    add("--rights", metavar="QUEUE", help="instead: what this user may do in a queue, verb by verb")
+    add("--site", metavar="SITE", help="with --rights: for which site (default: KQ_SITE, else default)")
+    add("--acl", metavar="USER", help="with --rights: only print the commands that grant a user these rights")
     add = command(progress)
     add("files", nargs="*", metavar="FILE", help="what `kq progress --json` printed for others: a column each")
     add("--json", **as_json)

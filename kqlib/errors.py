@@ -55,6 +55,10 @@ class Unreachable(KqError):
     )
 
 
+class NotNow(Unreachable):
+    says = "Kafka answered at {address}, and cannot do it now: {why}. Try again when that is over."
+
+
 class NoRegistry(Unreachable):
     says = "No schema registry answered at {address}: {why}. Is it running, and is this its address?"
 

@@ -13,8 +13,8 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import Closed, KqError, LetterTooLarge, Unreachable
-from kqlib.queue import arguments, dead, state
+from kqlib.errors import Closed, KqError, LetterTooLarge, NotAllowed, NotNow, Unreachable
+from kqlib.queue import arguments, dead, granted, state
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item, Out, size
 from kqlib.queue.lease import Claimed, Handled
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 FIRST = 10.0  # seconds that the first claim waits for its partitions
 SEEN = 10.0  # seconds until a claim gives up reading to the end it saw: milliseconds as a rule, and no answer is not "nothing"
 MOST = 5_000  # records that are taken from the client at once, for whoever claims so many
+ASKED = 0.5  # seconds for an answer about the topic, when the time of a claim is up
 LOOK = 0.05  # seconds after which a waiting thread looks again, whatever happened: a clock of somebody's own may have moved
 
 Taken = tuple[Owner, Claimed]  # of one partition
@@ -43,6 +44,7 @@ class Claiming(Putting):
         super().__init__(site, terms.queue, facts)
         self.lease, self.terms, self.dead_facts = lease, terms, dead_facts
         self._turn = 0
+        self._allowed_at = -1  # how often Kafka had complained when this user had every right
 
     @property
     def _member(self) -> Member:
@@ -80,6 +82,7 @@ class Claiming(Putting):
         self._member.fetch.many = min(MOST, max(self._member.fetch.many, n))
         ends: dict[Owner, int] = {}  # where my partitions ended when the wait was over
         with self._member.changed:
+            self._allowed()
             self._member.load_again(self._broken())  # perhaps somebody gave a right meanwhile, or repaired a state
             while True:
                 self._join(until)  # the group may have put this process out meanwhile
@@ -123,9 +126,14 @@ class Claiming(Putting):
             raise self._nothing_claimed(why)
         self._wait(limit)
 
-    def _nothing_claimed(self, why: str) -> Unreachable:
-        self._member.doubted = True
-        return Unreachable(address=self.site.cluster.bootstrap, why=f"{why}. Nothing was claimed")
+    def _nothing_claimed(self, why: str) -> KqError:
+        """The error to raise: the topic is gone, Kafka is there and not ready, or no broker answers."""
+        self._member.doubted, kind, cluster = True, Unreachable, self.site.cluster
+        with suppress(Unreachable):
+            if not self._unlocked(lambda: state.topic_ids(cluster, [self.name], ASKED)):
+                return self._unlocked(lambda: granted.not_there(cluster, self.name))
+            kind = NotNow
+        return kind(address=cluster.bootstrap, why=f"{why}. Nothing was claimed")
 
     def _join(self, until: float = 0.0) -> None:
         """Be in the group; the first claim waits for what it gives us, later ones until their own time is up. `changed` is held.
@@ -166,8 +174,24 @@ class Claiming(Putting):
         self._member.unstick()
         if self._member.closing is not None:
             raise Closed(thing=f"site '{self.site.name}'")
+        self._allowed()
         for at in self._broken():  # a new error: the same one raised again would carry every traceback before
             raise copy(self._member.broken[at])
+
+    def _allowed(self, safe: str = "Nothing was claimed.") -> None:
+        """`NotAllowed` if a right is missing. Asked before the first claim, and after each complaint of Kafka's; `changed` is held.
+
+        Of the group only after one: joining tells as soon, and a coordinator that is away must not be asked (librdkafka 4605).
+        """
+        complaints, here = self._member.complaints, (self.name, self.site.name)
+        if self._allowed_at != complaints:
+            try:
+                self._unlocked(lambda: granted.check(self.site.cluster, "claim", *here, safe, group=complaints > 0))
+            except NotAllowed:
+                self._member.wanted.refuse(self.name)
+                self._member.begun.pop(self.name, None)  # whoever claims when it is granted waits as the first one does
+                raise
+            self._allowed_at = complaints
 
     def _take(self, n: int, seconds: float, handled: list[Handled] | None = None) -> list[Item]:
         """What is at hand. What was chosen and cannot be handed out is taken back: Unreachable, or Ctrl-C in a cell."""

@@ -18,7 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from kqlib.errors import NotAllowed
 from kqlib.queue.loader import At
 from kqlib.queue.owner import Owner
-from kqlib.queue.said import GIVE_UP, first
+from kqlib.queue.rights import READ_GROUP, READ_QUEUE
+from kqlib.queue.said import GIVE_UP, RIGHTS, first, not_allowed
 
 if TYPE_CHECKING:
     from kqlib.queue.member import Member
@@ -87,22 +88,41 @@ class Commits:
     def _done(self, at: At, owner: Owner, version: int, error: KafkaError | None, now: float) -> None:
         member = self.member
         if error is not None:
-            member.trouble = error.str()
+            member.complain(error)
             if error.code() in GIVE_UP and member.owners.get(at) is owner:
                 member._drop(at, member.trouble)
-                member.broken[at] = NotAllowed(f"The state of '{at[0]}' could not be committed: {member.trouble}")
+                member.broken[at] = self._why_not(at, error)
             return
-        state = (member.site, at[0], "state", at[1])
-        if not owner.saved and member.notes.get(*state) != owner.ledger.topic:  # missing, it is lost: from now on
-            member.notes.post([(state, owner.ledger.topic)], member.sender)
         owner.saved = max(owner.saved, version)
         owner.saved_at = now
         owner.dirty_since = None if owner.version == version else now
         member.trouble = ""
+        self._note(at, owner, version)
+
+    def _note(self, at: At, owner: Owner, version: int) -> None:
+        """What others must know of this state, once. A note that could not be written goes with the next commit."""
+        member, topic = self.member, owner.ledger.topic
+
+        def failed(error: KafkaError) -> None:
+            owner.noted, owner.purged_version = False, 0
+            member.complain(error)
+
+        if not owner.noted:
+            owner.noted, key = True, (member.site, at[0], "state", at[1])
+            if member.notes.get(*key) != topic:  # missing, it is lost: from now on
+                member.notes.post([(key, topic)], member.sender, failed)
         if owner.purged and owner.purged_version <= version:
-            note = ((member.site, at[0], "purged", at[1]), {"topic": owner.ledger.topic, "offset": owner.purged})
-            member.notes.post([note], member.sender)
             owner.purged_version = 1 << 62  # said once
+            note = ((member.site, at[0], "purged", at[1]), {"topic": topic, "offset": owner.purged})
+            member.notes.post([note], member.sender, failed)
+
+    def _why_not(self, at: At, error: KafkaError) -> NotAllowed:
+        """Why nothing can be committed there any more."""
+        if error.code() not in RIGHTS:
+            return NotAllowed(f"The state of '{at[0]}' could not be committed: {self.member.trouble}")
+        right = READ_GROUP if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED else READ_QUEUE
+        safe = "What was done there and not stored comes again."
+        return not_allowed(right.of(at[0], self.member.site), self.member.cluster, safe)
 
     def bury(self) -> None:
         """The consumer that was left behind has come back after all: out with it, on its own thread."""

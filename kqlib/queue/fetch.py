@@ -174,6 +174,7 @@ class Fetch:
         for message in messages:
             by[message.topic(), message.partition()].append(message)
         for error in [each.error() for at in by if at[0] is None for each in by[at]]:  # about the client
+            self.member.complain(error)
             if fatal(error):
                 raise KafkaException(error)
         self._doubt(by)
@@ -207,6 +208,8 @@ class Fetch:
             elif error.code() == KafkaError._PARTITION_EOF and owner.arrive(records):
                 records = []
                 owner.end_seen(message.offset())
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self.member.complain(error)
         if not owner.arrive(records):
             self.member.reload(owner, "its log begins anew, or goes on from where it was cut off")
         # below a purge mark there may be records of a later leader that are not read yet

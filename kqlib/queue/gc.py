@@ -14,15 +14,16 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from kqlib.broker.clients import Consumer
 from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.groups.ask import described
 from kqlib.queue import state
 from kqlib.queue.dead import DEAD
-from kqlib.queue.said import as_ours, first
+from kqlib.queue.rights import Right
+from kqlib.queue.said import as_ours, first, not_allowed
 from kqlib.queue.site import Site
 
 PATIENCE = 10.0
+SEE_GROUPS = Right("DESCRIBE", "cluster", "kafka-cluster")
 OLD_BROKER = "UnsupportedVersion"  # one before 4.0 has no share groups
 
 
@@ -87,7 +88,8 @@ def collect(site: Site, queue: str, forget: Sequence[str] = ()) -> Garbage:
     parts = [TopicPartition(queue, number, floor) for number, (_, floor) in garbage.ranges.items()]
     admin = site.cluster.admin
     for part, future in admin.delete_records(parts, request_timeout=PATIENCE).items():
-        _answer(site, future, f"delete records of '{queue}', partition {part.partition}")
+        doing = f"delete records of '{queue}', partition {part.partition}"
+        _answer(site, future, doing, Right("DELETE", "topic", queue))
     return Garbage(queue, garbage.ranges, garbage.holding, deleted=True)
 
 
@@ -101,8 +103,8 @@ def sites(site: Site, queue: str) -> set[str]:
 def strangers(site: Site, queue: str) -> list[str]:
     """Who else reads it: groups with offsets there, and share groups, that are no sites."""
     admin, known = site.cluster.admin, sites(site, queue)
-    listed = _answer(site, admin.list_consumer_groups(request_timeout=PATIENCE), "list the groups")
-    parts = [TopicPartition(queue, number) for number in site.cluster.partitions(queue)]
+    listed = _answer(site, admin.list_consumer_groups(request_timeout=PATIENCE), "list the groups", SEE_GROUPS)
+    parts = [(queue, number) for number in site.cluster.partitions(queue)]
     foreign = {group.group_id for group in listed.valid} - known
     return sorted({group for group in foreign if _commits(site, group, parts)} | _sharing(site, queue))
 
@@ -133,16 +135,13 @@ def _floors(site: Site, name: str, parts: list[tuple[str, int]]) -> dict[int, in
     }
 
 
-def _commits(site: Site, group: str, parts: list[TopicPartition]) -> bool:
+def _commits(site: Site, group: str, parts: list[tuple[str, int]]) -> bool:
     """Has this group an offset in any of them? Asked by a consumer that never joins."""
-    reader = Consumer(site.cluster.client(group_id=group, group_protocol="classic"))
+    looker = state.Looker(site.cluster, group, wait=False)
     try:
-        return any(part.offset >= 0 for part in reader.committed(parts, PATIENCE))
-    except KafkaException as error:
-        words = f"look at group '{group}'"
-        raise as_ours(first(error), site.cluster.bootstrap, words, "Nothing was deleted.") from None
+        return any(offset is not None for offset, _ in looker.committed(parts, PATIENCE).values())
     finally:
-        reader.close()
+        looker.close()
 
 
 def _forget(site: Site, queue: str, names: set[str]) -> None:
@@ -154,10 +153,12 @@ def _forget(site: Site, queue: str, names: set[str]) -> None:
             site.cluster.kafka("consumer-groups", "--delete-offsets", "--group", name, "--topic", queue)
 
 
-def _answer(site: Site, future: Any, doing: str) -> Any:
+def _answer(site: Site, future: Any, doing: str, right: Right) -> Any:
     try:
         return future.result(PATIENCE + 1)
     except KafkaException as error:
-        raise as_ours(first(error), site.cluster.bootstrap, doing, "What was done before stays done.") from None
+        safe = "What was done before stays done."
+        lacks = not_allowed(right, site.cluster, safe)
+        raise as_ours(first(error), site.cluster.bootstrap, doing, safe, lacks=lacks) from None
     except TimeoutError:
         raise Unreachable(address=site.cluster.bootstrap, why=f"no answer (asked to {doing})") from None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import LedgerCorrupt, NotAllowed, TopicMissing
 from kqlib.queue import state
+from kqlib.queue.granted import not_there
 from kqlib.queue.item import Item, for_site
 from kqlib.queue.line import View
 
@@ -37,7 +38,7 @@ def seen(site: Site, queue: str) -> dict[int, tuple[state.Seen, int]]:
     """Every partition as it is now, and the purge mark that still counts for it."""
     there = _all_seen(site, [queue])
     if queue not in there:
-        raise TopicMissing(topic=queue)
+        raise not_there(site.cluster, queue)
     return there[queue]
 
 

@@ -36,6 +36,7 @@ from kqlib.queue.wanted import LONG, Wanted
 
 log = logging.getLogger("kqlib.queue")
 
+AGAIN = 2.0  # seconds until the next consumer, after two that ended for the same reason
 PATIENCE = 30.0  # seconds until somebody who waits for a commit is told
 
 
@@ -100,11 +101,17 @@ class Member(Partitions):
 
     def renew(self, why: str) -> None:
         """This consumer is of no use any more: leave it and its thread behind, give up what it had, and join anew."""
-        log.warning("site %s: %s; joining anew with another consumer", self.site, why)
+        known, self.left = self.left == why, why
+        log.log(
+            logging.INFO if known else logging.WARNING,
+            "site %s: %s; joining anew with another consumer",
+            self.site,
+            why,
+        )
         self.commits.given_up = True
         for at in [*self.owners, *self._loading, *self.broken]:
             self._drop(at, f"{why}, and the partition was given up")
-        self.consumer, self._subscribed, self.next_try = None, set(), time.monotonic() + 0.5
+        self.consumer, self._subscribed, self.next_try = None, set(), time.monotonic() + (AGAIN if known else 0.5)
         self.group = None
         self.fetch, self.commits = Fetch(self), Commits(self)
         for topic in self.joined:
@@ -188,12 +195,9 @@ class Member(Partitions):
             "group.id": self.site,
             **SETTINGS,
             **self.heartbeats.settings(),
-            "error_cb": self._complaint,
+            "error_cb": self.complain,
         }
         return Consumer(self.cluster.client(**settings))
-
-    def _complaint(self, error: KafkaError) -> None:
-        self.trouble = error.str()
 
     # --- now and then ---
 

@@ -16,6 +16,7 @@ and finds other terms behind the first ones (`contested`) writes the first ones 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,13 +29,16 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from kqlib.broker.clients import Consumer
 from kqlib.broker.kafka import Kafka
-from kqlib.errors import TopicMissing, Unreachable
+from kqlib.errors import KqError, Unreachable
 from kqlib.queue.clients import Kept, judge
-from kqlib.queue.said import as_ours, first, patient
+from kqlib.queue.granted import not_there
+from kqlib.queue.rights import READ_NOTES, WRITE_NOTES
+from kqlib.queue.said import as_ours, first, is_refused, not_allowed, patient
 from kqlib.queue.sender import Record, Sender
 from kqlib.snapshot import LOOKER
 from kqlib.topic_rules import QUEUES
 
+log = logging.getLogger("kqlib.queue")
 PATIENCE = 10.0
 Key = tuple[Any, ...]
 
@@ -51,10 +55,16 @@ class Notes:
         self._changed = threading.Condition()
         self._stop = False
         self._doubted = False  # its thread is to judge the consumer
+        self._refused: KafkaError | None = None  # why nothing is read
+        self._warned = False
         self._kept = Kept(cluster, self._made)
         self._thread = threading.Thread(target=self._read, name="kq-notes", daemon=True)
         self._thread.start()
-        self.catch_up()
+        try:
+            self.catch_up()
+        except BaseException:
+            self.close()
+            raise
 
     def _made(self) -> Consumer:
         quick = {"fetch_wait_max_ms": 500, "group_protocol": "classic"}
@@ -82,25 +92,33 @@ class Notes:
             return
         sent = sender.send(QUEUES, (_record(key, value) for key, value in notes), len(notes))
         for error in sent.errors.values():
-            safe = "What was noted before is unchanged; the note may yet arrive."
-            raise as_ours(error, self.cluster.bootstrap, f"write to '{QUEUES}'", safe, QUEUES)
+            safe = "What was noted before is unchanged" + "; the note may yet arrive" * (not is_refused(error)) + "."
+            lacks = not_allowed(WRITE_NOTES, self.cluster, safe)
+            raise as_ours(error, self.cluster.bootstrap, f"write to '{QUEUES}'", safe, QUEUES, lacks=lacks)
         if None in sent.ids:
             raise Unreachable(
                 address=self.cluster.bootstrap, why=f"no answer to a note for '{QUEUES}'; it may yet arrive"
             )
         self._until(max(int(id_.rpartition("/")[2]) for id_ in sent.ids if id_) + 1)
 
-    def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender) -> None:
-        """Written soon; nothing depends on it."""
-        sender.post(QUEUES, (_record(key, value) for key, value in notes), len(notes))
+    def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender, failed: Callable[[KafkaError], None]) -> None:
+        """Written soon; `failed` is called if it cannot be. The first time a warning says so."""
+
+        def unwritten(error: KafkaError) -> None:
+            if not self._warned:
+                self._warned = True
+                safe = "It goes with the next commit. Until it is there, a lost state may go unnoticed"
+                log.warning("a note could not be written to '%s': %s. %s", QUEUES, error.str(), safe)
+            failed(error)
+
+        sender.post(QUEUES, (_record(key, value) for key, value in notes), len(notes), unwritten)
 
     def catch_up(self, seconds: float = PATIENCE) -> None:
         """Return when everything that is in the topic now has been read."""
         try:
             end = patient(self._end, seconds, partial(judge, self.cluster))
         except (KafkaException, TimeoutError) as error:
-            why = first(error).str() if isinstance(error, KafkaException) else "no answer"
-            raise Unreachable(address=self.cluster.bootstrap, why=f"{why} (asked to read '{QUEUES}')") from None
+            raise self._unread(first(error) if isinstance(error, KafkaException) else None) from None
         self._until(end, seconds)
 
     def _end(self) -> int:
@@ -109,13 +127,22 @@ class Notes:
 
     def _until(self, position: int, seconds: float = PATIENCE) -> None:
         def there() -> bool:
-            return self._position >= position
+            return self._position >= position or self._refused is not None
 
         with self._changed:
             if not self._changed.wait_for(there, seconds / 3):
                 self._doubted = True
-                if not self._changed.wait_for(there, seconds * 2 / 3):
-                    raise Unreachable(address=self.cluster.bootstrap, why=f"'{QUEUES}' could not be read to its end")
+                self._changed.wait_for(there, seconds * 2 / 3)
+            if self._position < position:
+                raise self._unread(self._refused)
+
+    def _unread(self, error: KafkaError | None) -> KqError:
+        """Why the notes could not be read to their end."""
+        if error is None:
+            return Unreachable(address=self.cluster.bootstrap, why=f"'{QUEUES}' could not be read to its end")
+        safe = "Nothing was changed."
+        lacks = not_allowed(READ_NOTES, self.cluster, safe)
+        return as_ours(error, self.cluster.bootstrap, f"read '{QUEUES}'", safe, lacks=lacks)
 
     def _read(self) -> None:
         while not self._stop:
@@ -135,9 +162,11 @@ class Notes:
                 error = message.error()
                 if error is None:
                     self._note(message)
-                    self._position = message.offset() + 1
+                    self._position, self._refused = message.offset() + 1, None
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    self._position = max(self._position, message.offset())
+                    self._position, self._refused = max(self._position, message.offset()), None
+                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    self._refused = error
             self._changed.notify_all()
         self._heard()
 
@@ -185,5 +214,5 @@ def _ensure(cluster: Kafka) -> None:
         asked[QUEUES].result(PATIENCE)
     except KafkaException as error:
         if first(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise TopicMissing(topic=QUEUES) from None
+            raise not_there(cluster, QUEUES) from None
     cluster.wait_for_topic(QUEUES, 1, max(1.0, deadline - time.monotonic()))

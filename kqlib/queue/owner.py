@@ -71,6 +71,7 @@ class Owner(Line):
         self.leaving = False  # being given up: hands out nothing
         self.full = ""  # why no more is read now
         self.saved_at = self.heard_at = time.monotonic()  # when its state was stored or given up, and when records came
+        self.noted = False  # that this site has state here: known to all, or on its way
         self.purged = self.purged_version = 0  # the mark that was applied, and since when
         self.leases: dict[int, Lease] = {}
         self.ending: dict[int, Lease | None] = {}

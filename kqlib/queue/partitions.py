@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
@@ -22,6 +22,7 @@ from kqlib.queue import state
 from kqlib.queue.loader import ANEW, At, Loader, Loading
 from kqlib.queue.notes import Notes
 from kqlib.queue.owner import Owner, Terms
+from kqlib.queue.said import RIGHTS, fatal
 
 if TYPE_CHECKING:
     from kqlib.queue.commits import Commits
@@ -68,6 +69,8 @@ class Partitions:
         self.broken: dict[At, KqError] = {}
         self.ended: dict[At, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
         self.trouble = ""  # what Kafka last complained about
+        self.complaints = 0  # how often that may have been about a right
+        self.left = ""  # why the last consumer was left, until the group gives something to its successor
         self.closing: int | None = None  # the thread that closes
         self.give_back, self.drain = True, DRAIN
         self.drained_by = float("inf")  # by when every drain is over: the site closes
@@ -75,6 +78,11 @@ class Partitions:
         self._loading: dict[At, Loading] = {}
         self._reloaded: list[At] = []  # not to be read before their states are known again
         self._loader = loader(self)
+
+    def complain(self, error: KafkaError) -> None:
+        """Kafka complains: kept for whoever waits. If it is about a right, claims ask which one is missing. From any thread."""
+        self.trouble = error.str()
+        self.complaints += error.code() in RIGHTS or fatal(error)
 
     # --- asked by other threads, with `changed` held ---
 
@@ -117,7 +125,7 @@ class Partitions:
         log.info("site %s: assigned %s", self.site, ours)
         with self.changed:
             self.joined |= {topic for topic, _ in ours}  # told nothing, it may not have been decided yet
-            self.trouble, self.group = "", None
+            self.trouble, self.left, self.group = "", "", None
             for at in ours:  # of an assignment before this one nothing counts
                 self._drop(at, ANEW)
             self._load(ours)

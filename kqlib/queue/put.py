@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, cast
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from kqlib.errors import KqError, PayloadTooLarge, QueueDeleted, Unreachable
+from kqlib.errors import KqError, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
 from kqlib.queue.dead import ROOM
 from kqlib.queue.item import Out, Put, put_of, size
-from kqlib.queue.said import TOO_LARGE, as_ours
+from kqlib.queue.rights import WRITE_QUEUE
+from kqlib.queue.said import TOO_LARGE, as_ours, is_refused, not_allowed
 from kqlib.queue.sender import Sender, Sent
 from kqlib.topic_rules import RECORD_BYTES
 
@@ -129,16 +130,25 @@ class Putting(One):
 
     def _not_all(self, sent: Sent) -> KqError:
         done = {at: id_ for at, id_ in enumerate(sent.ids) if id_}
-        unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None]
-        safe = f"Of {len(sent.ids)} items {len(done)} are stored; the other {len(unknown)} may have been, or not."
+        refused = {at for at, error in sent.errors.items() if is_refused(error)}
+        unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in refused]
+        safe = f"Of {len(sent.ids)} items {len(done)} are stored"
+        safe += f", {len(refused)} refused and not stored" * bool(refused)
+        safe += f"; the other {len(unknown)} may have been, or not." if unknown else "."
         error = next(iter(sent.errors.values()), None)
         if error is None:
             ours: KqError = Unreachable(
                 address=self.site.cluster.bootstrap, why=f"no answer to a put. {safe}".rstrip(".")
             )
         else:
-            safe = f"{too_few(self.site.cluster, self.name)}{safe}"
-            ours = as_ours(error, self.site.cluster.bootstrap, f"put into '{self.name}'", safe, self.name)
+            lacks = not_allowed(WRITE_QUEUE.of(self.name, ""), self.site.cluster, safe)
+            address, few = (
+                self.site.cluster.bootstrap,
+                "" if is_refused(error) else too_few(self.site.cluster, self.name),
+            )
+            ours = as_ours(error, address, f"put into '{self.name}'", safe, self.name, lacks=lacks)
+            if few:  # the client retries that, and only says that time is up
+                ours = NotNow(address=address, why=f"{few}. {safe}".rstrip("."))
         ours.__dict__.update(done=done, unknown=unknown)
         return ours
 
@@ -165,7 +175,7 @@ def limits(cluster: Kafka, names: list[str], seconds: float = 10.0) -> dict[str,
 
 
 def too_few(cluster: Kafka, topic: str) -> str:
-    """Kafka's NotEnoughReplicas as a sentence, '' if enough are in sync: the client retries it and only says that time is up."""
+    """Kafka's NotEnoughReplicas in words; '' if enough are in sync."""
     admin, resource = cluster.admin, ConfigResource(ResourceType.TOPIC, topic)
     try:
         settings = admin.describe_configs([resource], request_timeout=3)[resource].result(4)
@@ -175,7 +185,5 @@ def too_few(cluster: Kafka, topic: str) -> str:
         return ""
     few = sum(count < wanted for count in counts)
     return (
-        f"NotEnoughReplicas: {few} of {len(counts)} partitions have fewer than {wanted} replicas in sync. "
-        if few
-        else ""
+        f"NotEnoughReplicas: {few} of {len(counts)} partitions have fewer than {wanted} replicas in sync" if few else ""
     )

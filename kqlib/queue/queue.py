@@ -75,6 +75,8 @@ class Queue(Claiming):
             raise Unreachable(
                 f"{len(unknown)} of {len(items)} acks: {why}", address=address, items=refused, unknown=unknown
             )
+        if len(refused) == len(items) > 0:
+            self._allowed("Nothing was changed.")
         if refused:
             said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
             raise LeaseLost(said, items=refused)
@@ -84,7 +86,7 @@ class Queue(Claiming):
         by, refused, why = defaultdict[Owner, set[int]](set), list[Item](), ""
         for item in items:
             try:
-                offsets = by[self._held(item)]
+                offsets = by[self._lease_of(item)]
             except KqError as error:  # its lease is lost, or it is another queue's, or nobody claimed it
                 refused.append(item)
                 why = why or str(error)
@@ -168,7 +170,14 @@ class Queue(Claiming):
         return Step(self.site, owner, item)
 
     def _held(self, item: Item) -> Owner:
-        """The owner of a claimed item, if its lease holds; else the error that says why not."""
+        """The owner of a claimed item, if its lease holds; else the error that says why not: perhaps a right is missing."""
+        try:
+            return self._lease_of(item)
+        except LeaseLost:
+            self._allowed("Nothing was changed.")
+            raise
+
+    def _lease_of(self, item: Item) -> Owner:
         if not isinstance(item, Item):
             raise NotAllowed(f"this takes an Item that claim() gave, not {type(item).__name__}")
         if item.queue != self.name:
@@ -199,6 +208,7 @@ class Queue(Claiming):
         for owner in sorted(filter(_unsaved, owners), key=_unsure, reverse=True):
             gone = f"'{self.name}': {owner.dropped}, while the ack was on its way"
             if not _unsure(owner):
+                self._allowed("What was acked was not stored.")
                 raise LeaseLost(f"{gone}: it was not stored")
             why = f"{gone}, and a commit was not answered: it may have been stored, or not"
             raise Unreachable(why, address=self.site.cluster.bootstrap)

@@ -9,7 +9,8 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,9 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from kqlib.broker.clients import Consumer
 from kqlib.broker.kafka import Kafka
+from kqlib.errors import NotAllowed
 from kqlib.queue.clients import Kept
+from kqlib.queue.state import check_read
 from kqlib.snapshot import LOOKER
 
 PATIENCE = 10.0
@@ -59,12 +62,23 @@ class Reader:
             return found, whole
 
     def _read(self, at: tuple[str, int], start: int, end: int, most: int, seconds: float) -> tuple[list[Any], bool]:
-        consumer = self._kept.now()
-        consumer.assign([TopicPartition(*at, start)])
-        try:
+        with self._reading({at: start}) as consumer:
             return self._collect(consumer, end, most, time.monotonic() + seconds)
+
+    @contextmanager
+    def _reading(self, starts: Mapping[Place, int]) -> Iterator[Consumer]:
+        """The consumer, on these partitions. One that was refused says so only once: the next reader takes another."""
+        consumer, refused = self._kept.now(), False
+        consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
+        try:
+            yield consumer
+        except NotAllowed:
+            refused = True
+            raise
         finally:
             consumer.unassign()
+            if refused:
+                self._kept.close()
 
     def _collect(self, consumer: Any, end: int, most: int, deadline: float) -> tuple[list[Any], bool]:
         found: list[Any] = []
@@ -79,6 +93,8 @@ class Reader:
                     return found, True
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                 return found, True
+            elif message is not None:
+                check_read(message, self.cluster)
             elif time.monotonic() > deadline:
                 return found, False
         return found, False
@@ -94,12 +110,8 @@ class Reader:
             known = {at: self._known(site, at, topic_id, start) for at, (topic_id, start, _) in parts.items()}
             unread = {at: each for at, each in known.items() if each.end < parts[at][2]}
             if unread:
-                consumer = self._kept.now()
-                consumer.assign([TopicPartition(*at, each.end) for at, each in unread.items()])
-                try:
+                with self._reading({at: each.end for at, each in unread.items()}) as consumer:
                     self._count(consumer, unread, {at: end for at, (_, _, end) in parts.items()}, item, deadline)
-                finally:
-                    consumer.unassign()
             return {at: bisect_left(each.others, parts[at][2]) for at, each in known.items()}
 
     def _known(self, site: str, at: Place, topic_id: str, start: int) -> Counted:
@@ -110,8 +122,8 @@ class Reader:
         known.start = start
         return known
 
-    @staticmethod
     def _count(
+        self,
         consumer: Any,
         unread: dict[Place, Counted],
         ends: Mapping[Place, int],
@@ -128,6 +140,8 @@ class Reader:
                     known.end = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
                     known.skip(message.offset())
+                else:
+                    check_read(message, self.cluster)
                 if known.end >= ends[at]:
                     del unread[at]  # not paused: a partition would stay so when it is assigned again
 

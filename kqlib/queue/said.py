@@ -1,6 +1,7 @@
 """What Kafka says as an error of ours: what happened, what is safe, what to do.
 
 In:  a KafkaError. Out: a KqError to raise; `patient` asks again while a leader or a coordinator is on the move.
+`Unreachable` is for what no broker answered. A right that is missing and a record that was refused have their own sentences.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.errors import KqError, NotAllowed, TopicMissing, Unreachable
+from kqlib.broker.kafka import Kafka
+from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
+from kqlib.queue.rights import Right
 from kqlib.snapshot import MOVING
 
 RIGHTS = {
@@ -22,6 +25,11 @@ RIGHTS = {
 }
 NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE}
+REFUSED = {  # a broker looked at what was sent and does not take it: it is not stored, and a second try changes nothing
+    *(KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_REQUIRED_ACKS),
+    *(KafkaError.POLICY_VIOLATION, KafkaError.TOPIC_EXCEPTION, KafkaError.UNSUPPORTED_COMPRESSION_TYPE),
+    *(KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, KafkaError.INVALID_CONFIG),
+} | TOO_LARGE
 GIVE_UP = {
     KafkaError.OFFSET_METADATA_TOO_LARGE,
     KafkaError.INVALID_GROUP_ID,
@@ -29,14 +37,39 @@ GIVE_UP = {
 } | RIGHTS
 
 
-def as_ours(error: KafkaError, address: str, doing: str, safe: str, topic: str = "") -> KqError:
-    """The error to raise for one of Kafka's."""
+def user(cluster: Kafka) -> str:
+    """Who asks, as the cluster knows them."""
+    name = cluster._own.get("sasl.username")
+    return f"user '{name}'" if name else "this user"
+
+
+def not_allowed(right: Right, cluster: Kafka, safe: str) -> NotAllowed:
+    """The error for a right that is missing."""
+    who = user(cluster)
+    return NotAllowed(
+        f"{who[0].upper()}{who[1:]} lacks {right}. {safe} Ask whoever deploys to grant it; "
+        "kq doctor --rights QUEUE --site SITE shows what else is lacking"
+    )
+
+
+def as_ours(
+    error: KafkaError, address: str, doing: str, safe: str, topic: str = "", *, lacks: NotAllowed | None = None
+) -> KqError:
+    """The error to raise for one of Kafka's. lacks: that error, if Kafka complains about a right."""
     words = error.str().rstrip(".")
     if error.code() in NO_TOPIC and topic:
         return TopicMissing(topic=topic)
     if error.code() in RIGHTS:
-        return NotAllowed(f"This user may not {doing} ({words}). {safe} Ask whoever deploys for the right")
-    return Unreachable(address=address, why=f"{words} (asked to {doing}). {safe}".rstrip("."))
+        return lacks or NotAllowed(f"This user may not {doing} ({words}). {safe} Ask whoever deploys for the right")
+    if error.code() in REFUSED:
+        return NotAllowed(f"Kafka refused to {doing} ({words}). {safe}".rstrip("."))
+    kind = NotNow if error.code() > 0 else Unreachable  # the others are the client's own: no answer came
+    return kind(address=address, why=f"{words} (asked to {doing}). {safe}".rstrip("."))
+
+
+def is_refused(error: KafkaError) -> bool:
+    """Is it certain that nothing was stored?"""
+    return error.code() in REFUSED | RIGHTS | NO_TOPIC
 
 
 def first(error: Any) -> KafkaError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any
 
@@ -33,7 +33,8 @@ Record = tuple[bytes | None, bytes | None, Headers | None, int]  # value, key, h
 class Sent:
     """How a batch fares: ids by place, errors by place."""
 
-    def __init__(self, topic: str, many: int) -> None:
+    def __init__(self, topic: str, many: int, failed: Callable[[KafkaError], None] | None = None) -> None:
+        self._failed = failed  # called for each that is not stored, if nobody waits
         self.ids: list[str | None] = [None] * many
         self.errors: dict[int, KafkaError] = {}
         self._topic, self._all = topic, threading.Event()
@@ -44,14 +45,14 @@ class Sent:
         if error is None:
             self.ids[at] = f"{self._topic}/{message.partition()}/{message.offset()}"
         elif error.code() not in PURGED:
-            self.errors[at] = error
+            self._error(at, error)
         self._open -= 1
         if self._open == self._refused:
             self._all.set()
 
     def refused(self, at: int, error: KafkaError) -> None:
         """It was not even taken; called by the thread that sends."""
-        self.errors[at] = error
+        self._error(at, error)
         self._refused += 1
         if self._open == self._refused:
             self._all.set()
@@ -62,6 +63,11 @@ class Sent:
             self.ids[at] = id_
             del self.errors[at]
         self.errors |= {places[at]: error for at, error in sent.errors.items()}
+
+    def _error(self, at: int, error: KafkaError) -> None:
+        self.errors[at] = error
+        if self._failed is not None:
+            self._failed(error)
 
     def wait(self, seconds: float) -> bool:
         """Has every record been heard of?"""
@@ -104,9 +110,11 @@ class Sender:
             self._doubted = True
         return sent
 
-    def post(self, topic: str, records: Iterable[Record], many: int) -> Sent:
-        """Send them and do not wait."""
-        sent = Sent(topic, many)
+    def post(
+        self, topic: str, records: Iterable[Record], many: int, failed: Callable[[KafkaError], None] | None = None
+    ) -> Sent:
+        """Send them and do not wait. failed: called with the error of each that is not stored."""
+        sent = Sent(topic, many, failed)
         produce, heard = self._made().produce, sent.heard
         for at, (value, key, headers, partition) in enumerate(records):
             answer = MethodType(heard, at)  # heard(at, …), and the quickest to make and to call

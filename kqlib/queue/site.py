@@ -23,7 +23,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kqlib import forks
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, NotAllowed, TopicMissing, Unreachable
-from kqlib.queue import arguments, ledger_text, state
+from kqlib.queue import arguments, granted, ledger_text, state
 from kqlib.queue.clients import judge
 from kqlib.queue.dead import DEAD
 from kqlib.queue.ending import PATIENCE as ENDING
@@ -37,7 +37,8 @@ from kqlib.queue.put import TopicFacts, limits
 from kqlib.queue.queue import Queue
 from kqlib.queue.rates import Rates
 from kqlib.queue.reader import Reader
-from kqlib.queue.said import as_ours, first, patient
+from kqlib.queue.rights import Right
+from kqlib.queue.said import as_ours, first, not_allowed, patient
 from kqlib.queue.sender import Sender
 from kqlib.queue.step import Transaction
 from kqlib.topic_rules import RECORD_BYTES
@@ -119,7 +120,7 @@ class Site:
             facts, dead_facts = self._facts(name)
             said_order, said_attempts = self._remembered(name, order, max_attempts)
             if said_attempts is not None and dead_facts is None:
-                raise TopicMissing(topic=name + DEAD)
+                raise granted.not_there(self.cluster, name + DEAD)
             rates = self._rates.setdefault(name, Rates())
             terms = Terms(name, self.name, said_order, said_attempts, self.clock, rates, self.write_version)
             queue = self._queues.get(name)
@@ -140,7 +141,7 @@ class Site:
         names = [name] if name.endswith(DEAD) else [name, name + DEAD]
         found = state.topic_ids(self.cluster, names)
         if name not in found:
-            raise TopicMissing(topic=name)
+            raise granted.not_there(self.cluster, name)
         most = limits(self.cluster, list(found))
         facts = {each: TopicFacts(len(found[each][1]), most[each]) for each in found}
         return facts[name], facts.get(name + DEAD)
@@ -163,7 +164,7 @@ class Site:
                 and not is_dead
                 and name + DEAD not in state.topic_ids(self.cluster, [name + DEAD])
             ):
-                raise TopicMissing(topic=name + DEAD)
+                raise granted.not_there(self.cluster, name + DEAD)
             self._notes.write([(key, said)], self._sender())
             known = self._notes.get(*key)
         if key in self._notes.contested:
@@ -261,6 +262,11 @@ class Site:
                 address=self.cluster.bootstrap, why="no answer to a transaction; it may have happened, or not"
             )
         if ending.error is not None:
+            member.changed.release()
+            try:
+                granted.check_ending(self.cluster, self.name, {out.topic for out in ending.outs}, ending.error)
+            finally:
+                member.changed.acquire()
             raise ending.error
         for out in ending.outs:
             if out.topic in self._rates:
@@ -333,7 +339,9 @@ def _set_session(cluster: Kafka, group: str, session: float) -> None:
             raise NotAllowed(
                 f"session={session:g} is refused by the cluster: {first(error).str()}. Use session=None"
             ) from None
-        raise as_ours(first(error), cluster.bootstrap, "set the group's session", "Nothing was changed.") from None
+        safe = "Nothing was changed."
+        lacks = not_allowed(Right("ALTER_CONFIGS", "group", group), cluster, safe)
+        raise as_ours(first(error), cluster.bootstrap, "set the group's session", safe, lacks=lacks) from None
 
 
 def _alter(cluster: Kafka, group: str, values: dict[str, int]) -> None:

@@ -21,10 +21,12 @@ from kqlib.broker.kafka import Kafka
 from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.queue.clients import SOON, Kept, judge
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, patient
+from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right
+from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, patient
 from kqlib.snapshot import LOOKER
 
 log = logging.getLogger("kqlib.queue")
+ANSWER = 0.5  # seconds for a coordinator's answer, until the client is asked whether it found one
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Looker:
         ids = topic_ids(self.cluster, sorted({topic for topic, _ in partitions}), seconds)
         numbers = {topic: set(said[1]) for topic, said in ids.items()}
         there = [(topic, number) for topic, number in partitions if number in numbers.get(topic, ())]
-        commits = self._committed(there, seconds)
+        commits = self.committed(there, seconds)
         lows = _offsets(self.cluster, there, OffsetSpec.earliest(), seconds)
         lasts = _asked(self.cluster, there, OffsetSpec.latest(), seconds)  # after the commits: no state reaches beyond
         found = {
@@ -69,23 +71,39 @@ class Looker:
         }
         return found | _checked(self.cluster, found, seconds)
 
-    def _committed(self, there: list[tuple[str, int]], seconds: float) -> dict[tuple[str, int], tuple[int | None, str]]:
+    def committed(
+        self, partitions: list[tuple[str, int]], seconds: float = 5.0
+    ) -> dict[tuple[str, int], tuple[int | None, str]]:
+        """The site's commit in each of these partitions, which exist: its offset (None: there is none) and its metadata."""
         try:
             with self._one:
-                asked = [TopicPartition(*at) for at in there]
-                found = (
-                    patient(
-                        lambda: self._kept.now().committed(asked, timeout=seconds),
-                        0.0 if self._wait else seconds,
-                        self._kept.dead,
-                    )
-                    if there
-                    else []
-                )
+                asked, patience = [TopicPartition(*at) for at in partitions], 0.0 if self._wait else seconds
+                found = patient(lambda: self._ask(asked, seconds), patience, self._kept.dead) if partitions else []
         except KafkaException as error:
             safe = "Nothing was changed."
-            raise as_ours(first(error), self.cluster.bootstrap, "read the committed state", safe) from None
+            lacks = not_allowed(SEE_GROUP.of("", self.site), self.cluster, safe)
+            doing = "read the committed state"
+            raise as_ours(first(error), self.cluster.bootstrap, doing, safe, lacks=lacks) from None
+        for part in found:
+            if part.error is not None:  # no answer is not "no commit"
+                doing, safe = "read the committed state", "Nothing was changed."
+                lacks = not_allowed(Right("DESCRIBE", "topic", part.topic), self.cluster, safe)
+                raise as_ours(part.error, self.cluster.bootstrap, doing, safe, lacks=lacks)
         return {(p.topic, p.partition): (p.offset if p.offset >= 0 else None, p.metadata or "") for p in found}
+
+    def _ask(self, partitions: list[TopicPartition], seconds: float) -> Any:
+        """What is committed. A client that may not see the group finds no coordinator: it says so in poll(), once."""
+        client, first_try, deadline = self._kept.now(), min(ANSWER, seconds), time.monotonic() + seconds
+        try:
+            return client.committed(partitions, timeout=first_try)
+        except KafkaException as error:
+            if first(error).code() != KafkaError._TIMED_OUT or seconds <= first_try:
+                raise
+        message = client.poll(0)
+        if message is not None and message.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            self._kept.close()
+            raise KafkaException(message.error())
+        return client.committed(partitions, timeout=max(first_try, deadline - time.monotonic()))
 
     def alone(self, seconds: float = 2.0) -> bool:
         """Is nobody in the group but us? One that has died is in it until its session is over."""
@@ -180,7 +198,9 @@ def _asked(
     try:
         return patient(ask, seconds, partial(judge, cluster))
     except KafkaException as error:
-        raise as_ours(first(error), cluster.bootstrap, "look at the log's bounds", "Nothing was changed.") from None
+        safe = "Nothing was changed."
+        lacks = not_allowed(Right("DESCRIBE", "topic", ", ".join(sorted({t for t, _ in partitions}))), cluster, safe)
+        raise as_ours(first(error), cluster.bootstrap, "look at the log's bounds", safe, lacks=lacks) from None
     except TimeoutError:
         raise Unreachable(address=cluster.bootstrap, why="no answer about the log's bounds") from None
 
@@ -209,9 +229,17 @@ def _checked(cluster: Kafka, found: dict[tuple[str, int], Seen], seconds: float)
             message = consumer.poll(0.1)
             if message is not None and (not (error := message.error()) or error.code() == KafkaError._PARTITION_EOF):
                 begins.setdefault((message.topic(), message.partition()), message.offset())
+            elif message is not None:
+                check_read(message, cluster)
     finally:
         consumer.close()
     return {at: replace(found[at], kept=begin) for at, begin in begins.items()}
+
+
+def check_read(message: Any, cluster: Kafka) -> None:
+    """Raise `NotAllowed` if this error of a reader in no group says that it may not read the topic."""
+    if (error := message.error()) is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise not_allowed(READ_QUEUE.of(message.topic(), ""), cluster, "Nothing was changed.")
 
 
 def _doubt(at: tuple[str, int], seen: Seen) -> TopicPartition | None:

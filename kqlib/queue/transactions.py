@@ -20,7 +20,7 @@ from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.item import Out, size
 from kqlib.queue.owner import Owner
-from kqlib.queue.said import RIGHTS, TOO_LARGE, as_ours, first
+from kqlib.queue.said import REFUSED, RIGHTS, TOO_LARGE, as_ours, first
 
 if TYPE_CHECKING:
     from kqlib.queue.ending import Ending
@@ -33,7 +33,6 @@ client_log.propagate = False
 TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does not
 STALL = 1.0  # seconds without a written record until the others go first
 TRUSTED = 10.0  # seconds after its last record until a topic is doubted
-REFUSED = {KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION} | TOO_LARGE
 
 
 class Transactions:

@@ -305,7 +305,7 @@ DENIED = {  # what `app` may not do -> its topic, and the sentence
     ),
     "no right to write": (
         (ResourceType.TOPIC, "quiet", AclOperation.WRITE),
-        r"may not put into 'quiet' .*authorization failed.* Ask whoever deploys for the right",
+        r"lacks WRITE on topic 'quiet'.* refused and not stored.* Ask whoever deploys to grant it",
     ),
     "no right to see the group's settings": (
         (ResourceType.GROUP, "share-hidden", AclOperation.DESCRIBE_CONFIGS),

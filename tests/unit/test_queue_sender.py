@@ -27,6 +27,14 @@ def test_it_is_over_when_the_last_one_is_known_and_not_before(many: int) -> None
             assert sorted(sent.errors) == [at for at in range(many) if ends[at] != STORED]
 
 
+def test_who_does_not_wait_hears_of_each_that_is_not_stored() -> None:
+    heard: list[KafkaError] = []
+    sent, error = Sent("football", 3, heard.append), KafkaError(KafkaError._MSG_TIMED_OUT)
+    for at, how in enumerate((STORED, FAILED, REFUSED)):
+        _tell(sent, at, how, error)
+    assert heard == [error, error]
+
+
 def test_nothing_to_send_is_over_at_once() -> None:
     assert Sent("football", 0).wait(0)
 

@@ -14,10 +14,11 @@ from kqlib import up
 from kqlib.broker import Kafka
 from kqlib.commands import near
 from kqlib.commands.said import tell
-from kqlib.errors import KqError, NotAllowed, TopicMissing
+from kqlib.errors import KqError, NotAllowed
 from kqlib.groups.ask import described
 from kqlib.queue import Site
 from kqlib.queue.dead import DEAD
+from kqlib.queue.granted import not_there
 from kqlib.topic_rules import RESERVED
 
 
@@ -53,7 +54,8 @@ def check(cluster: Kafka, name: str) -> None:
     if name in topics:
         return
     guess = near(name, queues(topics)) or near(name, topics)
-    raise KqError(f"{TopicMissing(topic=name)}{guess.replace('; did', ' Did', 1)}")
+    why = str(not_there(cluster, name)).rstrip(".")
+    raise KqError(f"{why}.{guess.replace('; did', ' Did', 1)}")
 
 
 def queues(topics: list[str]) -> list[str]:

@@ -18,7 +18,14 @@ from kqlib.view.picture import Picture, count
 if TYPE_CHECKING:
     from kqlib.queue.promises.stage import Stage
 
-SILENT = {"Unreachable", "NotInTime", "TimeoutError", "NoNode", "Unavailable"}  # a cluster or a node did not answer
+SILENT = {
+    "Unreachable",
+    "NotNow",
+    "NotInTime",
+    "TimeoutError",
+    "NoNode",
+    "Unavailable",
+}  # a cluster or a node did not answer
 UNANSWERED = SILENT | {"KafkaException"}  # this one may be either: a group also refuses a stale member so
 
 

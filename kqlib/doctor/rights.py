@@ -1,0 +1,80 @@
+"""`kq doctor --rights QUEUE`: what this user has of the rights that each verb needs, or the commands that grant them.
+
+In:  the current cluster, a queue, a site. Out: a table, JSON for programs, commands to copy. Nothing is joined, nothing is changed
+but one transactional id, `kq-SITE-rights`: only a transaction that is begun shows whether this user may begin one.
+The same table as Markdown is in docs/rights.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from kqlib.commands.said import as_json, table
+from kqlib.errors import NotAllowed
+
+SIGN = {True: "✓", False: "✗", None: "not known"}
+
+
+def run(args: argparse.Namespace) -> int:
+    """`kq doctor --rights QUEUE`, with --acl or without."""
+    from kqlib.queue.arguments import site_name
+    from kqlib.queue.dead import DEAD
+
+    if not args.rights:
+        raise NotAllowed("--site and --acl go with --rights QUEUE. Nothing was looked at")
+    queue = args.rights.removesuffix(DEAD)
+    site = site_name(args.site or os.environ.get("KQ_SITE") or "default")
+    if args.acl:
+        print(acls(queue, site, args.acl))
+        return 0
+    return show(queue, site, args.json)
+
+
+def show(queue: str, site: str, json: bool) -> int:
+    """Ask the current cluster; 1 if a right is missing."""
+    from kqlib import up
+    from kqlib.queue import rights
+    from kqlib.queue.granted import granted, may_begin
+    from kqlib.queue.said import user
+
+    by = rights.table(queue, site)
+    with up.current() as cluster:
+        has = granted(cluster, dict.fromkeys(right for some in by.values() for right in some))
+        has[rights.BEGIN.of(queue, site)] = may_begin(cluster, site)
+        who = user(cluster)
+    rows = [(verb, right, has[right]) for verb, some in by.items() for right in some]
+    if json:
+        print(as_json([_plain(*row) for row in rows]))
+    else:
+        shown = [(verb, right.operation, right.resource, SIGN[given]) for verb, right, given in rows]
+        print(table(shown, ("verb", "right", "on", "granted"), f"what {who} may do in '{queue}' for site '{site}'"))
+    return int(False in has.values())
+
+
+def _plain(verb: str, right: Any, given: bool | None) -> dict[str, Any]:
+    what = {"operation": right.operation, "kind": right.kind, "name": right.name, "prefixed": right.prefixed}
+    return {"verb": verb, **what, "granted": given}
+
+
+def acls(queue: str, site: str, user: str) -> str:
+    """The commands that grant a user what it needs: for one that only puts, and for one that works."""
+    from kqlib.queue import rights
+
+    parts = [[f"# for {role}", *rights.commands(verbs, queue, site, user)] for role, verbs in rights.ROLES.items()]
+    return "\n\n".join("\n".join(lines) for lines in parts)
+
+
+def markdown(queue: str = "QUEUE", site: str = "SITE") -> str:
+    """The table for docs/rights.md."""
+    from kqlib.queue import rights
+
+    lines = ["| verb | rights |", "|---|---|"]
+    for verb, some in rights.table(queue, site).items():
+        lines.append(f"| `{verb}` | {' · '.join(map(_short, some))} |")
+    return "\n".join(lines)
+
+
+def _short(right: Any) -> str:
+    return f"{right.operation} {right.kind.replace('-', ' ')} `{right.name}{'*' * right.prefixed}`"

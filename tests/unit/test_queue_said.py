@@ -1,0 +1,71 @@
+"""Which error of ours one of Kafka's becomes: 'no Kafka answered' is said only where none did."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
+from kqlib.queue import claim
+from kqlib.queue.rights import READ_GROUP
+from kqlib.queue.said import as_ours, is_refused, not_allowed, user
+
+CASES: list[tuple[int, type[KqError], str, bool]] = [
+    (KafkaError._TIMED_OUT, Unreachable, "No Kafka answered at h:1: ", False),
+    (KafkaError._ALL_BROKERS_DOWN, Unreachable, "No Kafka answered at h:1: ", False),
+    (KafkaError.NOT_ENOUGH_REPLICAS, NotNow, "Kafka answered at h:1, and cannot do it now: ", False),
+    (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, NotNow, "Kafka answered at h:1, and cannot do it now: ", False),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAllowed, "This user may not put into 'football'", True),
+    (KafkaError.GROUP_AUTHORIZATION_FAILED, NotAllowed, "This user may not put into 'football'", True),
+    (KafkaError.INVALID_RECORD, NotAllowed, "Kafka refused to put into 'football'", True),
+    (KafkaError.MSG_SIZE_TOO_LARGE, NotAllowed, "Kafka refused to put into 'football'", True),
+    (KafkaError.POLICY_VIOLATION, NotAllowed, "Kafka refused to put into 'football'", True),
+    (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing, "'football' does not exist", True),
+]
+
+
+@pytest.mark.parametrize(("code", "kind", "words", "nothing_stored"), CASES)
+def test_kafkas_error_becomes_the_sentence_for_what_it_is(
+    code: int, kind: type[KqError], words: str, nothing_stored: bool
+) -> None:
+    error = KafkaError(code)
+    ours = as_ours(error, "h:1", "put into 'football'", "Nothing was changed.", "football")
+    assert (type(ours), str(ours).startswith(words)) == (kind, True)
+    assert is_refused(error) is nothing_stored
+
+
+@pytest.mark.parametrize(("own", "who"), [({"sasl.username": "app"}, "User 'app'"), ({}, "This user")])
+def test_a_missing_right_is_named_with_its_resource_and_the_user(own: dict[str, str], who: str) -> None:
+    cluster: Any = SimpleNamespace(_own=own)
+    lacks = not_allowed(READ_GROUP.of("football", "fans"), cluster, "Nothing was claimed.")
+    assert str(lacks).startswith(f"{who} lacks READ on group 'fans'. Nothing was claimed. Ask whoever deploys")
+    assert user(cluster).lower() == who.lower()
+    error = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    assert as_ours(error, "h:1", "claim", "Nothing was claimed.", lacks=lacks) is lacks
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [({"football": ("id", (0,))}, NotNow), ({}, TopicMissing), (Unreachable(address="h:1", why="none"), Unreachable)],
+    ids=["the topic is there", "it is gone", "no answer"],
+)
+def test_a_claim_that_ends_without_an_answer_asks_whether_kafka_is_there(
+    answer: Any, kind: type[KqError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids(*_: object) -> Any:
+        if isinstance(answer, KqError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(claim.state, "topic_ids", ids)
+    monkeypatch.setattr(claim.granted, "not_there", lambda _, topic: TopicMissing(topic=topic))
+    queue: Any = SimpleNamespace(
+        name="football", _member=SimpleNamespace(doubted=False), site=SimpleNamespace(cluster=SimpleNamespace())
+    )
+    queue.site.cluster.bootstrap, queue._unlocked = "h:1", lambda ask: ask()
+    said = claim.Claiming._nothing_claimed(queue, "its state could not be read")
+    assert type(said) is kind and queue._member.doubted
+    assert kind is TopicMissing or "its state could not be read. Nothing was claimed" in str(said)
