@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kqlib.commands.said import how_long, many
@@ -19,6 +20,7 @@ from kqlib.errors import KqError, LedgerCorrupt, NotAllowed, Unreachable
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
     from kqlib.queue import Site
+    from kqlib.queue.incidents import Incident
     from kqlib.queue.state import Seen
 
 DAY = 86400.0
@@ -27,6 +29,7 @@ FOR_EVER = 10 * 365 * DAY
 OLD = 2 / 3  # of the retention: owners commit again every day, so a state this old has none
 OFFSETS = "__consumer_offsets"
 KEEP = "offsets.retention.minutes=2147483647 in the brokers' settings keeps them for ever"
+REWIND = "kq queue rewind QUEUE --site SITE puts back what is still in the log; with --forget it is not told any more"
 State = tuple[str, str, int]  # site, queue, partition
 
 
@@ -46,7 +49,7 @@ def of(cluster: Kafka) -> Iterator[Finding]:
     """The three findings."""
     from confluent_kafka import KafkaException
 
-    from kqlib.queue import Site
+    from kqlib.queue import Site, look
     from kqlib.topic_rules import QUEUES
 
     name = "offsets"
@@ -59,7 +62,8 @@ def of(cluster: Kafka) -> Iterator[Finding]:
             return
         with Site(cluster, "kq-doctor") as site:
             seen = states(site)
-        yield _ledgers(seen)
+            told = {at: look.untold(site._notes, at[0], at[1:], each) for at, (each, _) in seen.items()}
+        yield _ledgers(seen, told)
         name = "expiry"
         yield _expiry(cluster, {at for at, (each, _) in seen.items() if each.committed is not None}, seconds)
     except (KqError, KafkaException) as error:
@@ -118,7 +122,7 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
     from kqlib.queue.ledger import Ledger
 
     if seen.committed is None:
-        gone = 'open the queue with on_lost="earliest" (every item again) or "latest" (only new ones)'
+        gone = 'kq queue work QUEUE --on-lost earliest (every item again) or latest (only new ones); in Python on_lost="earliest"'
         return ("its state is gone", gone) if must else ("", "")
     if not seen.metadata:
         whose = "let nothing else use the site's name as its group; the next owner goes on from there"
@@ -130,9 +134,11 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
     return "", ""
 
 
-def _ledgers(found: dict[State, tuple[Seen, bool]]) -> Finding:
-    bad = [(at, *wrong(*each)) for at, each in found.items()]
-    bad = [each for each in bad if each[1]]
+def _ledgers(
+    found: dict[State, tuple[Seen, bool]], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})
+) -> Finding:
+    bad = [(at, str(each), REWIND) for at, some in told.items() for each in some]
+    bad += [(at, *wrong(*each)) for at, each in found.items() if any(wrong(*each))]
     if not bad:
         sites = len({name for name, _, _ in found})
         counted = f"{many(len(found), 'partition')} of {many(sites, 'site')}"

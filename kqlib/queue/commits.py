@@ -71,7 +71,9 @@ class Commits:
             if self.given_up:
                 raise GivenUp
             new = any(not owner.saved for _, owner, _ in dirty)
-            for at, owner, version in dirty:
+            for part, (at, owner, version) in zip(parts, dirty, strict=True):
+                if at not in errors:
+                    owner.stored = (part.offset, part.metadata)
                 self._done(at, owner, version, errors.get(at), now)
             member.committed.notify_all()
             if new or errors:
@@ -94,6 +96,7 @@ class Commits:
         owner.saved = max(owner.saved, version)
         owner.saved_at = now
         owner.dirty_since = None if owner.version == version else now
+        member.note(at, owner)
         member.trouble = ""
         if owner.purged and owner.purged_version <= version:
             note = ((member.site, at[0], "purged", at[1]), {"topic": owner.ledger.topic, "offset": owner.purged})

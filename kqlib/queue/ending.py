@@ -208,7 +208,7 @@ class Endings:
                 self._unknown(endings, offsets)
             elif outcome:
                 for owner, some in offsets.items():
-                    owner.saved = max(owner.saved, owner.frozen)
+                    owner.saved, owner.stored = max(owner.saved, owner.frozen), owner.sent
                     owner.end(some, done=True)
                 for ending in endings:
                     ending.done = True
@@ -333,8 +333,9 @@ class Endings:
             parts = []
             for owner, some in offsets.items():
                 owner.frozen, ledger = owner.version, owner.with_acked(some)
-                at = (owner.terms.queue, owner.partition)
-                parts.append(TopicPartition(*at, ledger.floor, metadata=ledger.text(owner.terms.write_version)))
+                at, text = (owner.terms.queue, owner.partition), ledger.text(owner.terms.write_version)
+                owner.sent = (ledger.floor, text)
+                parts.append(TopicPartition(*at, ledger.floor, metadata=text))
             return parts, member.group
 
     def _may_commit(self, offsets: dict[Owner, list[int]]) -> bool:
