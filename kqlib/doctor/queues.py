@@ -29,7 +29,7 @@ FOR_EVER = 10 * 365 * DAY
 OLD = 2 / 3  # of the retention: owners commit again every day, so a state this old has none
 OFFSETS = "__consumer_offsets"
 KEEP = "offsets.retention.minutes=2147483647 in the brokers' settings keeps them for ever"
-REWIND = "kq queue rewind QUEUE --site SITE puts back what is still in the log; with --forget it is not told any more"
+REWIND = "kq queue rewind {} --site {} puts back what is still in the log; with --forget it is not told any more"
 State = tuple[str, str, int]  # site, queue, partition
 
 
@@ -137,7 +137,7 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
 def _ledgers(
     found: dict[State, tuple[Seen, bool]], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})
 ) -> Finding:
-    bad = [(at, str(each), REWIND) for at, some in told.items() for each in some]
+    bad = [(at, str(each), REWIND.format(at[1], at[0])) for at, some in told.items() for each in some]
     bad += [(at, *wrong(*each)) for at, each in found.items() if any(wrong(*each))]
     if not bad:
         sites = len({name for name, _, _ in found})

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from kqlib.queue.state import Seen
 
 MOST = 20
+WHAT = {
+    "skipped": "skipped by a commit that is not ours",
+    "again": "came again: a commit that is not ours moved back",
+    "removed": "left the log before they were done",
+}
 Stored = tuple[int, str]  # a state of ours as it was committed: floor and text
 Run = tuple[int, int, int]  # from, to, attempts
 
@@ -76,16 +81,9 @@ class Incident:
         return {"why": self.why, "from": self.start, "to": self.end, "items": self.items, "at": self.at / 1000}
 
     def __str__(self) -> str:
-        where, when = (
-            f"offsets {self.start} to {self.end - 1}",
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(self.at / 1000)),
-        )
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.at / 1000))
         items = f"{self.items:,} item{'s' * (self.items != 1)}"
-        if self.why == "removed":
-            return f"{items} left the log before they were done, seen at {when} ({where})"
-        if self.why == "again":
-            return f"{items} came again: a commit that is not ours moved back, seen at {when} ({where})"
-        return f"{items} skipped by a commit that is not ours, seen at {when} ({where})"
+        return f"{items} {WHAT[self.why]}, seen at {when} (offsets {self.start} to {self.end - 1})"
 
 
 # --- what is found when a partition is taken over ------------------------------------------------------------------------
@@ -93,10 +91,10 @@ class Incident:
 
 def found(seen: Seen, ledger: Ledger, last: Stored | None, mark: int, now: int) -> list[Incident]:
     """What is new. ledger: the state from which the next owner goes on; mark: up to where the queue was purged."""
-    strange = foreign(seen, last, now)
+    strange = seen.committed is not None and not seen.metadata
     before = Ledger.read(last[1], last[0]) if strange and last else ledger.copy()
     before.purge(mark)
-    return [*strange, *removed(before, seen.low, now)]
+    return [*(foreign(seen, last, mark, now) if strange else ()), *removed(before, seen.low, now)]
 
 
 def newest(topic_id: str, *states: Stored | None) -> Stored | None:
@@ -109,13 +107,11 @@ def newest(topic_id: str, *states: Stored | None) -> Stored | None:
     return max(found, key=lambda each: each[0], default=(0, None))[1]
 
 
-def foreign(seen: Seen, last: Stored | None, now: int) -> list[Incident]:
-    """What a commit that is not ours did, beside our last state; [] if the commit is ours."""
-    if seen.committed is None or seen.metadata:
-        return []
-    to = max(seen.low, min(seen.committed, seen.end))
+def foreign(seen: Seen, last: Stored | None, mark: int, now: int) -> list[Incident]:
+    """What a commit that is not ours did, beside our last state."""
+    to = max(seen.low, min(seen.committed or 0, seen.end))
     ledger = Ledger.read(last[1], last[0]) if last else Ledger(seen.low, seen.low)
-    skipped = Incident("skipped", ledger.floor, to, 0, now, last).from_(seen.low)
+    skipped = Incident("skipped", ledger.floor, to, 0, now, last).from_(max(seen.low, mark))
     open_above = sum(end - max(start, to) for start, end, _ in ledger.runs() if end > to)
     done = max(0, ledger.top - to) - open_above
     again = Incident("again", to, ledger.top, done, now, last) if done > 0 else None
@@ -144,7 +140,7 @@ def noted(note: Any, topic_id: str, low: int = 0) -> list[Incident]:
     found: list[Incident] = []
     if isinstance(note, dict) and note.get("topic") == topic_id:
         with suppress(TypeError, ValueError, LedgerCorrupt):  # a line that another program wrote
-            for each in note["incidents"]:
+            for each in note.get("incidents", ()):
                 state = tuple(each["state"]) if each.get("state") else None
                 found.append(Incident(**{**each, "state": state}))
             return [left for each in found if (left := each.from_(low))]
@@ -167,7 +163,7 @@ def together(before: Sequence[Incident], new: Sequence[Incident], after: int = 0
         if known and replace(each, at=known.at) == known:
             found.append(known)
             continue
-        after = max([after, *(other.at for other in before)])
+        after = max([after, *(other.at for other in [*before, *found])])
         late, last = replace(each, at=max(each.at, after + 1)), found[-1] if found else None
         if last and last.why == late.why == "removed" and not (last.state or late.state):
             start, end = min(last.start, late.start), max(last.end, late.end)

@@ -95,10 +95,10 @@ def queue_rewind(args: argparse.Namespace) -> int:
     if not found:
         print(f"Nothing is known to have happened to '{args.queue}' that site '{args.site}' did not do.")
     elif args.yes:
-        print(f"{many(back, 'item')} put back, at the front; the rest is not told any more.")
+        print(f"{many(back, 'item')} put back. No word tells of this any more.")
     else:
         print(
-            f"{many(back, 'item')} would be put back; the rest would not be told any more. Nothing was done: add --yes."
+            f"{many(back, 'item')} would be put back, and no word would tell of this any more. Nothing was done: add --yes."
         )
     return 0 if args.yes or not found else 1
 
