@@ -73,7 +73,7 @@ class Commits:
             new = any(not owner.saved for _, owner, _ in dirty)
             for part, (at, owner, version) in zip(parts, dirty, strict=True):
                 if at not in errors:
-                    owner.stored = (part.offset, part.metadata)
+                    owner.committed = (part.offset, part.metadata)
                 self._done(at, owner, version, errors.get(at), now)
             member.committed.notify_all()
             if new or errors:

@@ -208,7 +208,7 @@ class Endings:
                 self._unknown(endings, offsets)
             elif outcome:
                 for owner, some in offsets.items():
-                    owner.saved, owner.stored = max(owner.saved, owner.frozen), owner.sent
+                    owner.saved, owner.committed = max(owner.saved, owner.frozen), owner.sent
                     owner.end(some, done=True)
                 for ending in endings:
                     ending.done = True

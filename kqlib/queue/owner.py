@@ -72,13 +72,12 @@ class Owner(Line):
         self.lost_from, self.lost_to = ledger.floor, ledger.floor
         self.chosen = 0  # what on_lost="latest" skipped
         self.incidents: list[Incident] = []
-        self.incidents_version = self.incidents_noted = (
-            0  # the ledger's version that goes with them; the one that was noted
-        )
-        self.stored: Stored | None = None  # the state as it was last committed, and as it was last noted
-        self.noted: Stored | None = None
+        self.incidents_version = 0  # of the ledger, that goes with them
+        self.incidents_noted = 0  # the one whose incidents are in kq.queues
+        self.committed: Stored | None = None  # the state as it was last committed
         self.sent: Stored | None = None  # as a transaction commits it now
-        self.noted_at = float("-inf")
+        self.last_noted: Stored | None = None  # as kq.queues has it
+        self.last_noted_at = float("-inf")
         self._reopened: set[int] = set()  # to be read again: perhaps another site's, or no item at all
         self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
         self.frozen = 0  # the version that a transaction commits now; until it ends nothing else is committed. 0: none

@@ -38,7 +38,7 @@ DRAIN = 3.0  # seconds for handlers to end before a partition is given up
 LAST = 0.5  # seconds after that for what is left to be committed
 ASKED = 0.3  # seconds for an answer about a topic
 NOTED = (
-    60.0  # seconds after which a state that changed is noted again, beside which a commit that is not ours is judged
+    60.0  # seconds after which a state that changed is noted again, for a commit that is not ours to be compared with
 )
 
 
@@ -197,8 +197,8 @@ class Partitions:
         if owner := self.owners.pop(at, None):
             owner.dropped = why
             self.lost[at[0]] += owner.chosen if owner.saved else 0
-            if owner.stored:
-                self.last[at] = owner.stored
+            if owner.committed:
+                self.last[at] = owner.committed
             self.committed.notify_all()
 
     def reload(self, owner: Owner, why: str) -> None:
@@ -322,9 +322,9 @@ class Partitions:
         if owner.incidents_noted < owner.incidents_version <= owner.saved:
             notes.append(((site, at[0], "incidents", at[1]), incidents.note(owner.ledger.topic, owner.incidents)))
             owner.incidents_noted = owner.incidents_version
-        if owner.stored and owner.stored != owner.noted and (last or now - owner.noted_at > NOTED):
-            floor, text = owner.noted = owner.stored
-            owner.noted_at = now
+        if owner.committed and owner.committed != owner.last_noted and (last or now - owner.last_noted_at > NOTED):
+            floor, text = owner.last_noted = owner.committed
+            owner.last_noted_at = now
             notes.append(((site, at[0], "last", at[1]), {"floor": floor, "text": text}))
         if notes:
             self.notes.post(notes, self.sender)
