@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kqlib.commands.said import how_long, many
@@ -19,6 +20,7 @@ from kqlib.errors import KqError, LedgerCorrupt, NotAllowed, Unreachable
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
     from kqlib.queue import Site
+    from kqlib.queue.incidents import Incident
     from kqlib.queue.state import Seen
 
 DAY = 86400.0
@@ -27,6 +29,7 @@ FOR_EVER = 10 * 365 * DAY
 OLD = 2 / 3  # of the retention: owners commit again every day, so a state this old has none
 OFFSETS = "__consumer_offsets"
 KEEP = "offsets.retention.minutes=2147483647 in the brokers' settings keeps them for ever"
+REWIND = "kq queue rewind {} --site {} puts back what is still in the log; with --forget it is not told any more"
 State = tuple[str, str, int]  # site, queue, partition
 
 
@@ -47,7 +50,7 @@ def of(cluster: Kafka) -> Iterator[Finding]:
     from confluent_kafka import KafkaException
 
     from kqlib.doctor import threats
-    from kqlib.queue import Site
+    from kqlib.queue import Site, look
     from kqlib.queue.said import RIGHTS, first
     from kqlib.topic_rules import QUEUES
 
@@ -68,8 +71,9 @@ def of(cluster: Kafka) -> Iterator[Finding]:
         try:
             with Site(cluster, "kq-doctor") as site:
                 seen = states(site)
+                told = {at: look.untold(site._notes, at[0], at[1:], each) for at, (each, _) in seen.items()}
                 anew, dead = threats.anew(site, seen), letters.finding(site)
-            yield _ledgers(seen)
+            yield _ledgers(seen, told)
             yield threats.finding("topic ids", anew, "every state is of the topic that is there now")
             yield dead
         except KqError as error:  # a site's group that this user may not read
@@ -137,7 +141,7 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
     from kqlib.queue.ledger import Ledger
 
     if seen.committed is None:
-        gone = 'open the queue with on_lost="earliest" (every item again) or "latest" (only new ones)'
+        gone = 'kq queue work QUEUE --on-lost earliest (every item again) or latest (only new ones); in Python on_lost="earliest"'
         return ("its state is gone", gone) if must else ("", "")
     if not seen.metadata:
         whose = "let nothing else use the site's name as its group; the next owner goes on from there"
@@ -149,9 +153,11 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
     return "", ""
 
 
-def _ledgers(found: dict[State, tuple[Seen, bool]]) -> Finding:
-    bad = [(at, *wrong(*each)) for at, each in found.items()]
-    bad = [each for each in bad if each[1]]
+def _ledgers(
+    found: dict[State, tuple[Seen, bool]], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})
+) -> Finding:
+    bad = [(at, str(each), REWIND.format(at[1], at[0])) for at, some in told.items() for each in some]
+    bad += [(at, *wrong(*each)) for at, each in found.items() if any(wrong(*each))]
     if not bad:
         sites = len({name for name, _, _ in found})
         counted = f"{many(len(found), 'partition')} of {many(sites, 'site')}"

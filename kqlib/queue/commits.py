@@ -74,8 +74,10 @@ class Commits:
             if self.given_up:
                 raise GivenUp
             new = any(not owner.saved for _, owner, _ in dirty)
-            for at, owner, version in dirty:
-                if at in errors and not (sure and _refused(errors[at])):
+            for part, (at, owner, version) in zip(parts, dirty, strict=True):
+                if at not in errors:
+                    owner.committed = (part.offset, part.metadata)
+                elif not (sure and _refused(errors[at])):
                     owner.unsure = version
                 self._done(at, owner, version, errors.get(at), now)
             member.committed.notify_all()
@@ -96,6 +98,7 @@ class Commits:
         owner.saved = max(owner.saved, version)
         owner.saved_at = now
         owner.dirty_since = None if owner.version == version else now
+        member.note(at, owner)
         member.trouble = ""
         self._note(at, owner, version)
 

@@ -219,7 +219,7 @@ class Endings(Transactions):
                 self._unknown(endings, offsets)
             elif outcome:
                 for owner, some in offsets.items():
-                    owner.saved = max(owner.saved, owner.frozen)
+                    owner.saved, owner.committed = max(owner.saved, owner.frozen), owner.sent
                     owner.end(some, done=True)
                 for ending in endings:
                     ending.done = True

@@ -18,6 +18,7 @@ from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.groups.ask import described
 from kqlib.queue import state
 from kqlib.queue.dead import DEAD
+from kqlib.queue.look import happened
 from kqlib.queue.rights import Right
 from kqlib.queue.said import as_ours, first, not_allowed
 from kqlib.queue.site import Site
@@ -123,14 +124,22 @@ def _sharing(site: Site, queue: str) -> set[str]:
 
 
 def _floors(site: Site, name: str, parts: list[tuple[str, int]]) -> dict[int, int]:
-    """Where a site is in each partition: below its floor everything is done. Without a state that is the log's beginning."""
+    """Where a site is in each partition: below its floor everything is done, but what a commit skipped that is not its own.
+
+    Without a state that is the log's beginning.
+    """
     looker = state.Looker(site.cluster, name, wait=False)
     try:
         seen = looker.look(parts)
     finally:
         looker.close()
     return {
-        number: max(each.low, state.ledger_from(each, False, "earliest", f"site '{name}' in '{queue}'").floor)
+        number: min(
+            [
+                max(each.low, state.ledger_from(each, False, "earliest", f"site '{name}' in '{queue}'").floor),
+                *(one.start for one in happened(site._notes, name, (queue, number), each) if one.why == "skipped"),
+            ]
+        )
         for (queue, number), each in seen.items()
     }
 

@@ -121,6 +121,31 @@ class Ledger:
         self._settle()
         return gone
 
+    def reopen(self, start: int, end: int, attempts: int, most: int) -> list[tuple[int, int]]:
+        """These are not done after all, as far as they lie below top; at most so many. Those that were not open, from and to."""
+        new, left = list[tuple[int, int]](), most
+        end = min(end, self.top)
+        while start < end and left > 0:
+            at = bisect_right(self._starts, start) - 1
+            if at >= 0 and start < self._ends[at]:  # open already
+                start = self._ends[at]
+                continue
+            next_ = self._starts[at + 1] if at + 1 < len(self._starts) else end
+            stop = min(end, next_, start + left)
+            self._put(at + 1, start, stop, attempts)
+            self._join(at + 1)
+            self._join(at)
+            new.append((start, stop))
+            left -= stop - start
+            start = stop
+        self._settle()
+        self._cost = self._counted()
+        return new
+
+    def room_again(self) -> int:
+        """How many may be reopened now: half of the budget stays for what is handed out."""
+        return max(0, BUDGET // 2 - self._counted() - 10)  # 10: two gaps
+
     def copy(self) -> Ledger:
         """The same state, to try something on."""
         state = (list(self._starts), list(self._ends), list(self._attempts), self._cost)

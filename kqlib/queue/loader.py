@@ -17,11 +17,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from kqlib.errors import KqError, Unreachable
-from kqlib.queue import state
+from kqlib.queue import incidents, state
+from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.notes import Notes
+from kqlib.queue.notes import Key, Notes
 from kqlib.queue.sender import Sender
 
 At = tuple[str, int]
@@ -39,6 +41,9 @@ class Loading:
     ended: str = ""  # the id of a topic that was deleted while the partition was ours: nobody else can still have that
     patience: float = 0.0  # seconds within which others hear that their topic is another one
     latest: int = 0  # where its log ended when on_lost="latest" was chosen
+    last: Stored | None = None  # the last state that this process committed
+    incidents: list[Incident] = field(default_factory=list)
+    gone: int = 0  # items that had left the log, as the incidents say
     ledger: Ledger | None = None
     low: int = 0  # what lies below is lost, if it is not done
     error: KqError | None = None
@@ -120,7 +125,7 @@ class Loader:
     def _load(self, batch: list[Loading]) -> None:
         self.notes.catch_up()
         seen = self.looker.look([each.at for each in batch])
-        new = []
+        new: list[tuple[Key, Any]] = []
         for each in batch:
             each.trouble = self._too_early(each, seen.get(each.at))
             if each.trouble:
@@ -140,7 +145,29 @@ class Loader:
                 each.low = max(each.low, min(each.latest, seen[each.at].end))
             if not known and seen[each.at].committed is not None:
                 new.append((key, seen[each.at].topic_id))
+            new += self._incidents(each, seen[each.at])
         self.notes.write(new, self.sender)
+
+    def _incidents(self, each: Loading, seen: state.Seen) -> list[tuple[Key, Any]]:
+        """What happened to it without us, and the note of that, if it is new: durable before a commit of ours hides it."""
+        assert each.ledger is not None
+        where, now = (self.site, *each.at), int(time.time() * 1000)
+        key: Key = (self.site, each.at[0], "incidents", each.at[1])
+        before = incidents.noted(self.notes.get(*key), seen.topic_id, seen.low)
+        last = incidents.newest(seen.topic_id, each.last, incidents.last(self.notes.get(*where[:2], "last", where[2])))
+        mark = self.notes.mark(*where, seen.topic_id)
+        mark = mark if mark > self.notes.mark(*where, seen.topic_id, kind="purged") else 0
+        found = incidents.found(seen, each.ledger, last, mark, now)
+        if seen.committed is not None and not seen.metadata:
+            what = "; ".join(map(str, found)) or "Nothing was skipped"
+            said = "site %s, %s: a commit that is not ours set the offset to %s; going on from there. %s"
+            log.warning(said, self.site, each.at, seen.committed, what)
+            if last:
+                each.ledger.epoch = max(each.ledger.epoch, Ledger.read(last[1], last[0]).epoch)
+        each.gone = sum(one.items for one in found if one.why == "removed")
+        after = self.notes.mark(*where, seen.topic_id, kind="rewind")
+        each.incidents = incidents.together(before, found, after)
+        return [(key, incidents.note(seen.topic_id, each.incidents))] if found else []
 
     def _too_early(self, each: Loading, seen: state.Seen | None) -> str:
         """Why it cannot be loaded yet; '' if it can."""

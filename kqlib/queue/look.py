@@ -12,18 +12,24 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import LedgerCorrupt, NotAllowed, TopicMissing
-from kqlib.queue import state
+from kqlib.errors import LedgerCorrupt, LedgerLost, NotAllowed, TopicMissing
+from kqlib.queue import incidents, state
+from kqlib.queue.dead import DEAD
 from kqlib.queue.granted import not_there
+from kqlib.queue.incidents import Incident
 from kqlib.queue.item import Item, for_site
+from kqlib.queue.ledger import Ledger
 from kqlib.queue.line import View
 
 if TYPE_CHECKING:
+    from kqlib.queue.notes import Notes
     from kqlib.queue.queue import Queue
     from kqlib.queue.site import Site
 
 COUNTED = 100_000  # records of a partition that are counted one by one
 BRIEFLY = 3.0  # seconds that this may take, for all partitions together
+
+Depth = int | LedgerCorrupt | LedgerLost  # or why it is not known
 
 
 def place(id: Any) -> tuple[str, int, int]:  # noqa: A002 - the word of Item
@@ -49,13 +55,75 @@ def _all_seen(site: Site, queues: list[str]) -> dict[str, dict[int, tuple[state.
     found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]])
     there: dict[str, dict[int, tuple[state.Seen, int]]] = {queue: {} for queue in ids}
     for (queue, number), each in sorted(found.items()):
-        there[queue][number] = each, _mark(site, queue, number, each.topic_id)
+        there[queue][number] = each, _purge(site._notes, site.name, (queue, number), each.topic_id)
     return there
 
 
-def _mark(site: Site, queue: str, partition: int, topic_id: str) -> int:
-    mark = site._notes.mark(site.name, queue, partition, topic_id)
-    return mark if mark > site._notes.mark(site.name, queue, partition, topic_id, kind="purged") else 0
+def _purge(notes: Notes, site: str, at: tuple[str, int], topic_id: str) -> int:
+    mark = notes.mark(site, *at, topic_id)
+    return mark if mark > notes.mark(site, *at, topic_id, kind="purged") else 0
+
+
+def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: state.Seen, on_lost: str = "raise") -> Ledger:
+    """What is open for a site, as its next owner will find it. A state that is gone is `LedgerLost`, unless it is said what to do."""
+    known = notes.get(site, at[0], "state", at[1]) == each.topic_id
+    ledger = state.ledger_from(each, known, on_lost, f"'{at[0]}', partition {at[1]}")
+    upto, back = _rewind(notes, site, at, each.topic_id)
+    for incident in happened(notes, site, at, each) if back else ():
+        if incident.why == "skipped" and incident.at <= upto:  # on its way back
+            for run in incident.runs():
+                ledger.reopen(*run, most=each.end)
+    return ledger
+
+
+def _ledger(site: Site, at: tuple[str, int], each: state.Seen, mark: int) -> Ledger:
+    chosen = site._member.on_lost
+    on_lost = chosen.get(at[0]) or chosen.get(at[0].removesuffix(DEAD), "raise")
+    ledger = ledger_of(site._notes, site.name, at, each, on_lost)
+    ledger.purge(max(each.low, mark))
+    return ledger
+
+
+def happened(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> list[Incident]:
+    """What happened to a site's partition without it: what is noted, and what no owner has seen yet."""
+    before = incidents.noted(notes.get(site, at[0], "incidents", at[1]), each.topic_id, each.low)
+    last = incidents.newest(each.topic_id, incidents.last(notes.get(site, at[0], "last", at[1])))
+    with suppress(LedgerCorrupt):  # of a state that nobody can read nothing can be said
+        ledger = state.ledger_from(each, False, "earliest", "")
+        new = incidents.found(each, ledger, last, _purge(notes, site, at, each.topic_id), int(time.time() * 1000))
+        return incidents.together(before, new, _rewind(notes, site, at, each.topic_id)[0])
+    return before
+
+
+def untold(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> list[Incident]:
+    """The same, without what is on its way back or to be forgotten: what is to be told."""
+    return [one for one in happened(notes, site, at, each) if one.at > _rewind(notes, site, at, each.topic_id)[0]]
+
+
+def noted(site: Site, queue: str, partition: int) -> list[Incident]:
+    """The same, asked of kq.queues alone."""
+    topic_id = site._notes.get(site.name, queue, "state", partition)
+    found = incidents.noted(site._notes.get(site.name, queue, "incidents", partition), topic_id)
+    return [one for one in found if one.at > _rewind(site._notes, site.name, (queue, partition), topic_id)[0]]
+
+
+def _rewind(notes: Notes, site: str, at: tuple[str, int], topic_id: str) -> tuple[int, bool]:
+    """Up to what time incidents are put back (True) or forgotten, when their owner sees it; 0: nobody has said so."""
+    back = (notes.get(site, at[0], "rewind", at[1]) or {}).get("back", True)
+    return notes.mark(site, *at, topic_id, kind="rewind"), back
+
+
+def rewind(site: Site, queue: str, back: bool) -> None:
+    """Put back what is still in the log of all that happened, or forget it (back=False); owners see it within a second."""
+    said: list[tuple[Any, Any]] = []
+    for number, (each, _) in seen(site, queue).items():
+        if found := happened(site._notes, site.name, (queue, number), each):
+            key = (site.name, queue, "incidents", number)
+            if found != incidents.noted(site._notes.get(*key), each.topic_id, each.low):  # no owner has seen it yet
+                said.append((key, incidents.note(each.topic_id, found)))
+            mark = {"topic": each.topic_id, "offset": max(one.at for one in found), "back": back}
+            said.append(((site.name, queue, "rewind", number), mark))
+    site._notes.write(said, site._sender())
 
 
 def depth(site: Site, queue: str, own: Mapping[int, View] | None = None) -> int:
@@ -67,21 +135,21 @@ def depth(site: Site, queue: str, own: Mapping[int, View] | None = None) -> int:
     found = depths(site, [queue], {(queue, number): view for number, view in (own or {}).items()})
     if queue not in found:
         raise TopicMissing(topic=queue)
-    if isinstance(depth := found[queue], LedgerCorrupt):
+    if isinstance(depth := found[queue], LedgerCorrupt | LedgerLost):
         raise depth
     return depth
 
 
-def depths(
-    site: Site, queues: list[str], own: Mapping[tuple[str, int], View] | None = None
-) -> dict[str, int | LedgerCorrupt]:
+def depths(site: Site, queues: list[str], own: Mapping[tuple[str, int], View] | None = None) -> dict[str, Depth]:
     """The depth of each queue that exists, or why it is not known. The cluster is asked once for all of them."""
-    counts, unreadable = dict[str, int](), dict[str, LedgerCorrupt]()
+    counts, unreadable = dict[str, int](), dict[str, LedgerCorrupt | LedgerLost]()
     unread: dict[tuple[str, int], tuple[str, int, int]] = {}
     for queue, parts in _all_seen(site, queues).items():
         try:
-            left = {(queue, n): _left((queue, n), *both, (own or {}).get((queue, n))) for n, both in parts.items()}
-        except LedgerCorrupt as error:
+            left = {
+                (queue, n): _left(site, (queue, n), *both, (own or {}).get((queue, n))) for n, both in parts.items()
+            }
+        except (LedgerCorrupt, LedgerLost) as error:
             unreadable[queue] = error
             continue
         counts[queue] = sum(known + end - start for known, (_, start, end) in left.values())
@@ -92,13 +160,15 @@ def depths(
     return counts | unreadable
 
 
-def _left(at: tuple[str, int], each: state.Seen, mark: int, view: View | None) -> tuple[int, tuple[str, int, int]]:
+def _left(
+    site: Site, at: tuple[str, int], each: state.Seen, mark: int, view: View | None
+) -> tuple[int, tuple[str, int, int]]:
     """Known open items; and the topic's id, from where and to where nobody has read yet."""
-    ledger = state.ledger_from(each, False, "earliest", f"'{at[0]}', partition {at[1]}")
+    ledger = _ledger(site, at, each, mark)
     fresh, start = 0, ledger.top
     if view is not None and (view.ledger.epoch, view.ledger.topic) == (ledger.epoch, ledger.topic):  # it is still ours
         ledger, fresh, start = view
-    ledger.purge(max(each.low, mark))
+        ledger.purge(max(each.low, mark))
     start = max(start, ledger.top)
     return ledger.open + fresh, (each.topic_id, start, max(start, each.end))
 
@@ -126,8 +196,7 @@ def peek(site: Site, queue: str, n: int) -> list[Item]:
 
 
 def _first(site: Site, at: tuple[str, int], each: state.Seen, mark: int, n: int) -> list[Item]:
-    ledger = state.ledger_from(each, False, "earliest", f"'{at[0]}', partition {at[1]}")
-    ledger.purge(max(each.low, mark))
+    ledger = _ledger(site, at, each, mark)
     found: list[Item] = []
     for start, end in [*((start, end) for start, end, _ in ledger.runs()), (ledger.top, each.end)]:
         while start < end and len(found) < n:

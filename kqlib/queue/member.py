@@ -214,6 +214,7 @@ class Member(Partitions):
         with self.changed:
             for at, owner in self.owners.items():
                 self._mark(at, owner)
+                self.note(at, owner)
                 if now - owner.saved_at > LONG:
                     owner.changed()
                     owner.wanted = owner.version
@@ -251,6 +252,8 @@ class Member(Partitions):
             owners = self._let_end(list(self.owners))
             self.endings.close(LAST)  # its partitions are frozen until a transaction has ended
             self._store(owners)
+            with self.changed:
+                self.note_all(list(self.owners))
             self._give_up()
             if self.consumer is not None:
                 self.consumer.close()

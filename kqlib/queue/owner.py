@@ -18,10 +18,12 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from kqlib.errors import KqError, Unreachable
+from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Claimed, Handled, Lease
 from kqlib.queue.ledger import Ledger
@@ -62,7 +64,18 @@ class Owner(Line):
         missing = [offset for start, end, _ in ledger.runs() for offset in range(start, end)]
         super().__init__(terms, ledger, missing)
         self._inherited = {offset for offset in missing if ledger.attempts(offset)}  # who had them may have died of one
-        self.partition, self.lost = partition, lost
+        self.partition = partition
+        self.lost = lost  # what left the log before it was done, and is no incident yet; between these offsets
+        self.lost_from, self.lost_to = ledger.floor, ledger.floor
+        self.chosen = 0  # what on_lost="latest" skipped
+        self.incidents: list[Incident] = []
+        self.incidents_version = 0  # of the ledger, that goes with them
+        self.incidents_noted = 0  # the one whose incidents are in kq.queues
+        self.committed: Stored | None = None  # the state as it was last committed
+        self.sent: Stored | None = None  # as a transaction commits it now
+        self.last_noted: Stored | None = None  # as kq.queues has it
+        self.last_noted_at = float("-inf")
+        self._reopened: set[int] = set()  # to be read again: perhaps another site's, or no item at all
         self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
         self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
         self.frozen = 0  # the version that a transaction commits now; until it ends nothing else is committed. 0: none
@@ -84,14 +97,64 @@ class Owner(Line):
 
     # --- records come in ---
 
+    def _found(self, offset: int) -> None:
+        if offset in self._reopened and self._foreign(offset):
+            self._done([offset])
+        else:
+            super()._found(offset)
+        self._reopened.discard(offset)
+
     def _gone(self, offset: int) -> None:
-        self.lost += 1
+        if offset not in self._reopened:  # else a transaction's mark
+            self._lose(offset, offset + 1)
+        self._reopened.discard(offset)
         self._done([offset])
 
     def log_begins(self, low: int) -> None:
         """Gaps below the log's beginning are what retention took before anybody read it."""
-        self.lost += sum(max(0, min(end, low) - start) for start, end in self.gaps)
+        for start, end in self.gaps:
+            self._lose(start, min(end, low))
         self.gaps.clear()
+
+    def _lose(self, start: int, end: int) -> None:
+        if start < end:
+            self.lost_from = min(self.lost_from, start) if self.lost else start
+            self.lost_to = max(self.lost_to, end) if self.lost else end
+            self.lost += end - start
+
+    # --- incidents ---
+
+    def lost_is_noted(self, incidents: list[Incident]) -> None:
+        """What was lost is one of these now."""
+        self.lost = 0
+        self._now(incidents)
+
+    @whole
+    def rewind(self, upto: int, back: bool) -> None:
+        """Incidents up to this time are over: their items are put back, as far as the ledger has room now, or forgotten."""
+        left = [each for each in self.incidents if each.at > upto]
+        for each in self.incidents:
+            if back and each.at <= upto and each.why == "skipped" and (rest := self._reopen(each)):
+                left.append(rest)
+        if left != self.incidents:
+            self._now(sorted(left, key=lambda each: each.at))
+
+    def _now(self, incidents: list[Incident]) -> None:
+        self.incidents = incidents
+        self.changed()
+        self.wanted = self.incidents_version = self.version
+
+    def _reopen(self, incident: Incident) -> Incident | None:
+        """What the ledger has no room for yet."""
+        for start, end, attempts in incident.runs():
+            room = self.ledger.room_again()
+            new = self.ledger.reopen(start, end, attempts, room)
+            for offset in (offset for first, last in new for offset in range(first, last)):
+                self._reopened.add(offset)
+                self._seek(offset)
+            if sum(last - first for first, last in new) == room:
+                return replace(incident, start=new[-1][1] if new else start).from_(0)
+        return None
 
     # --- handing out ---
 

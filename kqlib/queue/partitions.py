@@ -12,17 +12,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
-from kqlib.queue import state
+from kqlib.queue import incidents, state
+from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.loader import ANEW, At, Loader, Loading
-from kqlib.queue.notes import Notes
+from kqlib.queue.notes import Key, Notes
 from kqlib.queue.owner import Owner, Terms
 from kqlib.queue.said import RIGHTS, fatal
+from kqlib.queue.sender import Sender
 
 if TYPE_CHECKING:
     from kqlib.queue.commits import Commits
@@ -36,6 +39,9 @@ TOLD = 6.5  # a heartbeat (5 s), and the second within which the group decides (
 DRAIN = 3.0  # seconds for handlers to end before a partition is given up
 LAST = 0.5  # seconds after that for what is left to be committed
 ASKED = 0.3  # seconds for an answer about a topic
+NOTED = (
+    60.0  # seconds after which a state that changed is noted again, for a commit that is not ours to be compared with
+)
 
 
 def condition(lock: Any) -> threading.Condition:
@@ -51,6 +57,7 @@ class Partitions:
     fetch: Fetch
     commits: Commits
     endings: Endings
+    sender: Sender
 
     def __init__(self, cluster: Kafka, site: str, notes: Notes, loader: Callable[[Partitions], Loader]) -> None:
         self.cluster, self.site, self.notes = cluster, site, notes
@@ -64,7 +71,10 @@ class Partitions:
         self.terms: dict[str, Terms] = {}
         self.on_lost: dict[str, str] = {}
         self.latest: dict[At, int] = {}  # where each log ended when on_lost="latest" was chosen
-        self.lost: Counter[str] = Counter()  # items that partitions had lost which are not here any more
+        self.lost: Counter[str] = (
+            Counter()
+        )  # items that on_lost="latest" skipped in partitions which are not here any more
+        self.last: dict[At, Stored] = {}  # the last state that was committed of partitions which were here
         self.joined: set[str] = set()  # topics of which the group has said what is ours
         self.broken: dict[At, KqError] = {}
         self.ended: dict[At, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
@@ -149,7 +159,15 @@ class Partitions:
     def _load(self, ours: list[At], was: str = "") -> None:
         lost = self.on_lost
         new = [
-            Loading(at, lost.get(at[0], "raise"), was, self.ended.pop(at, ""), self.told, self.latest.get(at, 0))
+            Loading(
+                at,
+                lost.get(at[0], "raise"),
+                was,
+                self.ended.pop(at, ""),
+                self.told,
+                self.latest.get(at, 0),
+                self.last.get(at),
+            )
             for at in ours
         ]
         for each in new:
@@ -162,6 +180,7 @@ class Partitions:
         self._end_of_topics(ours)
         self._store(self._let_end(ours))
         with self.changed:
+            self.note_all(ours)
             for at in ours:
                 self._drop(at, "this partition went to another process")
             self.changed.notify_all()
@@ -188,7 +207,9 @@ class Partitions:
             owner.dropped = why
             if owner in self.commits.under_way:
                 owner.unsure = owner.version
-            self.lost[at[0]] += owner.lost if owner.saved else 0
+            self.lost[at[0]] += owner.chosen if owner.saved else 0
+            if owner.committed:
+                self.last[at] = owner.committed
             self.committed.notify_all()
 
     def reload(self, owner: Owner, why: str) -> None:
@@ -284,6 +305,7 @@ class Partitions:
                     each.ledger.epoch += 1
                     mark = self._mark_for(each.at, each.ledger.topic)
                     owner = Owner(self.terms[each.at[0]], each.at[1], each.ledger, each.low, mark)
+                    owner.incidents, owner.chosen, owner.lost = each.incidents, max(0, owner.lost - each.gone), 0
                     self.owners[each.at] = owner
                     self._mark(each.at, owner)
                     owner.changed()
@@ -291,12 +313,43 @@ class Partitions:
                 self.changed.notify_all()
 
     def _mark(self, at: At, owner: Owner) -> None:
-        """Apply the queue's purge mark, once."""
+        """Apply the queue's purge mark and its rewind, once."""
         mark = self._mark_for(at, owner.ledger.topic)
         if mark > owner.purged and not owner.dropped:
             owner.purge(mark)
             owner.purged, owner.purged_version = mark, owner.version
             owner.wanted = owner.version
+        rewind = self.notes.mark(self.site, *at, owner.ledger.topic, kind="rewind")
+        if rewind and owner.incidents and not owner.dropped:
+            owner.rewind(rewind, self.notes.get(self.site, at[0], "rewind", at[1]).get("back", True))
+
+    def note(self, at: At, owner: Owner, last: bool = False) -> None:
+        """Note what must be known beside the ledger, when it is committed. last: the partition is being given up."""
+        site, notes, now = self.site, list[tuple[Key, Any]](), time.monotonic()
+        if owner.lost:
+            lost = Incident("removed", owner.lost_from, owner.lost_to, owner.lost, int(time.time() * 1000))
+            after = self.notes.mark(site, *at, owner.ledger.topic, kind="rewind")
+            owner.lost_is_noted(incidents.together(owner.incidents, [lost], after))
+        if owner.incidents_noted < owner.incidents_version <= owner.saved:
+            notes.append(((site, at[0], "incidents", at[1]), incidents.note(owner.ledger.topic, owner.incidents)))
+            owner.incidents_noted = owner.incidents_version
+        if owner.committed and owner.committed != owner.last_noted and (last or now - owner.last_noted_at > NOTED):
+            floor, text = owner.last_noted = owner.committed
+            owner.last_noted_at = now
+            notes.append(((site, at[0], "last", at[1]), {"floor": floor, "text": text}))
+        if notes:
+            self.notes.post(notes, self.sender, partial(self._unnoted, owner))
+
+    def _unnoted(self, owner: Owner, error: KafkaError) -> None:
+        """These notes could not be written: they go with a later commit."""
+        owner.incidents_noted, owner.last_noted = 0, None
+        self.complain(error)
+
+    def note_all(self, ours: Iterable[At]) -> None:
+        """The same for partitions that are being given up in good order; `changed` is held."""
+        for at in ours:
+            if (owner := self.owners.get(at)) and not owner.dropped:
+                self.note(at, owner, last=True)
 
     def _mark_for(self, at: At, topic_id: str) -> int:
         """The purge mark that is still to be applied; 0: none."""

@@ -310,7 +310,8 @@ class Queue(Claiming):
         """Its dead letters: a queue as well."""
         self._check_bury()
         if self._dead is None:
-            self._dead = self.site.queue(self.name + dead.DEAD, lease=self.lease, max_attempts=None)
+            on_lost = self._member.on_lost[self.name]
+            self._dead = self.site.queue(self.name + dead.DEAD, lease=self.lease, max_attempts=None, on_lost=on_lost)
         return self._dead
 
     def redrive(
@@ -342,9 +343,19 @@ class Queue(Claiming):
 
     @property
     def lost(self) -> int:
-        """Open items that left the log (retention) before they were done; seen by this process."""
+        """Items that nobody gets, of all partitions, as every process of the site sees it; until `kq queue rewind` deals with them.
+
+        They left the log before they were done (retention), or a commit that is not ours skipped them. What on_lost="latest" skipped
+        is counted by the process that chose it.
+        """
         with self._member.changed:
-            return self._member.lost[self.name] + sum(owner.lost for owner in self._member.owners_of(self.name))
+            own = {owner.partition: owner for owner in self._member.owners_of(self.name)}
+            here = sum(owner.lost + owner.chosen for owner in own.values()) + self._member.lost[self.name]
+            noted = [
+                own[number].incidents if number in own else look.noted(self.site, self.name, number)
+                for number in range(self.facts.partitions)
+            ]
+        return here + sum(each.lost for some in noted for each in some)
 
     @property
     def blocked(self) -> str:

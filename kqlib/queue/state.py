@@ -258,12 +258,12 @@ def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
             raise LedgerLost(
                 f"The state of {where} is gone, and it was there: Kafka forgets a group's offsets after offsets.retention.minutes "
                 "without a commit, and somebody may have deleted them. Nothing was handed out again. Say what to do: "
-                'site.queue(…, on_lost="earliest") hands out every item still in the log, on_lost="latest" only new ones'
+                'site.queue(…, on_lost="earliest") hands out every item still in the log, on_lost="latest" only new ones. '
+                "On the command line: kq queue work … --on-lost earliest (or latest)"
             )
         return Ledger(seen.low, seen.low, int(time.time()) if known else 0, seen.topic_id)
-    if not seen.metadata:  # Kafka's own tools, or a stock consumer in our group
+    if not seen.metadata:  # Kafka's own tools, or a stock consumer in our group: `incidents` says what that did
         floor = max(seen.low, min(seen.committed, seen.end))
-        log.warning("%s: somebody set the offset to %s without our state; going on from there", where, floor)
         return Ledger(floor, floor, int(time.time()), seen.topic_id)  # a new epoch, above any that was counted up
     ledger = Ledger.read(seen.metadata, seen.committed)
     if ledger.topic != seen.topic_id:  # the topic was deleted and made again: its items are others

@@ -156,8 +156,9 @@ class Transactions:
             parts = []
             for owner, some in offsets.items():
                 owner.frozen, ledger = owner.version, owner.with_acked(some)
-                at = (owner.terms.queue, owner.partition)
-                parts.append(TopicPartition(*at, ledger.floor, metadata=ledger.text(owner.terms.write_version)))
+                at, text = (owner.terms.queue, owner.partition), ledger.text(owner.terms.write_version)
+                owner.sent = (ledger.floor, text)
+                parts.append(TopicPartition(*at, ledger.floor, metadata=text))
             return parts, member.group
 
     def _may_commit(self, offsets: dict[Owner, list[int]]) -> bool:

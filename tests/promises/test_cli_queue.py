@@ -62,7 +62,7 @@ def test_who_only_puts_or_looks_does_not_become_a_site_and_holds_nobody_up(desk:
 
 
 def test_a_mistyped_queue_is_named_with_the_one_that_was_meant(desk: Desk) -> None:
-    for word in ("show", "depth", "peek", "put", "create", "delete", "claim", "redrive", "purge", "gc"):
+    for word in ("show", "depth", "peek", "put", "create", "delete", "claim", "redrive", "purge", "rewind", "gc"):
         more = ["x"] if word == "put" else []
         missing = desk(word, *more, on=desk.name.replace("ball", "bal"))
         assert (missing.code, missing.out) == (2, ""), word
@@ -74,7 +74,7 @@ def test_a_mistyped_queue_is_named_with_the_one_that_was_meant(desk: Desk) -> No
 
 def test_nothing_is_changed_for_a_site_that_never_was_here(desk: Desk) -> None:
     desk("put", "x")
-    for word, *more in (("purge", "--yes"), ("delete", "--yes"), ("redrive",)):
+    for word, *more in (("purge", "--yes"), ("delete", "--yes"), ("rewind", "--yes"), ("redrive",)):
         said = desk(word, *more, "--site", "drupal-ue")
         assert said.code == 2
         assert said.err.startswith(f"kq: site 'drupal-ue' has never used '{desk.name}' (nobody has; --site or KQ_SITE")

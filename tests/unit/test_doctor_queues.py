@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kqlib.doctor import Finding, queues
+from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.state import Seen
 
@@ -66,6 +67,16 @@ def test_each_wrong_state_is_a_line() -> None:
         "site 'us' in 'hockey', partition 2: somebody set its offset to 3 without our state",
     ]
     assert "on_lost" in ill.remedy
+
+
+def test_what_happened_without_the_site_is_a_line_with_its_remedy() -> None:
+    at = ("eu", "football", 0)
+    ill = queues._ledgers({at: (seen(7, WELL), True)}, {at: [Incident("skipped", 2, 7, 5, 0)]})
+    assert ill.ok is False
+    assert ill.what.startswith(
+        "site 'eu' in 'football', partition 0: 5 items skipped by a commit that is not ours, seen at"
+    )
+    assert ill.what.endswith("(offsets 2 to 6)") and ill.remedy.startswith("kq queue rewind football --site eu puts")
 
 
 def test_a_state_that_nobody_commits_any_more_is_about_to_expire(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,13 @@ STORIES = {
     "skipped at the end": ([("claim", [0]), ("ack", [0]), ("skip", 9)], 9, 9, {}),
     "skipped behind an open one": ([("claim", [0]), ("skip", 9)], 0, 9, {0: 1}),
     "purged in the middle of a run": ([("claim", [0, 1, 2, 3]), ("purge", 2)], 2, 4, {2: 1, 3: 1}),
+    "open again below the floor": ([("skip", 9), ("claim", [9]), ("reopen", (2, 4))], 2, 10, {2: 0, 3: 0, 9: 1}),
+    "open again around what is open": (
+        [("claim", range(4)), ("ack", [0, 3]), ("reopen", (0, 9))],
+        0,
+        4,
+        dict.fromkeys(range(4), 0) | {1: 1, 2: 1},
+    ),
     "purged beyond the top": ([("claim", [0, 1, 2, 3]), ("purge", 8)], 8, 8, {}),
     "acked twice": ([("claim", [0, 1]), ("ack", [0]), ("ack", [0])], 1, 2, {1: 1}),
     "acks across runs": ([("claim", range(9)), ("ack", [4]), ("ack", range(2, 7))], 0, 9, {0: 1, 1: 1, 7: 1, 8: 1}),
@@ -64,7 +71,7 @@ STORIES = {
 def test_the_ledger_says_what_is_open(does: list, floor: int, top: int, left: dict) -> None:
     ledger = new()
     for verb, argument in does:
-        getattr(ledger, verb)(argument)
+        getattr(ledger, verb)(*((*argument, 0, 99) if verb == "reopen" else (argument,)))
     assert (ledger.floor, ledger.top, opened(ledger), ledger.open) == (floor, top, left, len(left))
     checked(ledger)
 
@@ -232,7 +239,9 @@ def test_nine_hundred_spread_over_ten_million_fit() -> None:
 NUMBERS = st.integers(0, 400)
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["fresh", "fresh", "over", "retry", "ack", "ack", "back", "skip", "purge"]), NUMBERS, NUMBERS
+        st.sampled_from(["fresh", "fresh", "over", "retry", "ack", "ack", "back", "skip", "purge", "reopen"]),
+        NUMBERS,
+        NUMBERS,
     ),
     max_size=60,
 )
@@ -278,6 +287,12 @@ def _both(ledger: Ledger, plain: Plain, verb: str, one: int, two: int) -> None:
         assert ledger.ack(some[:: 1 + one % 2]) == len(some[:: 1 + one % 2])
     elif verb == "back" and some and ledger.give_back(some[0]):
         plain.open[some[0]] -= 1 if plain.open[some[0]] < 15 else 0
+    elif verb == "reopen":
+        start, most = max(0, plain.top - one), ledger.room_again()
+        again = [o for o in range(start, min(start + two, plain.top)) if o not in plain.open][:most]
+        new_ = ledger.reopen(start, start + two, two % 16, most)
+        assert [o for first, last in new_ for o in range(first, last)] == again
+        plain.open |= dict.fromkeys(again, two % 16)
     elif verb == "skip":
         ledger.skip(plain.top + one)
         plain.top += one

@@ -36,7 +36,14 @@ def test_no_commit_is_made_for_a_partition_whose_state_is_a_transactions_or_unkn
         each.wanted = each.version
     consumer = Consumer()
     member: Any = SimpleNamespace(
-        changed=changed, committed=changed, owners=owners, next_try=0.0, consumer=consumer, notes=notes, site="here"
+        changed=changed,
+        committed=changed,
+        owners=owners,
+        next_try=0.0,
+        consumer=consumer,
+        notes=notes,
+        site="here",
+        note=print,
     )
     setattr(owners["football", 1], what, value)
     assert Commits(member).run() and consumer.committed == [0]

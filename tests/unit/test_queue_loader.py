@@ -29,6 +29,9 @@ class Notes:
     def get(self, *key: Any) -> Any:
         return self.known.get(key)
 
+    def mark(self, *_key: Any, **_kind: Any) -> int:
+        return 0
+
     def write(self, notes: list[Any], _sender: object) -> None:
         self.written += notes
 
@@ -36,9 +39,10 @@ class Notes:
 class Looker:
     """One partition as it is."""
 
-    def __init__(self, committed: int | None, alone: bool = False) -> None:
+    def __init__(self, committed: int | None, alone: bool = False, text: str | None = None) -> None:
         self.alone = lambda: alone
-        text = Ledger(3, 3, 1, "id").text() if committed is not None else ""
+        if text is None:
+            text = Ledger(3, 3, 1, "id").text() if committed is not None else ""
         self.seen = Seen("id", 0, 9, committed, text)
 
     def look(self, _partitions: list[Any]) -> dict[Any, Seen]:
@@ -108,3 +112,21 @@ def test_one_that_has_to_wait_holds_up_no_other() -> None:
     loader.load([late := Loading(AT, "raise")])
     assert loader.done.get(timeout=5) is late
     loader.close()
+
+
+@pytest.mark.parametrize("remembered", [True, False], ids=["in this process", "in kq.queues"])
+def test_what_a_commit_skipped_is_noted_before_the_partition_is_anybodys(remembered: bool) -> None:
+    ours, older = Ledger(4, 4, 1_000, "id"), Ledger(0, 0, 7, "id")
+    in_memory, noted = (ours, older) if remembered else (older, ours)
+    notes: Any = Notes({KEY: "id", (*KEY[:2], "last", 0): {"floor": noted.floor, "text": noted.text()}})  # type: ignore[dict-item]
+    looker: Any = Looker(7, text="")
+    sender: Any = None
+    loader = Loader("here", looker, notes, sender, lambda: None)
+    loader.load([loading := Loading(AT, "raise", last=(in_memory.floor, in_memory.text()))])
+    assert loader.done.get(timeout=5) is loading
+    loader.close()
+    ((key, note),) = notes.written
+    (incident,) = note["incidents"]
+    assert key == (*KEY[:2], "incidents", 0)
+    assert (incident["why"], incident["start"], incident["end"], incident["items"]) == ("skipped", 4, 7, 3)
+    assert loading.ledger is not None and (loading.ledger.floor, loading.gone) == (7, 0)

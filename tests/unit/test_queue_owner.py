@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqlib.queue import fetch, line
+from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.line import Terms
 from kqlib.queue.owner import ALONE, Owner
@@ -490,3 +491,50 @@ def test_the_rooms_know_no_kafka() -> None:
     for room in (one, two, three, four, five, six, line):
         assert "confluent_kafka" not in Path(str(room.__file__)).read_text()
     assert hasattr(fetch, "KafkaError")
+
+
+# --- a rewind ------------------------------------------------------------------------------------------------------------
+
+
+def skipped(end: int, at: int, start: int = 0) -> Incident:
+    return Incident("skipped", start, end, end - start, at)
+
+
+def test_what_is_put_back_goes_out_once_and_before_what_is_new() -> None:
+    some = owner(Ledger(5, 5, 1, "id"))
+    some.incidents = [skipped(3, at=1), skipped(5, at=2, start=3)]
+    arrive(some, Rec(5))
+    some.rewind(1, back=True)
+    assert [each.at for each in some.incidents] == [2] and some.incidents_version == some.wanted == some.version
+    some.rewind(1, back=True)
+    assert some.target() == 0 and some.ledger.floor == 0
+    some.position = 0
+    arrive(some, Rec(0), Rec(1, None, [("kq-site", b"there")]), Rec(3))  # another site's, and no record at 2
+    some.position = some.target()
+    arrive(some, Rec(3))
+    assert take(some) == [(0, 1), (5, 1)] and some.lost == 0
+    some.ack([0, 5])
+    assert some.ledger.floor == 6 and some.ledger.open == 0
+
+
+def test_what_the_ledger_has_no_room_for_is_put_back_later() -> None:
+    some, seen = owner(Ledger(9_000, 9_000, 1, "id")), list[int]()
+    some.incidents = [skipped(9_000, at=1)]
+    while some.incidents:
+        some.rewind(1, back=True)
+        assert Ledger.read(some.ledger.text(), some.ledger.floor).open == some.ledger.open
+        opened = [offset for start, end, _ in some.ledger.runs() for offset in range(start, end)]
+        assert opened and sum(each.items for each in some.incidents) == 9_000 - len(seen) - len(opened)
+        some.position = opened[0]
+        arrive(some, *map(Rec, opened))
+        assert len(take(some, len(opened))) == len(opened)
+        some.ack(opened)
+        seen += opened
+    assert seen == list(range(9_000)) and some.ledger.floor == 9_000
+
+
+def test_what_is_forgotten_is_not_put_back() -> None:
+    some = owner(Ledger(5, 5, 1, "id"))
+    some.incidents = [skipped(5, at=1)]
+    some.rewind(1, back=False)
+    assert not some.incidents and some.ledger.floor == 5 and some.incidents_version == some.version

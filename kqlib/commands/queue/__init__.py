@@ -29,6 +29,7 @@ VERBS = {
     "work": ("work", "run a command for each item"),
     "redrive": ("change", "put dead letters back"),
     "purge": ("change", "everything now in it counts as done"),
+    "rewind": ("change", "put back what a commit that is not the site's has skipped"),
     "gc": ("gc", "take out of the log what every site is done with"),
 }
 EPILOG = """\
@@ -54,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             queue("id", metavar="ID", help="topic/partition/offset, as put and peek show it")
         elif name != "list":
             queue("queue", metavar="QUEUE", help="its name, which is its topic's")
-    for name in ("delete", "purge", "gc"):
+    for name in ("delete", "purge", "rewind", "gc"):
         add[name]("--yes", "-y", **YES)
     for name in ("peek", "redrive"):
         most = "how many at most (default: 10)" if name == "peek" else "how many at most (default: all)"
@@ -62,6 +63,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add["create"]("--order", choices=("any", "key"), help="key: at most one item of a key is out (default: any)")
     says = "handed out so often an item becomes a dead letter; none: never (default: 5)"
     add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=says)
+    says = "put nothing back: it is known, and no word tells of it any more"
+    add["rewind"]("--forget", action="store_true", help=says)
     add["gc"]("--forget", action="append", default=[], metavar="SITE", help="a site that is gone for good; repeatable")
     _put(add["put"])
     _choose(add["redrive"])
@@ -101,6 +104,9 @@ def _choose(add: Callable[..., Any]) -> None:
 
 
 def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
+    says = "when the site's state is gone: every item that is in the log, or only new ones (default: neither, an error)"
+    for add in (claim, work):
+        add("--on-lost", choices=("earliest", "latest"), default="raise", help=says)
     claim("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while you think (default: 30)")
     claim("--wait", type=_checked("wait"), default=0.0, metavar="SECONDS", help="for an item to come (default: 0)")
     work("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while a command runs (default: 30)")

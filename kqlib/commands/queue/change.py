@@ -76,6 +76,33 @@ def _said(args: argparse.Namespace, depth: int, what: str, done: str) -> int:
     return 0 if args.yes else 1
 
 
+def queue_rewind(args: argparse.Namespace) -> int:
+    """What somebody else's commit skipped is open again; with --forget nothing is put back. Then it is not told any more."""
+    with opened(args) as site:
+        check_known(site, args.queue)
+        parts = look.seen(site, args.queue).items()
+        told = {number: look.untold(site._notes, site.name, (args.queue, number), each) for number, (each, _) in parts}
+        if args.yes:
+            look.rewind(site, args.queue, back=not args.forget)
+    found = [(number, one) for number, some in told.items() for one in some]
+    back = 0 if args.forget else sum(one.items for _, one in found if one.why == "skipped")
+    if args.json:
+        rows = [{"partition": number, **one.plain()} for number, one in found]
+        print(as_json({"queue": args.queue, "site": args.site, "items": back, "rewound": args.yes, "incidents": rows}))
+        return 0 if args.yes or not found else 1
+    for number, one in found:
+        print(f"partition {number}: {one}")
+    if not found:
+        print(f"Nothing is known to have happened to '{args.queue}' that site '{args.site}' did not do.")
+    elif args.yes:
+        print(f"{many(back, 'item')} put back. No word tells of this any more.")
+    else:
+        print(
+            f"{many(back, 'item')} would be put back, and no word would tell of this any more. Nothing was done: add --yes."
+        )
+    return 0 if args.yes or not found else 1
+
+
 def queue_redrive(args: argparse.Namespace) -> int:
     """Dead letters go back, as new items."""
     how: dict[str, Any] = {"ids": args.id or None, "reason": args.reason, "since": args.since}

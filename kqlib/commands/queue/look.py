@@ -14,7 +14,7 @@ from kqlib import up
 from kqlib.commands import said
 from kqlib.commands.queue.ask import noted, opened, owners, queues, say_if_new, users
 from kqlib.commands.said import as_json, how_long, many, tell
-from kqlib.errors import KqError, LedgerCorrupt
+from kqlib.errors import KqError, LedgerCorrupt, LedgerLost
 from kqlib.queue import Site, look, state
 from kqlib.queue.dead import DEAD
 
@@ -40,16 +40,16 @@ def queue_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _row(site: Site, name: str, partitions: int, depths: dict[str, int | LedgerCorrupt]) -> dict[str, Any]:
+def _row(site: Site, name: str, partitions: int, depths: dict[str, look.Depth]) -> dict[str, Any]:
     known = noted(site, name)
     status = site._notes.get(site.name, name, "status") or ("used" if site.name in known else "never used")
     row = {"queue": name, "partitions": partitions, "items": _depth(name, depths), "dead": _depth(name + DEAD, depths)}
     return row | {"status": status, "sites": known}
 
 
-def _depth(name: str, depths: dict[str, int | LedgerCorrupt]) -> int | None:
-    """None, with a notice, where a state cannot be read: the other queues can."""
-    if isinstance(depth := depths.get(name), LedgerCorrupt):
+def _depth(name: str, depths: dict[str, look.Depth]) -> int | None:
+    """None, with a notice, where a state is gone or cannot be read: the other queues can."""
+    if isinstance(depth := depths.get(name), LedgerCorrupt | LedgerLost):
         tell(f"kq: '{name}': {depth}")
         return None
     return depth
@@ -108,7 +108,11 @@ def queue_show(args: argparse.Namespace) -> int:
     print(f"  items    {shown['depth']}{oldest}{claimed}")
     if shown["dead"] is not None:
         print(f"  dead     {shown['dead']}")
-    print(f"  lost     {shown['lost']}" + " left the log before they were done" * bool(shown["lost"]))
+    print(f"  lost     {shown['lost']}")
+    for each in shown["incidents"]:
+        print(f"           partition {each['partition']}: {each['what']}")
+    if shown["incidents"]:
+        print(f"           → kq queue rewind {shown['queue']} --site {shown['site']}")
     if shown["blocked"]:
         print(f"  blocked  {shown['blocked']}")
     for name, depth in shown["sites"].items():
@@ -130,14 +134,14 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
     """Everything that can be known from outside of the processes that work on it."""
     seen, owned = look.seen(site, name), owners(site.cluster, site.name, name) or {}
     first = look.peek(site, name, 1)
-    parts, claimed, lost, blocked = [], 0, 0, ""
+    parts, told, claimed, blocked = [], list[dict[str, Any]](), 0, ""
     for number, (each, mark) in seen.items():
-        ledger = state.ledger_from(each, False, "earliest", f"'{name}', partition {number}")
+        at = (name, number)
+        ledger = look.ledger_of(site._notes, site.name, at, each)
         floor = ledger.floor
-        lost += sum(max(0, min(end, each.low) - start) for start, end, _ in ledger.runs()) + max(
-            0, each.low - ledger.top
-        )
         ledger.purge(max(each.low, mark))
+        for one in look.untold(site._notes, site.name, at, each):
+            told.append({"partition": number, **one.plain(), "lost": one.lost, "what": str(one)})
         claimed += ledger.open
         tries = max((attempts for _, _, attempts in ledger.runs()), default=0)
         if not ledger.room() and each.end > ledger.top:
@@ -154,9 +158,10 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
         "topic_id": next((each.topic_id for each, _ in seen.values()), ""),
         "depth": look.depth(site, name),
         "claimed": claimed,
-        "dead": look.depth(site, name + DEAD) if name + DEAD in topics else None,
+        "dead": _depth(name + DEAD, look.depths(site, [name + DEAD])) if name + DEAD in topics else None,
         "oldest": time.time() - first[0].created.timestamp() if first else None,
-        "lost": lost,
+        "lost": sum(each.pop("lost") for each in told),
+        "incidents": told,
         "blocked": blocked,
         "sites": {each: _depth_for(site, each, name) for each in known},
         "partitions": [dict(zip(names, part, strict=True)) for part in parts],
@@ -168,9 +173,14 @@ def _depth_for(site: Site, other: str, name: str) -> int | None:
     looker = state.Looker(site.cluster, other, wait=False)
     try:
         asks = SimpleNamespace(
-            cluster=site.cluster, name=other, _notes=site._notes, _reader=site._reader, _looker=looker
+            cluster=site.cluster,
+            name=other,
+            _notes=site._notes,
+            _reader=site._reader,
+            _looker=looker,
+            _member=site._member,
         )
-        return look.depth(cast(Site, asks), name)
+        return _depth(name, look.depths(cast(Site, asks), [name]))
     except KqError as error:
         if other == site.name:
             raise

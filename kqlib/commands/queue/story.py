@@ -18,7 +18,7 @@ from kqlib import snapshot, up
 from kqlib.commands import said
 from kqlib.commands.queue.ask import check, owners
 from kqlib.commands.said import as_json, many, tell
-from kqlib.errors import KqError, LedgerCorrupt, NotAllowed
+from kqlib.errors import KqError, LedgerCorrupt, LedgerLost, NotAllowed
 from kqlib.queue import Item, Site, gc, look, state
 from kqlib.queue.dead import DEAD
 from kqlib.queue.item import AGAIN, DUE, SITE
@@ -205,8 +205,9 @@ def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
     looker = state.Looker(site.cluster, name, wait=False)
     try:
         seen = looker.look([(topic, partition)])[topic, partition]
-        ledger = state.ledger_from(seen, False, "earliest", f"'{topic}', partition {partition}")
-    except LedgerCorrupt as error:
+        mark = site._notes.mark(name, topic, partition, seen.topic_id)
+        ledger = look.ledger_of(site._notes, name, (topic, partition), seen)
+    except (LedgerCorrupt, LedgerLost) as error:
         return "unknown", str(error)
     except KqError as error:
         if name == site.name:
@@ -214,8 +215,12 @@ def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
         return "unknown", f"its state could not be read: {error}"
     finally:
         looker.close()
-    mark = site._notes.mark(name, topic, partition, seen.topic_id)
-    return standing(ledger, seen, mark, offset)
+    word, how = standing(ledger, seen, mark, offset)
+    told = look.untold(site._notes, name, (topic, partition), seen) if word == "done" and offset >= mark else ()
+    happened = next((each for each in told if each.why != "again" and each.has(offset)), None)
+    if happened:
+        return ("lost" if happened.why == "removed" else "skipped"), str(happened)
+    return word, how
 
 
 def standing(ledger: Ledger, seen: state.Seen, mark: int, offset: int) -> tuple[str, str]:

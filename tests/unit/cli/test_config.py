@@ -25,7 +25,7 @@ COMMANDS = {
     "queue story": "football/0/1",
     **{
         f"queue {word}": "football"
-        for word in ("show", "depth", "peek", "create", "delete", "put", "claim", "redrive", "purge", "gc")
+        for word in ("show", "depth", "peek", "create", "delete", "put", "claim", "redrive", "purge", "rewind", "gc")
     },
     "queue work": "football -- ./score.sh --config of-the-command",
     "virtual serve": "football",

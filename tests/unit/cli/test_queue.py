@@ -159,7 +159,7 @@ def test_a_closed_stdin_is_said_before_anything_is_done(
 @pytest.mark.parametrize(
     "typed",
     ["list", "show x", "depth x", "peek x", "story x/0/1", "create x", "delete x", "put x y", "claim x", "work x -- true",
-     "redrive x", "purge x", "gc x"],
+     "redrive x", "purge x", "rewind x", "gc x"],
 )  # fmt: skip
 def test_without_a_cluster_it_says_how_to_get_one(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("queue", *typed.split()) == 2

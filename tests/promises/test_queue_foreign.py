@@ -1,0 +1,227 @@
+"""Commits in the site's group that are not ours, records that left the log, a state that is gone: told, counted, put back."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from kqlib.broker import Kafka
+from kqlib.doctor import queues
+from kqlib.errors import LedgerLost
+from kqlib.queue import Queue, Site
+from tests.patience import WAIT
+from tests.promises.desk import KQ, REPO, Desk, Said, opened
+from tests.promises.queues import alone, data, drained, put, taken, topic
+
+SKIPPED = "skipped by a commit that is not ours"
+
+
+@pytest.fixture
+def desk(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Desk]:
+    """`kq queue` for a site, on this cluster."""
+    yield from opened(kq_cluster, monkeypatch, capsys, tmp_path)
+
+
+def strangers_read(cluster: Kafka, site: str, name: str, many: int) -> None:
+    """A stock consumer with auto-commit in the site's group, until it has read so many records."""
+    how = {"group_protocol": "consumer", "enable_auto_commit": True, "auto_offset_reset": "earliest"}
+    reader, read, deadline = Consumer(cluster.client(group_id=site, **how)), 0, time.monotonic() + WAIT
+    reader.subscribe([name])
+    try:
+        while read < many:
+            assert time.monotonic() < deadline, f"it read {read} records"
+            message = reader.poll(0.2)
+            read += message is not None and message.error() is None
+    finally:
+        reader.close()
+
+
+def everything(queue: Queue, seen: Counter[bytes]) -> None:
+    """Until the queue says that it is empty."""
+    while items := queue.claim_many(50):
+        seen.update(data(items))
+        queue.ack_many(items)
+
+
+def ledgers(cluster: Kafka, name: str) -> str:
+    """What `kq doctor` says of this queue's states."""
+    found = {finding.name: finding for finding in queues.of(cluster)}["ledgers"]
+    return "\n".join(line for line in found.what.splitlines() if f"'{name}'" in line)
+
+
+def reset(cluster: Kafka, site: str, name: str) -> None:
+    """As an operator resets the offsets of a group that is empty."""
+    how = ("--reset-offsets", "--to-latest", "--execute")
+    cluster.kafka("consumer-groups", *how, "--group", site, "--topic", name)
+
+
+def elsewhere(name: str, word: str, *rest: str) -> Said:
+    """`kq queue WORD` in a process of its own: in this one it would take the live site's place."""
+    done = subprocess.run([*KQ, word, name, *rest], cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def begun(cluster: Kafka, site: Site, name: str) -> tuple[Queue, Counter[bytes]]:
+    """40 items in two partitions: two are done and one was given back; what was handed out and done."""
+    put(cluster, name, *[b"%d" % n for n in range(20)])
+    put(cluster, name, *[b"%d" % n for n in range(20, 40)], partition=1)
+    queue = site.queue(name)
+    items = taken(queue, 3)
+    queue.ack_many(items[:2])
+    queue.release(items[2])
+    return queue, Counter(data(items[:2]))
+
+
+def check_told(say: Callable[..., Said], cluster: Kafka, name: str, seen: Counter[bytes]) -> int:
+    """Doctor, show and story say how many are lost, and which; how many."""
+    lost, missed = 40 - len(seen), next(n for n in range(40) if b"%d" % n not in seen)
+    assert SKIPPED in ledgers(cluster, name)
+    assert say("show", "--json").json["lost"] == lost
+    assert f" items {SKIPPED}" in say("show").out
+    assert SKIPPED in say("story", f"{name}/{missed // 20}/{missed % 20}").out
+    dry = say("rewind")
+    assert dry.code == 1 and f"\n{lost} items would be put back" in dry.out and "Nothing was done: add --yes" in dry.out
+    return lost
+
+
+def all_came(queue: Queue, seen: Counter[bytes]) -> None:
+    """The rest comes, and each item has come once."""
+    while len(seen) < 40:
+        items = queue.claim_many(50, wait=WAIT)
+        assert items, f"only {len(seen)} came"
+        seen.update(data(items))
+        queue.ack_many(items)
+    assert queue.claim() is None and queue.depth() == 0
+    assert set(seen.values()) == {1} and len(seen) == 40
+    assert queue.lost == 0
+
+
+def test_what_a_stock_consumer_beside_a_live_site_skipped_is_told_and_put_back(
+    kq_cluster: Kafka, desk: Desk, within: Callable[..., float]
+) -> None:
+    name = topic(kq_cluster, 2)
+    with alone(kq_cluster, desk.site) as site:
+        queue, seen = begun(kq_cluster, site, name)
+        strangers_read(kq_cluster, desk.site, name, 17)
+        within(WAIT, lambda: len(site._member.owners_of(name)) == 2, "the partition does not come back")
+        everything(queue, seen)
+        lost = 40 - len(seen)
+        assert lost >= 15 and set(seen.values()) == {1}
+        assert queue.lost == lost == queue.stats()["lost"]
+        assert SKIPPED in ledgers(kq_cluster, name) and f" items {SKIPPED}" in elsewhere(name, "show").out
+        assert queue.claim() is None
+        assert elsewhere(name, "rewind", "--yes").code == 0
+        all_came(queue, seen)
+        within(10, lambda: ledgers(kq_cluster, name) == "", "doctor still tells of it")
+
+
+@pytest.mark.parametrize("skip", [lambda *at: strangers_read(*at, 30), reset], ids=["a stock consumer", "Kafka's tool"])
+def test_what_was_skipped_while_the_site_was_closed_is_told_and_put_back(
+    kq_cluster: Kafka, desk: Desk, skip: Callable[[Kafka, str, str], None], within: Callable[..., float]
+) -> None:
+    name = topic(kq_cluster, 2)
+    say = partial(desk, on=name)
+    with alone(kq_cluster, desk.site) as site:
+        seen = begun(kq_cluster, site, name)[1]
+    skip(kq_cluster, desk.site, name)
+    check_told(say, kq_cluster, name, seen) if skip is reset else None  # before an owner has seen it
+    with alone(kq_cluster, desk.site) as site:
+        queue = site.queue(name)
+        everything(queue, seen)
+        assert queue.lost == 40 - len(seen) == queue.stats()["lost"]
+    with Site(kq_cluster, desk.site) as looks:
+        assert looks.queue(name).lost == 40 - len(seen)
+    lost = check_told(say, kq_cluster, name, seen)
+    assert say("depth").out == "0\n"
+    assert say("rewind", "--yes").code == 0
+    assert say("depth").out == f"{lost}\n" and ledgers(kq_cluster, name) == ""
+    with alone(kq_cluster, desk.site) as site:
+        all_came(site.queue(name), seen)
+    with alone(kq_cluster, desk.site) as site:
+        assert site.queue(name).claim() is None
+        assert site.queue(name).lost == 0
+
+
+def test_a_commit_that_moves_back_is_told(kq_cluster: Kafka, desk: Desk) -> None:
+    put(kq_cluster, desk.name, *[b"%d" % n for n in range(6)])
+    with alone(kq_cluster, desk.site) as site:
+        assert len(drained(site.queue(desk.name), 6)) == 6
+    reader = Consumer(kq_cluster.client(group_id=desk.site, group_protocol="classic"))
+    reader.commit(offsets=[TopicPartition(desk.name, 0, 2)], asynchronous=False)
+    reader.close()
+    with alone(kq_cluster, desk.site) as site:
+        queue = site.queue(desk.name)
+        assert len(drained(queue, 4)) == 4 and queue.lost == 0
+    came_again = "4 items came again: a commit that is not ours moved back"
+    assert came_again in ledgers(kq_cluster, desk.name) and came_again in desk("show").out
+    assert desk("rewind", "--yes").code == 0
+    assert ledgers(kq_cluster, desk.name) == "" and desk("depth").out == "0\n"
+
+
+def test_what_left_the_log_before_it_was_done_is_told_until_it_is_known(kq_cluster: Kafka, desk: Desk) -> None:
+    put(kq_cluster, desk.name, *[b"%d" % n for n in range(9)])
+    with alone(kq_cluster, desk.site) as site:
+        items = taken(site.queue(desk.name), 3)
+        site.queue(desk.name).ack(items[1])
+    cut = TopicPartition(desk.name, 0, 6)
+    kq_cluster.admin.delete_records([cut])[cut].result(WAIT)
+    with alone(kq_cluster, desk.site) as site:
+        assert len(drained(site.queue(desk.name), 3)) == 3 and site.queue(desk.name).lost == 5
+    left = "5 items left the log before they were done"
+    with Site(kq_cluster, desk.site) as looks:
+        assert looks.queue(desk.name).lost == 5
+    assert left in ledgers(kq_cluster, desk.name) and left in desk("show").out
+    assert desk("show", "--json").json["lost"] == 5
+    assert left in desk("story", f"{desk.name}/0/2").out and left in desk("story", f"{desk.name}/0/5").out
+    assert left not in desk("story", f"{desk.name}/0/1").out
+    assert desk("rewind", "--forget", "--yes").code == 0
+    assert ledgers(kq_cluster, desk.name) == "" and desk("show", "--json").json["lost"] == 0
+
+
+def test_garbage_collection_leaves_what_a_commit_skipped(kq_cluster: Kafka, desk: Desk) -> None:
+    put(kq_cluster, desk.name, *[b"%d" % n for n in range(6)])
+    with alone(kq_cluster, desk.site) as site:
+        site.queue(desk.name).ack(taken(site.queue(desk.name), 1)[0])
+    reset(kq_cluster, desk.site, desk.name)
+    with alone(kq_cluster, desk.site) as site:
+        assert site.queue(desk.name).claim() is None
+    assert [row["to"] for row in desk("gc", "--json").json["partitions"]] == [1]
+    assert desk("rewind", "--forget", "--yes").code == 0
+    with alone(kq_cluster, desk.site) as site:
+        assert site.queue(desk.name).claim() is None
+    assert [row["to"] for row in desk("gc", "--json").json["partitions"]] == [6]
+
+
+# --- a state that is gone -----------------------------------------------------------------------------------------------
+
+
+def test_a_state_that_is_gone_has_its_remedy_on_the_command_line_and_no_word_guesses(
+    kq_cluster: Kafka, desk: Desk
+) -> None:
+    desk("put", "-", typed=b"0\n1\n2\n")
+    assert desk("work", "--until-empty", "--", "true").code == 0
+    kq_cluster.admin.delete_consumer_groups([desk.site])[desk.site].result(WAIT)
+    for word in ("show", "depth", "peek"):
+        said = desk(word)
+        assert (said.code, said.out) == (2, "") and "is gone" in said.err and "--on-lost earliest" in said.err, word
+    listed = desk("list", "--json")
+    assert next(row for row in listed.json if row["queue"] == desk.name)["items"] is None and "is gone" in listed.err
+    told = desk("story", f"{desk.name}/0/0").out
+    assert "is gone" in told and "--on-lost" in told and "waiting" not in told and "done" not in told
+    assert "its state is gone" in ledgers(kq_cluster, desk.name)
+    assert desk("claim").code == 2
+    assert desk("work", "--until-empty", "--", "true").code == 2
+    with Site(kq_cluster, desk.site) as site, pytest.raises(LedgerLost):
+        site.queue(desk.name).depth()
+    worked = desk("work", "--until-empty", "--on-lost", "earliest", "--json", "--", "true")
+    assert worked.json["done"] == 3
+    assert desk("depth").out == "0\n"
