@@ -198,12 +198,13 @@ class Site:
             self._closing = True  # handlers may still ack and put; nothing is claimed any more
             if (live := _LIVE.get(_key(self))) and live() is self:
                 del _LIVE[_key(self)]
+        over = time.monotonic() + CLOSE
         ended = self._member.stop(CLOSE, give_back)
         self._closed = True
         if ended:
             self._notes.close()
             for sender in self._senders.values():
-                sender.close(0.2)
+                sender.close(max(0.2, over - time.monotonic()))  # the last notes, if Kafka answers
             for looker in (self._looker, self._waiter, self._reader):
                 looker.close()
         else:
