@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kqlib.commands.said import many
 from kqlib.doctor.finding import Finding
-from kqlib.errors import TopicMissing
+from kqlib.errors import NotAllowed, TopicMissing
 
 if TYPE_CHECKING:
     from kqlib.queue import Site
@@ -33,7 +33,7 @@ def _wrong(site: Site, queue: str) -> Iterator[tuple[str, str]]:
     dead = queue + DEAD
     try:
         facts, letters = site._facts(queue)
-    except TopicMissing:  # the queue itself was deleted
+    except (TopicMissing, NotAllowed):  # the queue itself was deleted, or this user may not see it
         return
     if letters is None:
         apply = f"add '{queue}' to the plan as a QueueTopic and apply it (kq topics apply)"

@@ -97,7 +97,7 @@ def stops_in(where: str) -> None:
     """This process stops itself at the next such call of a transaction, once: as a laptop's lid would."""
     from confluent_kafka import Producer
 
-    from kqlib.queue import ending
+    from kqlib.queue import transactions
 
     class Sleepy(Producer):
         slept = False
@@ -108,8 +108,8 @@ def stops_in(where: str) -> None:
                 os.kill(os.getpid(), signal.SIGSTOP)
             return super().__getattribute__(name)
 
-    ending.Producer = Sleepy  # type: ignore[misc]
-    ending.TIMEOUT = 4.0  # the broker ends its transaction sooner
+    transactions.Producer = Sleepy  # type: ignore[misc]
+    transactions.TIMEOUT = 4.0  # the broker ends its transaction sooner
 
 
 def main(

@@ -80,7 +80,7 @@ def dies(where: str) -> None:
     """From now on this process is killed at this place."""
     from confluent_kafka import Producer
 
-    from kqlib.queue import ending
+    from kqlib.queue import transactions
 
     class Fatal(Producer):
         def __getattribute__(self, name: str) -> Any:
@@ -88,8 +88,8 @@ def dies(where: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().__getattribute__(name)
 
-    ending.Producer = Fatal  # type: ignore[misc]
-    ending.TIMEOUT = 2.0  # the broker ends the dead one's transaction sooner
+    transactions.Producer = Fatal  # type: ignore[misc]
+    transactions.TIMEOUT = 2.0  # the broker ends the dead one's transaction sooner
 
 
 def main(line: Connection, bootstrap: str, site_name: str, topic: str, session: float | None, **settings: Any) -> None:

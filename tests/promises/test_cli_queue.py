@@ -441,7 +441,7 @@ def test_doctor_sees_a_commit_that_is_not_ours_a_state_that_is_gone_and_who_comm
     desk("put", "x")
     done(desk, desk.site, 1)
     found = {finding.name: finding for finding in queues.of(desk.cluster)}
-    topics = ["topic ids", "retention", "compaction", "replicas", "sizes"]
+    topics = ["topic ids", "dead letters", "retention", "compaction", "replicas", "sizes"]
     assert list(found) == ["offsets", "ledgers", *topics, "expiry"]
     assert (found["offsets"].ok, found["expiry"].ok) == (True, True)
     assert desk.name not in found["ledgers"].what

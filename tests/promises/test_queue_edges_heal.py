@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer
 from kqlib import snapshot
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, NotAllowed, Unreachable
-from kqlib.queue import Item, Queue, Site, claim, ending, member, notes, partitions
+from kqlib.queue import Item, Queue, Site, claim, ending, member, notes, partitions, transactions
 from kqlib.topic_rules import QUEUES
 from kqlib.topics import Plan, QueueTopic, Topic
 from tests.patience import PATIENCE, WAIT
@@ -154,9 +154,9 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
     kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch, within: Within
 ) -> None:
     monkeypatch.setattr(claim, "SEEN", 1.0)
-    monkeypatch.setattr(ending, "TIMEOUT", PATIENCE)
+    monkeypatch.setattr(transactions, "TIMEOUT", PATIENCE)
     monkeypatch.setattr(ending, "PATIENCE", WAIT)
-    for room in (member, ending):
+    for room in (member, transactions):
         monkeypatch.setattr(room, "HOLDS", 0.5)
     with Site(Kafka(kq_cluster.bootstrap), name, session=SESSION) as site:
         queue = site.queue(name)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from kqlib import delivery, shared, snapshot
+from kqlib import delivery, places, shared, snapshot
 from kqlib.broker import Kafka
 from kqlib.commands.queue import story
 from kqlib.doctor import queues
@@ -91,7 +91,7 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
     monkeypatch.setattr(snapshot, "MOST", 10)
     monkeypatch.setattr(shared, "TOPIC", kq_topic)
     monkeypatch.setattr(cut, "QUEUES", kq_topic)
-    name, mark = f"95-many.{shared.user()}.football", {"topic": "id", "offset": 7}
+    name, mark = f"95-many.{shared.user()}.{places.machine()}.football", {"topic": "id", "offset": 7}
     notes: list[tuple[list[Any], Any]] = [(["topic", name], 1)] * 10 + [(["a-site", "football", "purge", 0], mark)]
     put(kq_cluster, kq_topic, [(json.dumps(key).encode(), json.dumps(value).encode()) for key, value in notes])
     lab = shared.Traces(kq_cluster, "95-many")
@@ -138,7 +138,7 @@ def test_the_doctors_check_of_queues_comes_to_its_end_while_others_commit_withou
     began = time.monotonic()
     found = {each.name: each for each in queues.findings()}
     assert time.monotonic() - began < 15 * PATIENCE
-    assert list(found) == ["offsets", "ledgers", "expiry"]
+    assert {"offsets", "ledgers", "expiry"} <= found.keys()
     assert None not in {each.ok for each in found.values()}, found
     assert desk.site not in found["ledgers"].what  # sites of other tests may be in trouble
     assert found["expiry"].what.endswith("each committed lately")

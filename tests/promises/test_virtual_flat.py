@@ -131,7 +131,7 @@ def broken(*_: Any, **__: Any) -> Any:
     raise KqError("broken for this test")
 
 
-@pytest.mark.parametrize("what", ["_limits", "_set_session", "_shown", "Fetcher", "Member", "routes.app", "session"])
+@pytest.mark.parametrize("what", ["limits", "_set_session", "_shown", "Fetcher", "Member", "routes.app", "session"])
 def test_a_node_that_cannot_be_made_leaves_no_port_bound_and_no_thread(
     kq_cluster: Kafka, node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float], what: str
 ) -> None:
