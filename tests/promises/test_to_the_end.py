@@ -98,7 +98,7 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
     assert lab.known("topic") == [name]
     lab.close()
     assert cut.purged(kq_cluster, "football", "a-site") == {0: mark}
-    with pytest.raises(NotAllowed, match="holds up to 11 records; a picture is for 10 at most"):
+    with pytest.raises(NotAllowed, match="holds up to 13 records; a picture is for 10 at most"):
         snapshot.lanes(kq_cluster, kq_topic)
 
 
