@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.broker.clients import Producer
 from kqlib.broker.kafka import Kafka
-from kqlib.queue.clients import HOLDS, SETTINGS, judge
+from kqlib.queue.clients import HOLDS, SETTINGS, hears, judge
 from kqlib.queue.item import Headers
 from kqlib.queue.said import fatal
 
@@ -95,10 +95,14 @@ class Sender:
         self._thread = threading.Thread(target=self._hear, name="kq-sender", daemon=True)
 
     def _made(self) -> Any:
-        """The producer. Made at the first use: who never writes needs no right to write."""
+        """The producer. Made at the first use: who never writes needs no right to write.
+
+        Connected before its first record: one that comes earlier waits for half a second (seen: 0.51 s, and 0.05 s connected).
+        """
         with self._making:
             if self._producer is None:
                 self._producer = Producer(self._cluster.client(**self._settings))
+                hears(self._producer)
                 self._thread.start()
             return self._producer
 
