@@ -77,7 +77,7 @@ def of(cluster: Kafka) -> Iterator[Finding]:
             yield threats.finding("topic ids", anew, "every state is of the topic that is there now")
             yield dead
         except KqError as error:  # a site's group that this user may not read
-            yield Finding(name, None, f"this user may not look, or it failed: {words(error)}")
+            yield Finding(name, None, f"this check could not be finished: {words(error)}")
         name = "topics"
         yield from threats.of(cluster, seen)
         name = "expiry"
@@ -86,7 +86,7 @@ def of(cluster: Kafka) -> Iterator[Finding]:
             return
         yield _expiry(cluster, {at for at, (each, _) in seen.items() if each.committed is not None}, seconds)
     except (KqError, KafkaException) as error:
-        yield Finding(name, None, f"this user may not look, or it failed: {words(error)}")
+        yield Finding(name, None, f"this check could not be finished: {words(error)}")
 
 
 # --- how long commits are kept ----------------------------------------------------------------------------------------
@@ -141,7 +141,8 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
     from kqlib.queue.ledger import Ledger
 
     if seen.committed is None:
-        gone = 'kq queue work QUEUE --on-lost earliest (every item again) or latest (only new ones); in Python on_lost="earliest"'
+        work = "kq queue work QUEUE --site SITE --on-lost earliest -- CMD (every item again) or latest (only new ones)"
+        gone = f'{work}; in Python on_lost="earliest"'
         return ("its state is gone", gone) if must else ("", "")
     if not seen.metadata:
         whose = "let nothing else use the site's name as its group; the next owner goes on from there"

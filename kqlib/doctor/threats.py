@@ -146,7 +146,12 @@ def _too_few(settings: Mapping[str, dict[str, str]], there: Mapping[str, Any]) -
             wanted = min(int(each["min.insync.replicas"]), len(part.replicas))
             if len(part.isrs) < wanted:
                 what = f"puts into '{name}' fail now: partition {part.id} has {len(part.isrs)} replicas in sync and needs {wanted}"
-                found.append((what, f"start the brokers that are down: kq kafka topics --describe --topic {name}"))
+                found.append(
+                    (
+                        what,
+                        f"start the brokers that are down; this names them: kq kafka topics --describe --topic {name}",
+                    )
+                )
                 break
     return found
 
@@ -170,5 +175,6 @@ def anew(site: Site, states: Mapping[State, tuple[Seen, bool]]) -> list[Threat]:
     for (name, queue, part), (seen, _) in states.items():
         if site._notes.get(name, queue, "state", part) not in (None, seen.topic_id):
             what = f"'{queue}' was made anew: site '{name}' has state of the old topic only, and starts again"
-            found[name, queue] = what, f"if that was meant: kq queue work {queue} --site {name}"
+            work = f"kq queue work {queue} --site {name} -- CMD"
+            found[name, queue] = what, f"if that was meant: {work}; else ask who deleted the old topic"
     return list(found.values())

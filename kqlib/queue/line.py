@@ -24,8 +24,8 @@ from kqlib.queue.reading import Reading
 
 log = logging.getLogger("kqlib.queue")
 TOO_FAR = (
-    "the header kq-due of the item at offset {} names a moment {:.0f} hours from now. A delay is at most {:.0f} s: the item waits no "
-    "longer. Use a topic of its own for longer delays, or set the clock of the machine that put it"
+    "the header kq-due of the item at offset {} names a moment {:.0f} hours from now. A delay is at most {:.0f} s, so the "
+    "item waits that long. Correct the clock of the machine that put it, or choose a shorter delay"
 )
 CLOCKS = 60.0  # seconds that two machines' clocks may differ before it is worth a warning
 _warned: set[tuple[str, str, str]] = set()

@@ -59,7 +59,7 @@ class Transactions:
         if error.code() in TOO_LARGE:
             largest = max(endings[0].outs, key=_size)
             return PayloadTooLarge(
-                topic=largest.topic, size=_size(largest), limit="less: see its max.message.bytes", safe=safe
+                topic=largest.topic, size=_size(largest), limit="less (see its max.message.bytes)", safe=safe
             )
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             doing = f"use transactional ids that begin with 'kq-{self.member.site}-': it needs WRITE on them"

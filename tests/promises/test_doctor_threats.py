@@ -139,7 +139,10 @@ def test_a_topic_that_was_made_anew_is_named(cluster: Cluster) -> None:
     Plan({name: QueueTopic(partitions=1)}).apply(cluster, quiet=True)
     found = said(cluster)["topic ids"]
     assert found.what.startswith(f"'{name}' was made anew: site 'fans' has state of the old topic only")
-    assert found.remedy == f"if that was meant: kq queue work {name} --site fans"
+    assert (
+        found.remedy
+        == f"if that was meant: kq queue work {name} --site fans -- CMD; else ask who deleted the old topic"
+    )
     put(cluster, name, b"again")
     with alone(cluster, "fans") as site:
         item = site.queue(name).claim(wait=WAIT)

@@ -29,7 +29,7 @@ VERBS = {
     "work": ("work", "run a command for each item"),
     "redrive": ("change", "put dead letters back"),
     "purge": ("change", "everything now in it counts as done"),
-    "rewind": ("change", "put back what a commit that is not the site's has skipped"),
+    "rewind": ("change", "put back items that another program's commit skipped"),
     "gc": ("gc", "take out of the log what every site is done with"),
 }
 EPILOG = """\
@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add["create"]("--order", choices=("any", "key"), help="key: at most one item of a key is out (default: any)")
     says = "handed out so often an item becomes a dead letter; none: never (default: 5)"
     add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=says)
-    says = "put nothing back: it is known, and no word tells of it any more"
+    says = "put nothing back, and report these incidents no more"
     add["rewind"]("--forget", action="store_true", help=says)
     add["gc"]("--forget", action="append", default=[], metavar="SITE", help="a site that is gone for good; repeatable")
     _put(add["put"])
@@ -104,7 +104,7 @@ def _choose(add: Callable[..., Any]) -> None:
 
 
 def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
-    says = "when the site's state is gone: every item that is in the log, or only new ones (default: neither, an error)"
+    says = "if the site's state is lost: earliest takes every item in the log, latest only new ones (default: an error)"
     for add in (claim, work):
         add("--on-lost", choices=("earliest", "latest"), default="raise", help=says)
     claim("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while you think (default: 30)")

@@ -93,12 +93,12 @@ def queue_rewind(args: argparse.Namespace) -> int:
     for number, one in found:
         print(f"partition {number}: {one}")
     if not found:
-        print(f"Nothing is known to have happened to '{args.queue}' that site '{args.site}' did not do.")
+        print(f"No incident is known in '{args.queue}' for site '{args.site}'.")
     elif args.yes:
-        print(f"{many(back, 'item')} put back. No word tells of this any more.")
+        print(f"The site's next owner puts {many(back, 'item')} back. These incidents are not reported any more.")
     else:
         print(
-            f"{many(back, 'item')} would be put back, and no word would tell of this any more. Nothing was done: add --yes."
+            f"{many(back, 'item')} would be put back, and these incidents not reported any more. Nothing was done: add --yes."
         )
     return 0 if args.yes or not found else 1
 
