@@ -11,7 +11,7 @@ import binascii
 import time
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kqlib.errors import BadPayload
 from kqlib.queue import arguments
@@ -20,6 +20,7 @@ from kqlib.virtual.cache import Kept
 from kqlib.virtual.names import FORM
 from kqlib.virtual.shelf import Given
 
+WORDS = 20  # of one object
 MOST = 1_000  # records, items or receipts of one request
 LONGEST_WAIT = 60.0
 Name = Annotated[str, Field(pattern=f"^{FORM}$", max_length=200, description="a queue's or a consumer's name")]
@@ -37,6 +38,14 @@ class Form(BaseModel):
     """A body; a word that it does not know is refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, body: Any) -> Any:
+        """Far too many words are one error: an error for each took 0.1 s, and all other requests waited for that."""
+        if isinstance(body, dict) and len(body) > WORDS:
+            raise ValueError(f"an object has at most {WORDS} names here, not {len(body):,}")
+        return body
 
 
 class Record(Form):
