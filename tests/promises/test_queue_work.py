@@ -253,15 +253,16 @@ second.close()
     assert heard.stderr.startswith("WARNING:kqlib.queue:site '") and "opened again" in heard.stderr
 
 
-def test_nothing_is_left_of_sites_that_were_closed(kq_cluster: Kafka) -> None:
+@pytest.mark.parametrize("sites", [9, pytest.param(51, marks=pytest.mark.nightly)])
+def test_nothing_is_left_of_sites_that_were_closed(kq_cluster: Kafka, sites: int) -> None:
     name = topic(kq_cluster, 2)
     here, sizes = psutil.Process(), list[tuple[int, int]]()
-    for turn in range(51):
+    for turn in range(sites):
         with Site(kq_cluster, name) as site:
             queue = site.queue(name)
             queue.put(b"a")
             queue.ack(queue.claim(wait=WAIT))
-        if turn in (0, 50):
+        if turn in (0, sites - 1):
             deadline = time.monotonic() + WAIT
             while time.monotonic() < deadline and sizes and (here.num_fds(), here.num_threads()) > sizes[0]:
                 time.sleep(0.1)
