@@ -281,6 +281,7 @@ def virtual() -> None:
     stays, leave = os.pipe()
     lives = fork(lambda: os.read(stays, 1).decode())
     node.close()
+    SAID["closed"] = "still open"
     try:
         socket.create_connection((urlsplit(node.url).hostname or "", urlsplit(node.url).port or 0), 1).close()
     except ConnectionRefusedError:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,8 @@ SENTENCE = "was made in another process; connect after the fork"
 
 def run(cluster: Kafka, case: str) -> dict[str, Any]:
     """What the parent of this case and its children saw."""
-    there = os.environ | {"KQ_BOOTSTRAP": cluster.bootstrap}
+    state = tempfile.TemporaryDirectory()
+    there = os.environ | {"KQ_BOOTSTRAP": cluster.bootstrap, "KQ_STATE": state.name}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.promises.fork_parent"]
     process = subprocess.Popen(
         [*command, case, topic(cluster)],
@@ -34,6 +36,7 @@ def run(cluster: Kafka, case: str) -> dict[str, Any]:
     finally:
         with suppress(ProcessLookupError):  # none is left, as a rule
             os.killpg(process.pid, signal.SIGKILL)
+        state.cleanup()
     assert process.returncode == 0, wrong
     said: dict[str, Any] = json.loads(out)
     assert said.pop("parent") == "Item"
