@@ -130,6 +130,7 @@ class Lab:
 
     def folder(self, name: str) -> str:
         """A new, empty directory, for a stream's checkpoint and the like; it goes with an embedded cluster. Run again, it is empty."""
+        self._check_open()
         home = getattr(self.cluster, "home", None) or places.state() / "labs"
         folder = Path(home) / "folders" / self.name / check_name(name)
         shutil.rmtree(folder, ignore_errors=True)
@@ -194,10 +195,14 @@ class Lab:
     def __repr__(self) -> str:
         return f"Lab({self.name!r}, {self.cluster!r})"
 
-    def _name(self, kind: str, name: str) -> str:
-        """The full name, noted before anything of that name is made, and nothing left of its last life."""
+    def _check_open(self) -> None:
+        self.cluster._check_here()
         if self.cluster._closed:
             raise Closed(thing="lab")
+
+    def _name(self, kind: str, name: str) -> str:
+        """The full name, noted before anything of that name is made, and nothing left of its last life."""
+        self._check_open()
         full = self._traces.full(name) if self._traces else name
         if self._traces and full not in self._made[kind] and self._there(kind, full):
             raise NotAllowed(

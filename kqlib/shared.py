@@ -78,7 +78,6 @@ class Traces:
 
     def leave(self) -> None:
         """The same for a fork: it lets go of the lock's file, and writes nothing."""
-        self._over.set()
         self._alone.close()
 
     def _take(self, lab: str) -> None:
@@ -142,7 +141,7 @@ class Traces:
         self._write(kind, name, None)
 
     def _write(self, kind: str, name: str, value: bytes | None) -> None:
-        from confluent_kafka import Producer
+        from kqlib.broker.clients import Producer
 
         said: list[str | None] = []  # words, for a KafkaError cannot be compared with None (confluent-kafka 2.16)
         producer = Producer(
@@ -162,7 +161,7 @@ class Traces:
 
 def clear_notes(cluster: Kafka, topics: Iterable[str]) -> None:
     """Remove the notes in kq.queues that sites wrote of these topics, which are gone. What cannot be removed does no harm."""
-    from confluent_kafka import Producer
+    from kqlib.broker.clients import Producer
 
     gone, left = set(topics), set[bytes]()
     if not gone or QUEUES not in cluster.describe().topics:

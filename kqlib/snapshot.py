@@ -139,7 +139,7 @@ def _records(cluster: Kafka, there: Mapping[Place, tuple[int, int]]) -> dict[int
 
 def _reader(cluster: Kafka, **client: Any) -> Consumer:
     """A consumer in no group. At a log's end the broker would wait 500 ms for more."""
-    from confluent_kafka import Consumer
+    from kqlib.broker.clients import Consumer
 
     quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "group_protocol": "classic"}
     return Consumer(cluster.client(group_id=LOOKER, **quick, **client))
@@ -158,7 +158,9 @@ def _bounds(cluster: Kafka, reader: Consumer, places: Iterable[Place]) -> dict[P
 def _committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """A group's commits. A consumer asks, in the group's name but not in the group: the AdminClient's call for this ends the
     whole process when the coordinator is not there to answer (librdkafka issue 5040)."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import TopicPartition
+
+    from kqlib.broker.clients import Consumer
 
     asked = [TopicPartition(topic, number) for number in partitions]
     quiet = {"group_protocol": "classic", "isolation_level": "read_uncommitted"}  # does not wait for open transactions

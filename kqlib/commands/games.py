@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 def produce(cluster: Kafka, topic: str, messages: Iterable[tuple[bytes, bytes | None, int]]) -> None:
     """Put (key, value, timestamp) into a topic; returns when all are durable."""
-    from confluent_kafka import Producer
+    from kqlib.broker.clients import Producer
 
     failed: list[Any] = []
 

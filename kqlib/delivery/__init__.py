@@ -190,7 +190,7 @@ def _settled(futures: Mapping[str, Any], ignored: Collection[str] = ()) -> None:
 
 def _put(cluster: Kafka, topics: Sequence[str], items: int) -> None:
     """The items, each with its own address as its key: 'kq-delivery-…-03/0/7'."""
-    from confluent_kafka import Producer
+    from kqlib.broker.clients import Producer
 
     producer = Producer(cluster.client(enable_idempotence=True))
     producer.list_topics(timeout=PATIENCE)  # see worker.met

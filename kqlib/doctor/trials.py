@@ -61,8 +61,10 @@ def _tried(cluster: Kafka) -> Finding:
 
 
 def _there_and_back(cluster: Kafka) -> None:
-    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import NewTopic
+
+    from kqlib.broker.clients import Consumer, Producer
 
     topic, sent = f"kq-doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
     cluster.admin.create_topics([NewTopic(topic, 1)])[topic].result(20)

@@ -70,7 +70,7 @@ class _Scene:
 
     def put(self) -> None:
         """Records, the same number for each partition."""
-        from confluent_kafka import Producer
+        from kqlib.broker.clients import Producer
 
         producer = Producer(self.group.cluster.client())
         for number in range(BURST):

@@ -12,12 +12,14 @@ a browser drops a click on one that is locked between the mouse's down and up; w
 from __future__ import annotations
 
 import html
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import ipywidgets as widgets
 
+from kqlib import forks
 from kqlib.errors import KqError, NotAllowed
 from kqlib.view.picture import Picture
 from kqlib.view.table import Table
@@ -37,6 +39,7 @@ class Playground:
     ) -> None:
         self.name, self.controls = name, dict(controls)
         self._draw, self._actions = draw, dict(actions or {})
+        self._process = os.getpid()
         self._pressed: list[str] = []  # the action that runs, and those that wait for it, in turn
         self._turn = threading.Condition()
         self.picture = draw(**self.values)
@@ -74,6 +77,7 @@ class Playground:
         """Press a button and wait until it is done: `.press("crash")`."""
         if label not in self._actions:
             raise NotAllowed(f"'{self.name}' has no button {label!r}; it has {', '.join(self._actions) or 'none'}")
+        forks.check(self._process, f"playground '{self.name}'")  # a thread of the parent may have held its locks
         if done := self._act(label):
             done.join()
         return self

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self, cast
@@ -190,29 +190,32 @@ class ShareQueue(Putting):
         """Never again for this group, done or not; there is no dead letter."""
         self._answer(item, AcknowledgeType.REJECT)
 
-    def ack_many(self, items: Sequence[Item]) -> None:
-        """All of them done. Those whose lock is lost are in the error's `.items`; the others are done."""
-        orders: list[tuple[Item, Order]] = []
-        refused: list[tuple[Item, KqError]] = []
-        self._check_here()
+    def ack_many(self, items: Iterable[Item]) -> None:
+        """All of them done. What cannot be acked is in the error's `.items`; the others are done.
+
+        `Unreachable`: what is in its `.unknown` may have been acked, or not.
+        """
+        items, orders = list(items), list[tuple[Item, Order]]()
+        refused, unknown = list[Item](), list[Item]()
+        why = ""
+        self._usable()
         with self.changed:
             for item in items:
                 try:
                     orders.append((item, self._order(item, AcknowledgeType.ACCEPT)))
-                except LeaseLost as error:
-                    refused.append((item, error))
+                except KqError as error:  # its lock is lost, or it is another queue's, or nobody claimed it
+                    refused.append(item)
+                    why = why or str(error)
             for item, order in orders:
                 if (trouble := self._outcome(order)) is not None:
-                    refused.append((item, trouble))
+                    (unknown if isinstance(trouble, Unreachable) else refused).append(item)
+                    why = why or str(trouble.facts["why"])
+        if unknown:
+            said = f"{len(unknown)} of {len(items)} acks: {why}"
+            raise Unreachable(said, address=self.cluster.bootstrap, items=refused, unknown=unknown)
         if refused:
-            raise self._refused(refused, len(items))
-
-    def _refused(self, refused: list[tuple[Item, KqError]], many: int) -> KqError:
-        why = f"{len(refused)} of {many} were not acked; the others are. The first: {refused[0][1]}"
-        unknown = next((error for _, error in refused if not isinstance(error, LeaseLost)), None)
-        error = unknown or LeaseLost(why)
-        error.__dict__["items"] = [item for item, _ in refused]
-        return error
+            said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
+            raise LeaseLost(said, items=refused)
 
     def _answer(self, item: Item, kind: AcknowledgeType) -> None:
         self._check_here()

@@ -133,7 +133,7 @@ class Follower:
         self.stop()
 
     def _go_on(self) -> None:
-        from confluent_kafka import Consumer
+        from kqlib.broker.clients import Consumer
 
         # A consumer that joins nothing may commit for a group without members. The AdminClient's call for this can end the
         # whole process while the coordinator is away.

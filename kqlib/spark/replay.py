@@ -187,7 +187,7 @@ def _write(rows: DataFrame, cluster: Kafka, target: str, run: str, same: bool) -
 
 def _send(bootstrap: str, own: Mapping[str, Any], target: str, run: str, rows: Iterable[Any]) -> None:
     """Runs on an executor: these rows as records, in their order; it returns when all are acknowledged."""
-    from confluent_kafka import Producer
+    from kqlib.broker.clients import Producer
 
     failed: list[str] = []
 

@@ -90,8 +90,9 @@ class Client:
 
     def close(self) -> None:
         """Done; leases that are out end by themselves."""
-        self._closed = True
-        self._http.close()
+        if self._process == os.getpid():  # else another thread of the parent may have held the lock of its connections
+            self._closed = True
+            self._http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -143,9 +144,6 @@ class Client:
 
     def _once(self, verb: str, url: str, path: str, body: Any = None, *, wait: float = 0.0, params: Any = None) -> Any:
         """One request, and its answer or the node's error as one of ours. wait: more (or less) than the usual seconds for it."""
-        forks.check(
-            self._process, "this client of virtual queues"
-        )  # two processes on one connection mix up their answers
         if self._closed:
             raise Closed(thing="client")
         timeout = httpx.Timeout(ANSWER + wait, connect=CONNECT)
@@ -182,7 +180,10 @@ class Client:
         return ", ".join(self._seeds)
 
     def _refresh(self, age: float) -> None:
-        """A map that is no older: of the first node that answers with one that is as new as ours."""
+        """A map that is no older: of the first node that answers with one that is as new as ours. Every request begins here."""
+        forks.check(
+            self._process, "this client of virtual queues"
+        )  # two processes on one connection mix up their answers
         if time.monotonic() - self._looked < age and self._map["partitions"]:
             return
         known = [owner["url"] for owner in self._map["owners"].values() if owner]

@@ -13,6 +13,7 @@ import secrets
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import Self
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from confluent_kafka import KafkaException, TopicPartition
 
+from kqlib import forks
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
 from kqlib.queue import arguments, state
@@ -50,6 +52,7 @@ CLOSE = 8.0
 # seconds without a round of the member's thread: something is wrong, though partitions may still be served
 STILL = 10.0
 SPARE = 10.0  # seconds, two heartbeats: a member that is given nothing at its start is not told so
+_LISTENING: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # of this process's nodes
 
 
 class Node:
@@ -87,6 +90,7 @@ class Node:
             _set_session(cluster, self.group, session)
         with ExitStack() as undo:  # if the rest fails, the port is free again and no thread is left
             self._socket = _listen(host, port)
+            _LISTENING.add(self._socket)
             undo.callback(self._socket.close)
             self.url = advertise or f"http://{_shown(host)}:{self._socket.getsockname()[1]}"
             own = {urlsplit(self.url).hostname or "", host.lower()}
@@ -112,6 +116,7 @@ class Node:
 
     def start(self) -> Self:
         """Join the group and answer; returns when the address answers."""
+        self._check_here()
         if self._closed.is_set():
             raise Closed(thing="node")
         if not self._http.ident:
@@ -142,6 +147,7 @@ class Node:
 
     def wait(self) -> None:
         """Return when it is closed."""
+        self._check_here()
         self._closed.wait()
 
     def __enter__(self) -> Self:
@@ -179,6 +185,7 @@ class Node:
 
     def ready(self) -> tuple[bool, str]:
         """Does it answer for everything that the group gave it?"""
+        self._check_here()
         if self.trouble:
             return False, self.trouble
         if (still := time.monotonic() - self._member.ticked) > STILL:
@@ -207,6 +214,9 @@ class Node:
         except (KafkaException, TimeoutError) as error:
             why = first(error).str() if isinstance(error, KafkaException) else "no answer"
             raise Unavailable(f"Kafka did not delete the records ({why}); ask again", 1.0, unknown=True) from None
+
+    def _check_here(self) -> None:
+        forks.check(self._process, f"the node of '{self.topic}'")
 
     # --- keepers ---
 
@@ -250,6 +260,15 @@ class Node:
             if (keeper := self._member.keepers.get(number)) and low > keeper.low:
                 keeper.low = low
                 keeper.ask(Op(lambda shelf, out, low=low: shelf.trim(low, out)))  # type: ignore[misc]
+
+
+def _in_a_fork() -> None:
+    """The parent's node answers there. Were its port open here as well, it would take connections after that node's end."""
+    for inherited in _LISTENING:
+        inherited.close()
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
 
 
 def _needed(token: str | None, host: str) -> str | None:

@@ -128,20 +128,36 @@ class VirtualQueue(One):
         """Done: it never comes again. Durable when it returns."""
         self._verb("ack", item)
 
-    def ack_many(self, items: Sequence[VirtualItem]) -> None:
-        """All of them done. Those whose lease is lost are in the error's `.items`; the others are done."""
-        refused: dict[str, str] = {}
-        receipts = [self._receipt(item) for item in items]
-        for at in range(0, len(receipts), AT_ONCE):
+    def ack_many(self, items: Iterable[VirtualItem]) -> None:
+        """All of them done. What cannot be acked is in the error's `.items`; the others are done.
+
+        Any other error: what is in its `.unknown` may have been acked, or not.
+        """
+        items, asked = list(items), dict[str, VirtualItem]()
+        refused, why = list[VirtualItem](), ""
+        for item in items:
             try:
-                self._on("ack", {"receipts": receipts[at : at + AT_ONCE]})
+                if (receipt := self._receipt(item)) in asked:
+                    raise NotAllowed(f"{item.id}: it is twice in this call")
+                asked[receipt] = item
+            except NotAllowed as error:  # or another queue's, or no item
+                refused.append(item)
+                why = why or str(error)
+        receipts = list(asked)
+        for at in range(0, len(receipts), AT_ONCE):
+            some = receipts[at : at + AT_ONCE]
+            try:
+                self._on("ack", {"receipts": some})
             except LeaseLost as error:
-                refused |= error.facts.get("refused") or {}
+                lost = error.facts.get("refused") or {}
+                refused += [asked[receipt] for receipt in some if receipt in lost]
+                why = why or next((f"{asked[receipt].id}: {said}" for receipt, said in lost.items()), "")
+            except KqError as error:
+                error.__dict__.update(items=refused, unknown=[asked[receipt] for receipt in receipts[at:]])
+                raise
         if refused:
-            lost = [item for item in items if item.receipt in refused]
-            first = f"{lost[0].id}: {refused[lost[0].receipt]}" if lost else ""
-            why = f"{len(lost)} of {len(items)} were not acked; the others are. The first: {first}"
-            raise LeaseLost(why, items=lost)
+            said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
+            raise LeaseLost(said, items=refused)
 
     def release(self, item: VirtualItem, delay: float = 0) -> None:
         """Not done: back to the front, or due after `delay` seconds. The attempt counts."""

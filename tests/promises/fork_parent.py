@@ -11,16 +11,23 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import kqlib as kq
-from kqlib.errors import KqError
+from kqlib.broker.clients import (
+    Consumer,  # a reader's own, of confluent_kafka itself, would end the child's exit by SIGABRT
+)
+from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import site as sites
 from kqlib.share import ShareQueue
+from kqlib.virtual.names import topics
 
 LIMIT = 8.0 * float(os.environ.get("KQ_PATIENCE") or 1)
 TOPIC = sys.argv[2]
@@ -214,7 +221,112 @@ def embedded() -> None:
     cluster.close()
 
 
-CASES = {case.__name__: case for case in (inherited, leaves, serves, embedded)}
+def virtual() -> None:
+    """A client of virtual queues and a node, while another thread of the parent holds the client's connections."""
+    kq.Plan(topics(f"{TOPIC}-v", 1)).apply(CLUSTER, quiet=True)
+    node = kq.virtual.Node(CLUSTER, f"{TOPIC}-v").start()
+    client = kq.virtual.Client(node.url)
+    queue = client.queue("ARS-CHE")
+    queue.put_many([(b"1", None), (b"2", None)])
+    item, held, done = queue.claim(wait=LIMIT), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        pool: Any = client._http._transport
+        with pool._pool._optional_thread_lock:
+            held.set()
+            done.wait()
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    verbs: dict[str, Callable[[], Any]] = {
+        "put": lambda: queue.put(b"x"),
+        "claim": lambda: queue.claim(wait=1),
+        "ack": lambda: queue.ack(item),
+        "ack_many": lambda: queue.ack_many([item]),
+        "release": lambda: queue.release(item),
+        "extend": lambda: queue.extend(item),
+        "bury": lambda: queue.bury(item),
+        "redrive": queue.redrive,
+        "depth": queue.depth,
+        "read": queue.read,
+        "delete": queue.delete,
+        "work": lambda: queue.work(print, until=1),
+        "another queue": lambda: client.queue("MUN-TOT").put(b"x"),
+        "owners": lambda: client.owners,
+        "queues": client.queues,
+        "start": node.start,
+        "wait": node.wait,
+        "ready": node.ready,
+        "collect": lambda: node.collect(0, 0),
+        "a node on it": lambda: kq.virtual.Node(CLUSTER, f"{TOPIC}-v"),
+    }
+
+    def in_a_block() -> str:
+        with client, suppress(NotAllowed), node:
+            client.close()
+        node.close()
+        return "left"
+
+    def anew() -> str:
+        with kq.virtual.Client(node.url) as own:
+            own.queue("ARS-CHE").ack(own.queue("ARS-CHE").claim(wait=LIMIT))
+            return "acked"
+
+    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
+    SAID["a block's end"] = end(*fork(in_a_block))
+    SAID["anew"] = end(*fork(anew))
+    done.set()
+    queue.ack(item)
+    SAID["depth"] = queue.depth()
+    stays, leave = os.pipe()
+    lives = fork(lambda: os.read(stays, 1).decode())
+    node.close()
+    SAID["closed"] = "still open"
+    try:
+        socket.create_connection((urlsplit(node.url).hostname or "", urlsplit(node.url).port or 0), 1).close()
+    except ConnectionRefusedError:
+        SAID["closed"] = "nobody listens"
+    os.write(leave, b"!")
+    SAID["lives on"] = end(*lives)
+    client.close()
+
+
+def lab() -> None:
+    """A notebook's lab, with a reader of its topic, and the playgrounds on it."""
+    here = kq.lab(TOPIC)
+    football, reader = here.topic("football"), Consumer(here.client(group_id=here.group("fans")))
+    folder = here.folder("stream")
+    reader.subscribe([football])
+    reader.poll(0.1)
+    played = {"queue": kq.play.queue(here), "group": kq.play.group(here)}
+    verbs: dict[str, Callable[[], Any]] = {
+        "topic": lambda: here.topic("football"),
+        "another topic": lambda: here.topic("scores"),
+        "group": lambda: here.group("fans"),
+        "folder": lambda: here.folder("stream"),
+        "client": here.client,
+        "admin": lambda: here.admin,
+        "kafka": lambda: here.kafka("topics", "--list"),
+        "draw": lambda: here.draw(football),
+        "a group": lambda: kq.groups.Group(here, "more", football),
+        "press": lambda: played["queue"].press("put 6 items"),
+        "press the group's": lambda: played["group"].press("join"),
+        "a playground on it": lambda: kq.play.queue(here),
+    }
+
+    def closes() -> str:
+        here.close()
+        return "left"
+
+    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
+    SAID["close"] = end(*fork(closes))
+    SAID["folder"] = os.path.isdir(folder)
+    SAID["topic"] = here.topic("football")
+    SAID["plays"] = played["queue"].press("put 6 items").note, played["group"].press("join").note
+    here.close()
+
+
+CASES = {case.__name__: case for case in (inherited, leaves, serves, embedded, virtual, lab)}
 
 if __name__ == "__main__":
     CASES[sys.argv[1]]()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +20,8 @@ SENTENCE = "was made in another process; connect after the fork"
 
 def run(cluster: Kafka, case: str) -> dict[str, Any]:
     """What the parent of this case and its children saw."""
-    there = os.environ | {"KQ_BOOTSTRAP": cluster.bootstrap}
+    state = tempfile.TemporaryDirectory()
+    there = os.environ | {"KQ_BOOTSTRAP": cluster.bootstrap, "KQ_STATE": state.name}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.promises.fork_parent"]
     process = subprocess.Popen(
         [*command, case, topic(cluster)],
@@ -34,18 +36,29 @@ def run(cluster: Kafka, case: str) -> dict[str, Any]:
     finally:
         with suppress(ProcessLookupError):  # none is left, as a rule
             os.killpg(process.pid, signal.SIGKILL)
+        state.cleanup()
     assert process.returncode == 0, wrong
     said: dict[str, Any] = json.loads(out)
     assert said.pop("parent") == "Item"
     return said
 
 
+def refused(said: dict[str, Any]) -> None:
+    """Every verb that the child tried said so, and at once."""
+    assert isinstance(said["verbs"], dict), said
+    slowest = said["verbs"].pop("slowest")
+    wrong = {
+        verb: told
+        for verb, told in said["verbs"].items()
+        if not told.startswith("NotAllowed: ") or SENTENCE not in told
+    }
+    assert not wrong
+    assert slowest < 1 * PATIENCE
+
+
 def test_after_a_fork_everything_inherited_says_at_once_to_connect_after_the_fork(kq_cluster: Kafka) -> None:
     said = run(kq_cluster, "inherited")
-    assert isinstance(said["verbs"], dict), said
-    assert said["verbs"].pop("slowest") < 1 * PATIENCE
-    for verb, told in said["verbs"].items():
-        assert told.startswith("NotAllowed: ") and SENTENCE in told, (verb, told)
+    refused(said)
     assert "gunicorn" in said["verbs"]["put"] and "Celery" in said["verbs"]["put"]
     assert said["anew"] == "acked"
 
@@ -69,3 +82,19 @@ def test_a_childs_end_stops_no_broker_of_its_parent(kq_cluster: Kafka) -> None:
     assert said["brokers"] == [1], said
     assert SENTENCE in said["child"]["kill"] and SENTENCE in said["child"]["broker"]
     assert said["child"]["address"].startswith("'127.0.0.1:")
+
+
+def test_after_a_fork_virtual_queues_say_so_too_and_a_node_that_closes_is_gone_although_a_child_lives(
+    kq_cluster: Kafka,
+) -> None:
+    said = run(kq_cluster, "virtual")
+    refused(said)
+    assert said["a block's end"] == "left" and said["anew"] == "acked" and said["depth"] == 0
+    assert said["closed"] == "nobody listens" and said["lives on"] == "!"
+
+
+def test_after_a_fork_a_lab_and_its_playgrounds_are_the_parents(kq_cluster: Kafka) -> None:
+    said = run(kq_cluster, "lab")
+    refused(said)
+    assert said["close"] == "left" and said["folder"] and said["topic"].endswith(".football")
+    assert said["plays"] == ["", ""]

@@ -220,6 +220,20 @@ def test_what_the_broker_refuses_is_a_lost_lease_too(share):
     b.ack(new)
 
 
+def test_ack_many_acks_what_is_valid_and_names_the_rest(kq_cluster, kq_topic, share):
+    queue = share()
+    queue.put_many([(b"1", None), (b"2", None)])
+    first, second = (queue.claim(wait=WAIT) for _ in range(2))
+    peeked = Item(kq_topic, 0, first.record, 0, 0.0, 0, 0)
+    wrong = [first._replace(queue="football"), "football/0/1", peeked, second]
+    with pytest.raises(LeaseLost, match=r"4 of 6 were not acked; the others are\. The first: football/0/") as error:
+        queue.ack_many(iter([wrong[0], first, *wrong[1:3], second, wrong[3]]))
+    assert error.value.items == wrong
+    for item in (first, second):
+        with pytest.raises(LeaseLost, match=r"already|another batch"):
+            queue.ack(item)
+
+
 def test_what_an_aborted_transaction_put_never_comes(kq_cluster, kq_topic, share):
     producer = Producer(kq_cluster.client(transactional_id=f"tx-{kq_topic}"))
     producer.init_transactions()

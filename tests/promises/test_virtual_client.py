@@ -75,6 +75,21 @@ def test_many_are_put_in_parts_claimed_in_parts_and_acked_in_parts(client):
     assert len(caught.value.items) == 1500
 
 
+def test_ack_many_acks_what_is_valid_and_names_the_rest(client):
+    queue, other = client.queue("mixed"), client.queue("mixed-other")
+    queue.put_many([(b"1", None), (b"2", None)])
+    other.put(b"3")
+    first, second = (queue.claim(wait=WAIT) for _ in range(2))
+    wrong = [other.claim(wait=WAIT), "football/0/1", second]
+    with pytest.raises(LeaseLost, match=r"3 of 5 were not acked; the others are\. The first: mixed-other/") as error:
+        queue.ack_many(iter([wrong[0], first, wrong[1], second, wrong[2]]))
+    assert error.value.items == wrong
+    assert (queue.depth(), other.depth()) == (0, 1)
+    with pytest.raises(LeaseLost, match=f"1 of 1 .*{first.id}: ") as error:
+        queue.ack_many([first])
+    assert error.value.items == [first]
+
+
 def test_two_consumers_each_get_every_item_and_a_reader_reads_beside_them(client):
     scores, audit = client.queue("shared", "scores"), client.queue("shared", "audit")
     scores.put_many([(b"1", None), (b"2", None)])

@@ -213,7 +213,7 @@ def _create(cluster: Kafka, names: Sequence[str], brokers: int, again: bool = Fa
         plan |= {f"{name}.dead": queue.dead for name in names} | {QUEUES: Topic(1, compact=True)}
     made = [NewTopic(name, 1, config=topic.settings, **replicas) for name, topic in plan.items()]
     _done(cluster.admin.create_topics(made, operation_timeout=ANSWER))
-    from confluent_kafka import Consumer
+    from kqlib.broker.clients import Consumer
 
     with closing(Consumer(cluster.client(group_id=LOOKER, group_protocol="classic"))) as looks:
         deadline = time.monotonic() + ANSWER
