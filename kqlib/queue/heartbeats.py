@@ -30,7 +30,7 @@ class Heartbeats:
         """give_up: seconds in which a member hears that it must give up a partition, and does so."""
         self.cluster, self.group, self.give_up = cluster, group, give_up
         self._lost = 0  # answers, of all requests
-        self._doubt = self._coordinator = False  # _coordinator: is the client connected to it?
+        self._doubt = self._calm = False  # _calm: the coordinator is there, and no answer was lost since the last statistics
         self._since: dict[tuple[str, At], float] = {}  # what differs from the coordinator's words, and since when
         self._asked: Any = None
         self._next = 0.0
@@ -42,16 +42,18 @@ class Heartbeats:
     def _count(self, statistics: str) -> None:
         said = json.loads(statistics)
         lost = sum(broker["req_timeouts"] for broker in said["brokers"].values())
+        self._calm = lost == self._lost and said.get("cgrp", {}).get("state") == "up"
         self._doubt = self._doubt or lost > self._lost
-        self._lost, self._coordinator = lost, said.get("cgrp", {}).get("state") == "up"
+        self._lost = lost
 
     def missed(self, consumer: Any, have: Set[At]) -> bool:
         """Has the coordinator given or taken a partition, and this member did not hear of it?"""
         now = time.monotonic()
         if self._asked is None:
-            if self._doubt and self._coordinator and now >= self._next:
+            if self._doubt and self._calm and now >= self._next:
                 self._next, admin = now + LOOK, self.cluster.admin
-                # a question that is given up before its answer comes ends the process (librdkafka 4605)
+                # A question that is given up before its answer comes ends the process (librdkafka 4605), and so may one whose
+                # coordinator dies just then (5397): so none is asked while it stutters.
                 self._asked = admin.describe_consumer_groups([self.group], request_timeout=30)[self.group]
             return False
         if not self._asked.done():

@@ -92,7 +92,9 @@ class Partitions:
     def complain(self, error: KafkaError) -> None:
         """Kafka complains: kept for whoever waits. If it is about a right, claims ask which one is missing. From any thread."""
         self.trouble = error.str()
-        self.complaints += error.code() in RIGHTS or fatal(error)
+        # The error that ends a consumer has a code of its own, and names the right in its text only. One that is not about a right
+        # must not lead to a question: a group's coordinator that dies meanwhile ends the process (librdkafka 4605, 5397).
+        self.complaints += error.code() in RIGHTS or (fatal(error) and "authorization failed" in error.str())
 
     # --- asked by other threads, with `changed` held ---
 

@@ -124,6 +124,9 @@ name, home = sys.argv[1:3]
 spark = kq.spark.session(cluster)
 context = spark.sparkContext
 executors = lambda: context._jsc.sc().getExecutorMemoryStatus().size() - 1
+deadline = time.monotonic() + 180
+while executors() < 2 and time.monotonic() < deadline:  # each registers for itself
+    time.sleep(0.1)
 said = {"master": context.master, "executors": executors()}
 watch = kq.spark.watch(spark, cluster, name, "eu", results=name + ".results", state=home + "/audit")
 said["watch"] = watch.round().totals

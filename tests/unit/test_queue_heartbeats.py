@@ -64,7 +64,8 @@ def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_e
     beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
     consumer = SimpleNamespace(memberid=lambda: "me")
     have = {("football", 1), ("football", 2)}
-    beats._count(statistics(1))
+    for _ in range(2):  # an answer is lost, and then no other
+        beats._count(statistics(1))
     missed = None
     while missed is None and now[0] < 30:
         now[0] += 0.2
@@ -78,9 +79,11 @@ def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_e
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"), [([0], 0), ([1], 1), ([1, 1], 1), ([0, 2], 1)], ids=["none lost", "one", "no other", "two"]
+    ("said", "asked"),
+    [([0, 0], 0), ([1], 0), ([1, 1], 1), ([1, 1, 1], 1), ([0, 2, 2], 1), ([1, 2, 3], 0)],
+    ids=["none lost", "just now", "one", "no other", "two", "again and again"],
 )
-def test_it_asks_only_when_an_answer_was_lost(said: list[int], asked: int) -> None:
+def test_it_asks_when_an_answer_was_lost_and_none_since(said: list[int], asked: int) -> None:
     coordinator = Coordinator({1}, {1})
     beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
     consumer = SimpleNamespace(memberid=lambda: "me")
@@ -95,6 +98,7 @@ def test_it_asks_only_when_an_answer_was_lost(said: list[int], asked: int) -> No
 def test_it_does_not_ask_while_the_coordinator_is_away() -> None:
     coordinator = Coordinator({1}, {1})
     beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
+    beats._count(statistics(1))
     beats._count(statistics(1, "wait-coord"))
     assert not beats.missed(None, set())
     assert coordinator.asked == 0
