@@ -30,7 +30,7 @@ class Heartbeats:
         """give_up: seconds in which a member hears that it must give up a partition, and does so."""
         self.cluster, self.group, self.give_up = cluster, group, give_up
         self._lost = 0  # answers, of all requests
-        self._doubt = self._calm = False  # _calm: the coordinator is there, and no answer was lost since the last statistics
+        self._doubt = self._calm = False  # _calm: the coordinator is there, and no answer was just lost
         self._since: dict[tuple[str, At], float] = {}  # what differs from the coordinator's words, and since when
         self._asked: Any = None
         self._next = 0.0
