@@ -154,12 +154,15 @@ def _commits(site: Site, group: str, parts: list[tuple[str, int]]) -> bool:
 
 
 def _forget(site: Site, queue: str, names: set[str]) -> None:
-    """Their notes and offsets go; a site that comes back later starts at the log's beginning."""
-    keys = [key for key in site._notes.keys() if len(key) > 1 and key[1] == queue and key[0] in names]  # noqa: SIM118
-    site._notes.write([(key, None) for key in keys], site._sender())
+    """Their offsets and notes go; a site that comes back later starts at the log's beginning.
+
+    The notes last: without them its offsets would be a stranger's, whom no second try can forget.
+    """
     for name in names:
         with suppress(KqError):  # it never came so far as to commit
             site.cluster.kafka("consumer-groups", "--delete-offsets", "--group", name, "--topic", queue)
+    keys = [key for key in site._notes.keys() if len(key) > 1 and key[1] == queue and key[0] in names]  # noqa: SIM118
+    site._notes.write([(key, None) for key in keys], site._sender())
 
 
 def _answer(site: Site, future: Any, doing: str, right: Right) -> Any:

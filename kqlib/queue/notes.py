@@ -176,7 +176,7 @@ class Notes:
         self._heard()
 
     def _note(self, message: Any) -> None:
-        with suppress(ValueError, TypeError):  # somebody else's line
+        with suppress(ValueError, TypeError, RecursionError):  # another program's record
             key = tuple(json.loads(message.key()))
             value = None if message.value() is None else json.loads(message.value())
             old = self._values.get(key)

@@ -25,6 +25,7 @@ class Transaction:
     def __init__(self, site: Site, acks: list[tuple[Owner, int, int]] | None = None) -> None:
         self._site, self._acks = site, acks or []
         self._outs: list[Out] = []
+        self._into: dict[str, Queue] = {}
         self._marks: Headers = []
         self._over = False
 
@@ -46,6 +47,7 @@ class Transaction:
         out = queue._out(Put(data, key, headers or {}, delay), self._marks)
         queue._usable()
         self._outs.append(out)
+        self._into[queue.name] = queue
 
     def __enter__(self) -> Self:
         self._site._check_open()
@@ -57,6 +59,8 @@ class Transaction:
         self._over = True
         if kind is None and (self._outs or self._acks):
             self._site._check_here()
+            for queue in self._into.values():  # one may have been deleted since its put
+                queue._usable()
             with self._site._member.changed:
                 self._site._end(Ending(self._outs, self._acks))
 

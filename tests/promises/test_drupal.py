@@ -206,6 +206,31 @@ def test_a_site_that_is_gone_holds_everything_until_it_is_forgotten(kq_cluster, 
     assert queue.garbage_collection(delete_records=True).records == 1  # it is no stranger either
 
 
+def test_a_process_that_dies_while_it_forgets_a_site_leaves_a_site_that_can_be_forgotten(
+    kq_cluster, queue, topics, monkeypatch
+):
+    done(queue, 2)
+    with Site(kq_cluster, f"gone-{topics[0][-6:]}") as gone:
+        theirs = DrupalQueue(gone, topics[0])
+        theirs.create_queue()
+        assert claimed(theirs).data == 0
+    tool = type(kq_cluster).kafka
+
+    def dies(cluster, *words, **how):
+        if "--delete-offsets" in words:
+            raise KeyboardInterrupt
+        return tool(cluster, *words, **how)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(type(kq_cluster), "kafka", dies)
+        with pytest.raises(KeyboardInterrupt):
+            queue.garbage_collection(delete_records=True, forget=[gone.name])
+    assert queue.garbage_collection().records == 0  # it is still a site, and holds everything
+    queue.garbage_collection(delete_records=True, forget=[gone.name])
+    done(queue, 1)
+    assert queue.garbage_collection(delete_records=True).records == 1
+
+
 def test_nothing_is_deleted_under_a_stranger(kq_cluster, queue, topics):
     done(queue, 2)
     stranger = f"stranger-{topics[0][-6:]}"

@@ -5,18 +5,22 @@ Real processes and a real broker. Each of them happens as a whole or not at all,
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from kqlib.broker import Cluster, Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted, Unreachable
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue
+from kqlib.topic_rules import QUEUES
+from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import claimed
 from tests.promises.queues import SESSION, Start, alone, drained, taken, topic
@@ -255,3 +259,41 @@ def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_co
         assert drupal.number_of_items() == 0 and drupal.claim_item() is None
         drupal.create_item("new")
         assert claimed(drupal).data == "new"
+
+
+def test_a_queue_that_was_deleted_since_the_put_takes_nothing_from_a_transaction(kq_cluster: Kafka) -> None:
+    name, outputs = topic(kq_cluster), topic(kq_cluster)
+    with alone(kq_cluster, name) as site:
+        queue, out = site.queue(name), DrupalQueue(site, outputs)
+        out.create_queue()
+        queue.put(b"a")
+        item = queue.claim(wait=WAIT)
+        with pytest.raises(QueueDeleted), queue.step(item) as step:
+            step.put(site.queue(outputs), b"output")
+            out.delete_queue()
+        with pytest.raises(QueueDeleted), site.transaction() as both:
+            out.create_queue()
+            both.put(queue, b"b")
+            both.put(site.queue(outputs), b"output")
+            out.delete_queue()
+        assert queue.depth() == 1
+        queue.ack(item)  # the step was refused whole: its item is still claimed
+        out.create_queue()
+        assert out.number_of_items() == 0
+
+
+def test_a_note_that_no_program_can_read_stops_no_site() -> None:
+    name = "football"
+    with Cluster() as cluster:
+        Plan({name: QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+        with Site(cluster, name) as site:
+            queue = site.queue(name)
+            producer = Producer(cluster.client())
+            for deep in (b"[" * 100_000, b'{"a":' * 100_000):
+                producer.produce(QUEUES, b"x", json.dumps([name, name, "status"]))
+                producer.produce(QUEUES, deep, b"[1]")
+                producer.produce(QUEUES, b"x", deep)
+            assert producer.flush(WAIT) == 0
+            queue.put(b"a")
+            queue.purge()  # it waits until its own note is read
+            assert queue.depth() == 0
