@@ -76,8 +76,9 @@ def test_a_lease_is_kept_alive_while_its_handler_runs_and_is_lost_without(kq_clu
         time.sleep(1.0 if item.attempt == 1 else 0)
 
     worked = queue.work(handler, threads=2, until="empty", extend=False)
-    assert worked.done == 1 and worked.lost >= 1  # where this process stands still, the second lease is lost as well
-    assert calls == [*range(1, worked.lost + 2)]
+    # Where this process stands still the second lease is lost as well, even before its handler begins: then nobody calls it.
+    assert worked.done == 1 and worked.lost == len(calls) - 1 >= 1
+    assert calls[0] == 1 and calls == sorted(set(calls))
 
 
 ENDS = {
