@@ -54,6 +54,12 @@ class Trouble:
             kind = (rule.restype, rule.name, rule.resource_pattern_type)
             only = AclBindingFilter(*kind, rule.principal, rule.host, rule.operation, rule.permission_type)
             self.cluster.admin.delete_acls([only])[only].result(WAIT)
+            deadline = time.monotonic() + WAIT
+            while self.cluster.admin.describe_acls(only).result(
+                WAIT
+            ):  # the controller decides, and the broker hears of it
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
 
     def mend(self) -> None:
         if self.rule is not None:
