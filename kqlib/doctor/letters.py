@@ -29,6 +29,9 @@ def finding(site: Site) -> Finding:
 def _wrong(site: Site, queue: str) -> Iterator[tuple[str, str]]:
     """What is in the way of a burial, and what to do."""
     from kqlib.queue.dead import DEAD
+    from kqlib.queue.granted import granted
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import lacks
 
     dead = queue + DEAD
     try:
@@ -44,17 +47,6 @@ def _wrong(site: Site, queue: str) -> Iterator[tuple[str, str]]:
             f"'{dead}' takes records of {letters.limit:,} bytes and '{queue}' {facts.limit:,}: letters are cut, or wait"
         )
         yield smaller, f"raise max.message.bytes of '{dead}' to {facts.limit}"
-    if not _may_write(site, dead):
-        yield (
-            f"this user may not write to '{dead}': what it gives up in '{queue}' waits",
-            f"grant it WRITE on topic '{dead}'",
-        )
-
-
-def _may_write(site: Site, topic: str) -> bool:
-    from confluent_kafka import TopicCollection
-    from confluent_kafka.admin import AclOperation
-
-    admin = site.cluster.admin
-    asked = admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True, request_timeout=10)
-    return AclOperation.WRITE in asked[topic].result(11).authorized_operations
+    write = Right("WRITE", "topic", dead)
+    if granted(site.cluster, [write])[write] is False:
+        yield f"{lacks(site.cluster, write)}: what it gives up in '{queue}' waits", f"grant {write}"

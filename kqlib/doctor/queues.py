@@ -1,4 +1,4 @@
-"""What threatens the queues of the current cluster: states that will be forgotten, are gone or not ours; topics.
+"""What threatens the queues of the current cluster: states that will be forgotten, are gone or another program's; topics.
 
 In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: findings; nothing is joined or changed. Topics: `threats.py`.
 When a commit was made is asked of Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,8 @@ def of(cluster: Kafka) -> Iterator[Finding]:
 
     from kqlib.doctor import threats
     from kqlib.queue import Site, look
-    from kqlib.queue.said import RIGHTS, first
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import RIGHTS, first, lacks
     from kqlib.topic_rules import QUEUES
 
     name, seconds = "offsets", 0.0
@@ -62,7 +64,7 @@ def of(cluster: Kafka) -> Iterator[Finding]:
         except KafkaException as error:
             if first(error).code() not in RIGHTS:
                 raise
-            yield Finding(name, None, "this user may not look: DESCRIBE_CONFIGS on the cluster")
+            yield Finding(name, None, lacks(cluster, Right("DESCRIBE_CONFIGS", "cluster", "kafka-cluster")))
         name = "ledgers"
         if QUEUES not in cluster.describe().topics:
             yield Finding(name, True, "no queues on this cluster")
@@ -81,10 +83,14 @@ def of(cluster: Kafka) -> Iterator[Finding]:
         name = "topics"
         yield from threats.of(cluster, seen)
         name = "expiry"
-        if seen is None or not seconds or OFFSETS not in cluster.describe().topics:
-            yield Finding(name, None, f"this user may not look: READ on topic {OFFSETS}")
+        if seen is None or not seconds:
+            yield Finding(name, None, "not looked at: it needs offsets and ledgers")
             return
-        yield _expiry(cluster, {at for at, (each, _) in seen.items() if each.committed is not None}, seconds)
+        there = {at for at, (each, _) in seen.items() if each.committed is not None}
+        if there and OFFSETS not in cluster.describe().topics:  # a commit is there, so the topic is
+            yield Finding(name, None, lacks(cluster, Right("READ", "topic", OFFSETS)))
+            return
+        yield _expiry(cluster, there, seconds)
     except (KqError, KafkaException) as error:
         yield Finding(name, None, f"this check could not be finished: {words(error)}")
 
@@ -137,16 +143,16 @@ def states(site: Site) -> dict[State, tuple[Seen, bool]]:
 
 
 def wrong(seen: Seen, must: bool) -> tuple[str, str]:
-    """What is wrong with a state, and what to do; ('', '') if nothing is."""
+    """What is wrong with a state, and what to do there ({}: its queue, its site); ('', '') if nothing is."""
     from kqlib.queue.ledger import Ledger
 
     if seen.committed is None:
-        work = "kq queue work QUEUE --site SITE --on-lost earliest -- CMD (every item again) or latest (only new ones)"
+        work = "kq queue work {} --site {} --on-lost earliest -- CMD (every item again) or latest (only new ones)"
         gone = f'{work}; in Python on_lost="earliest"'
         return ("its state is gone", gone) if must else ("", "")
     if not seen.metadata:
         whose = "let nothing else use the site's name as its group; the next owner goes on from there"
-        return f"somebody set its offset to {seen.committed} without our state", whose
+        return f"another program set its offset to {seen.committed}", whose
     try:
         Ledger.read(seen.metadata, seen.committed)
     except LedgerCorrupt as error:
@@ -157,14 +163,15 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
 def _ledgers(
     found: dict[State, tuple[Seen, bool]], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})
 ) -> Finding:
-    bad = [(at, str(each), REWIND.format(at[1], at[0])) for at, some in told.items() for each in some]
+    bad = [(at, str(each), REWIND) for at, some in told.items() for each in some]
     bad += [(at, *wrong(*each)) for at, each in found.items() if any(wrong(*each))]
     if not bad:
         sites = len({name for name, _, _ in found})
         counted = f"{many(len(found), 'partition')} of {many(sites, 'site')}"
         return Finding("ledgers", True, f"{counted}, nothing lost and nothing strange")
     lines = [f"site '{name}' in '{queue}', partition {part}: {what}" for (name, queue, part), what, _ in bad]
-    return Finding("ledgers", False, "\n".join(lines), bad[0][2])
+    (site, queue, _), _, remedy = bad[0]
+    return Finding("ledgers", False, "\n".join(lines), remedy.format(queue, quote(site)))
 
 
 # --- which will be forgotten soon -------------------------------------------------------------------------------------

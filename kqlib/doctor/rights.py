@@ -1,7 +1,7 @@
 """`kq doctor --rights QUEUE`: what this user has of the rights that each verb needs, or the commands that grant them.
 
-In:  the current cluster, a queue, a site. Out: a table, JSON for programs, commands to copy. Nothing is joined, nothing is changed
-but one transactional id, `kq-SITE-rights`: only a transaction that is begun shows whether this user may begin one.
+In:  the current cluster, a queue, a site. Out: a line a verb, JSON for programs, commands to copy. Nothing is joined, and nothing is
+changed but one transactional id, `kq-SITE-rights`: only a transaction that is begun shows whether this user may begin one.
 The same table as Markdown is in docs/rights.md.
 """
 
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from collections.abc import Mapping
+from shlex import quote
+from typing import TYPE_CHECKING, Any
 
-from kqlib.commands.said import as_json, table
+from kqlib.commands.said import as_json
 from kqlib.errors import NotAllowed
 
-SIGN = {True: "✓", False: "✗", None: "not known"}
+if TYPE_CHECKING:
+    from kqlib.queue.rights import Right
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,14 +46,26 @@ def show(queue: str, site: str, json: bool) -> int:
     with up.current() as cluster:
         has = granted(cluster, dict.fromkeys(right for some in by.values() for right in some))
         has[rights.BEGIN.of(queue, site)] = may_begin(cluster, site)
-        who = user(cluster)
+        who, own = user(cluster), cluster._own
     rows = [(verb, right, has[right]) for verb, some in by.items() for right in some]
     if json:
         print(as_json([_plain(*row) for row in rows]))
     else:
-        shown = [(verb, right.operation, right.resource, SIGN[given]) for verb, right, given in rows]
-        print(table(shown, ("verb", "right", "on", "granted"), f"what {who} may do in '{queue}' for site '{site}'"))
+        print(f"what {who} may do in '{queue}' for site '{site}'")
+        for verb, some in by.items():
+            print(line(verb, {right: has[right] for right in some}))
+        if False in has.values():
+            to = own.get("sasl.username", "USER")
+            print(f"to grant what it lacks: kq doctor --rights {queue} --site {quote(site)} --acl {quote(to)}")
     return int(False in has.values())
+
+
+def line(verb: str, has: Mapping[Right, bool | None]) -> str:
+    """A verb, and which of its rights are missing or not known: ✓ if none is."""
+    lacking = ", ".join(str(right) for right, given in has.items() if given is False)
+    unknown = ", ".join(str(right) for right, given in has.items() if given is None)
+    said = "; ".join([f"lacks {lacking}"] * bool(lacking) + [f"not known: {unknown}"] * bool(unknown))
+    return f"{'✗' if lacking else '?' if unknown else '✓'} {verb:<11}  {said}".rstrip()
 
 
 def _plain(verb: str, right: Any, given: bool | None) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from kqlib.commands.said import how_long
 from kqlib.doctor.finding import Finding, words
 from kqlib.queue.dead import DEAD
 from kqlib.queue.item import size
-from kqlib.queue.said import RIGHTS, first
+from kqlib.queue.rights import Right
+from kqlib.queue.said import RIGHTS, first, lacks
 
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
@@ -41,17 +42,15 @@ def of(cluster: Kafka, states: Mapping[State, tuple[Seen, bool]] | None) -> Iter
     names = [each for name in sorted(there) if f"{name}{DEAD}" in there for each in (name, name + DEAD)]
     settings, hidden = _settings(cluster, names)
     if hidden:
-        yield Finding(
-            "settings", None, f"this user may not look at them: DESCRIBE_CONFIGS on topic {', '.join(hidden)}"
-        )
+        yield Finding("settings", None, lacks(cluster, *(Right("DESCRIBE_CONFIGS", "topic", each) for each in hidden)))
+    if hidden and not settings:
+        return
     try:
         waiting = {} if states is None else _waiting(cluster, names, states)
-    except Exception as error:  # of Kafka or ours: the settings alone say enough
+    except Exception as error:  # of Kafka or kqlib: the settings alone say enough
         yield Finding("waiting", None, f"what waits could not be read: {words(error)}")
         waiting = {}
-    kept = {name: each for name, each in settings.items() if _finite(each)}
-    well = "items are kept until they are done" + "".join(f"; {name}: {_finite(each)}" for name, each in kept.items())
-    yield finding("retention", _vanish(kept, waiting), well)
+    yield _retention(settings, waiting)
     yield finding("compaction", _compacted(settings), "no queue is compacted")
     yield finding("replicas", _too_few(settings, there), "every partition has the replicas in sync that a put needs")
     yield finding("sizes", _too_small(settings, waiting), "what waits can be buried and put back")
@@ -104,12 +103,24 @@ def _waiting(cluster: Kafka, names: list[str], states: Mapping[State, tuple[Seen
     return found
 
 
+def _retention(settings: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> Finding:
+    """A limit is no threat while nothing waits for long. Where it is not known what waits, that is not known either."""
+    kept = {name: each for name, each in settings.items() if _finite(each)}
+    if not kept:
+        return Finding("retention", True, "no topic deletes items before they are done")
+    limits = "; ".join(f"'{name}' deletes records {_finite(each)}, done or not" for name, each in kept.items())
+    if not waiting:
+        return Finding("retention", None, f"{limits}; how long its items wait is not known")
+    return finding("retention", _vanish(kept, waiting), f"{limits}; no item has waited for half of that")
+
+
 def _finite(settings: dict[str, str]) -> str:
-    """How a topic forgets records by age or size; '' if it never does."""
+    """When a topic deletes records by age or size; '' if it never does."""
     if "delete" not in settings["cleanup.policy"]:
         return ""
-    limits = [f"{name}={settings[name]}" for name in ("retention.ms", "retention.bytes") if settings[name] != "-1"]
-    return ", ".join(limits)
+    age, most = settings["retention.ms"], settings["retention.bytes"]
+    limits = [f"after {how_long(int(age) / 1000)}"] if age != "-1" else []
+    return " and ".join([*limits, f"above {most} bytes a partition"] if most != "-1" else limits)
 
 
 def _vanish(kept: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> list[Threat]:

@@ -48,14 +48,18 @@ def round_trip() -> Finding:
 def _tried(cluster: Kafka) -> Finding:
     from confluent_kafka import KafkaException
 
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import lacks
+
     name = "round trip"
     try:
         _there_and_back(cluster)
     except KafkaException as error:
         if not error.args[0].name().endswith("AUTHORIZATION_FAILED"):
             raise
-        what = "this user may not try it: CREATE, READ, WRITE and DELETE on topic kq-doctor-…, READ on the group of that name"
-        return Finding(name, None, what)
+        lacking = lacks(cluster, Right("CREATE or DELETE", "topic", "kq-doctor-", prefixed=True))
+        more = "this check also needs READ and WRITE there, and READ on groups that begin so"
+        return Finding(name, None, f"{lacking}; {more}")
     where = "one started for this" if cluster.embedded else cluster.bootstrap
     return Finding(name, True, f"a record went into a real Kafka and came out ({where})")
 

@@ -32,6 +32,7 @@ from confluent_kafka import KafkaError
 
 from kqlib.errors import Closed, KqError, LeaseLost, PayloadTooLarge, Unreachable
 from kqlib.queue import state
+from kqlib.queue.granted import not_there
 from kqlib.queue.item import Out
 from kqlib.queue.owner import Owner
 from kqlib.queue.transactions import STALL, Transactions
@@ -246,7 +247,7 @@ class Endings(Transactions):
             self._why = error
             return False
         if missing:
-            self.member.trouble = f"{' and '.join(map(repr, sorted(missing)))} does not exist"
+            self._why = not_there(self.member.cluster, min(missing))
         return not missing
 
     def _unknown(self, endings: list[Ending], offsets: dict[Owner, list[int]]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AclOperation
 
 from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.groups.ask import described
@@ -102,8 +103,14 @@ def sites(site: Site, queue: str) -> set[str]:
 
 
 def strangers(site: Site, queue: str) -> list[str]:
-    """Who else reads it: groups with offsets there, and share groups, that are no sites."""
+    """Who else reads it: groups with offsets there, and share groups, that are no sites.
+
+    Kafka lists the groups that one may see; all of them to a user with DESCRIBE on the cluster. One that is hidden may read it too.
+    """
     admin, known = site.cluster.admin, sites(site, queue)
+    asked = admin.describe_cluster(include_authorized_operations=True, request_timeout=PATIENCE)
+    if AclOperation.DESCRIBE not in (_answer(site, asked, "list the groups", SEE_GROUPS).authorized_operations or ()):
+        raise not_allowed(SEE_GROUPS, site.cluster, "Nothing was deleted.", queue, site.name)
     listed = _answer(site, admin.list_consumer_groups(request_timeout=PATIENCE), "list the groups", SEE_GROUPS)
     parts = [(queue, number) for number in site.cluster.partitions(queue)]
     foreign = {group.group_id for group in listed.valid} - known
@@ -170,7 +177,7 @@ def _answer(site: Site, future: Any, doing: str, right: Right) -> Any:
         return future.result(PATIENCE + 1)
     except KafkaException as error:
         safe = "What was done before stays done."
-        lacks = not_allowed(right, site.cluster, safe)
+        lacks = not_allowed(right, site.cluster, safe, site=site.name)
         raise as_ours(first(error), site.cluster.bootstrap, doing, safe, lacks=lacks) from None
     except TimeoutError:
         raise Unreachable(address=site.cluster.bootstrap, why=f"no answer (asked to {doing})") from None

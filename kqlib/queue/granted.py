@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from kqlib.broker.clients import Producer
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError, NotAllowed, TopicMissing
-from kqlib.queue.rights import BEGIN, Right, needed
+from kqlib.queue.rights import BEGIN, READ_GROUP, Right, needed
 from kqlib.queue.said import RIGHTS, first, not_allowed, patient, user
 
 SECONDS = 2.0  # for an answer; without one nothing is known, and the verb itself will say what is wrong
@@ -44,19 +44,18 @@ def check(cluster: Kafka, verb: str, queue: str, site: str, safe: str, *, group:
     rights = [right for right in needed(verb, queue, site) if group or right.kind != "group"]
     for right, has in granted(cluster, rights).items():
         if has is False:
-            raise not_allowed(right, cluster, safe)
+            raise not_allowed(right, cluster, safe, queue, site)
 
 
-def check_ending(cluster: Kafka, site: str, topics: Iterable[str], error: KqError) -> None:
-    """Raise `NotAllowed` if a transaction into these topics failed with this error because a right is missing."""
-    safe = "Nothing of it happened."
-    if safe.rstrip(".") not in str(error):  # it may have happened: then no right is to blame
-        return
-    has = granted(cluster, [Right("WRITE", "topic", topic) for topic in topics])
-    for right in [right for right, given in has.items() if given is False]:
-        raise not_allowed(right, cluster, safe)
-    if None not in has.values() and may_begin(cluster, site) is False:
-        raise not_allowed(BEGIN.of("", site), cluster, safe)
+def ending_lacks(cluster: Kafka, site: str, topics: set[str], code: int) -> Right:
+    """The right for want of which Kafka refused a transaction into these topics with this code."""
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return BEGIN.of("", site)
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return READ_GROUP.of("", site)
+    rights = [Right("WRITE", "topic", topic) for topic in sorted(topics)]
+    has = granted(cluster, rights) if len(rights) > 1 else {}
+    return next((right for right in rights if has.get(right) is False), rights[0])
 
 
 def not_there(cluster: Kafka, topic: str) -> KqError:

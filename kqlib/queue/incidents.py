@@ -1,11 +1,11 @@
-"""What happened to a partition's items without us: a commit that is not ours, records that left the log before they were done.
+"""What happened to a partition's items without us: another program's commit, records that left the log before they were done.
 
 In:  our last committed state, what the cluster shows now. Out: incidents, as they are kept in `kq.queues` until they are dealt with.
 Pure: no Kafka. An incident is kept until `kq queue rewind` puts its items back or forgets it; that of a commit at most until its
 offsets have left the log. At most MOST of a partition are kept, and then the oldest is dropped.
 
-    skipped     a commit that is not ours moved past these items: nobody gets them, and they are in the log
-    again       a commit that is not ours moved back: these items are done, and come again
+    skipped     another program's commit moved past these items: nobody gets them, and they are in the log
+    again       another program's commit moved back: these items are done, and come again
     removed     records that left the log (retention, `kafka-delete-records`) before they were done
 
 Items are offsets: a transaction's marks among them look like items. Where our last state is not known, or is older than the commit
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 MOST = 20
 WHAT = {
-    "skipped": "skipped by a commit that is not ours",
-    "again": "came again: a commit that is not ours moved back",
+    "skipped": "skipped by another program's commit",
+    "again": "came again: another program's commit moved back",
     "removed": "left the log before they were done",
 }
 Stored = tuple[int, str]  # a state of ours as it was committed: floor and text
@@ -108,7 +108,7 @@ def newest(topic_id: str, *states: Stored | None) -> Stored | None:
 
 
 def foreign(seen: Seen, last: Stored | None, mark: int, now: int) -> list[Incident]:
-    """What a commit that is not ours did, beside our last state."""
+    """What another program's commit did, beside our last state."""
     to = max(seen.low, min(seen.committed or 0, seen.end))
     ledger = Ledger.read(last[1], last[0]) if last else Ledger(seen.low, seen.low)
     skipped = Incident("skipped", ledger.floor, to, 0, now, last).from_(max(seen.low, mark))

@@ -160,7 +160,7 @@ class Loader:
         found = incidents.found(seen, each.ledger, last, mark, now)
         if seen.committed is not None and not seen.metadata:
             what = "; ".join(map(str, found)) or "Nothing was skipped"
-            said = "site %s, %s: a commit that is not ours set the offset to %s; going on from there. %s"
+            said = "site %s, %s: another program's commit set the offset to %s; going on from there. %s"
             log.warning(said, self.site, each.at, seen.committed, what)
             if last:
                 each.ledger.epoch = max(each.ledger.epoch, Ledger.read(last[1], last[0]).epoch)

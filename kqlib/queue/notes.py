@@ -7,7 +7,7 @@ In:  notes written by any process. Out: the last one of each key, read continuou
     [site, queue, "state", partition]     topic id: this site has state here; its absence is then a loss
     [site, queue, "purge", partition]     {"topic": id, "offset": end}           everything below counts as done
     [site, queue, "purged", partition]    the same: that mark was applied, and is not applied again
-    [site, queue, "last", partition]      {"floor": 41, "text": …}: a committed state of ours, beside which a commit that is not ours
+    [site, queue, "last", partition]      {"floor": 41, "text": …}: a committed state of ours, beside which another program's commit
                                           is judged. Written by each new owner, when it gives up the partition, and once a minute
     [site, queue, "incidents", partition] {"topic": id, "incidents": […]}        see `incidents`; written by the owner
     [site, queue, "rewind", partition]    {"topic": id, "offset": time, "back": true}   incidents up to this time (milliseconds) are

@@ -40,7 +40,7 @@ DRAIN = 3.0  # seconds for handlers to end before a partition is given up
 LAST = 0.5  # seconds after that for what is left to be committed
 ASKED = 0.3  # seconds for an answer about a topic
 NOTED = (
-    60.0  # seconds after which a state that changed is noted again, for a commit that is not ours to be compared with
+    60.0  # seconds after which a state that changed is noted again, for another program's commit to be compared with
 )
 
 

@@ -16,15 +16,18 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import KqError, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
 from kqlib.queue.dead import ROOM
+from kqlib.queue.granted import granted
 from kqlib.queue.item import Out, Put, put_of, size
-from kqlib.queue.rights import WRITE_QUEUE
-from kqlib.queue.said import TOO_LARGE, as_ours, is_refused, not_allowed
+from kqlib.queue.rights import WRITE_QUEUE, Right
+from kqlib.queue.said import TOO_LARGE, as_ours, is_refused, lacks, not_allowed
 from kqlib.queue.sender import Sender, Sent
 from kqlib.topic_rules import RECORD_BYTES
 
 if TYPE_CHECKING:
     from kqlib.broker import Kafka
     from kqlib.queue.site import Site
+
+TWICE = "To put such an item again may store it twice."
 
 
 @dataclass(frozen=True)
@@ -120,13 +123,18 @@ class Putting(One):
             return None
         self._limit_changed()
         taken, done = max(puts[at].size for at in refused), {at: id_ for at, id_ in enumerate(sent.ids) if id_}
-        limit = self.largest if taken > self.largest else "less (this user may not look at its max.message.bytes)"
+        limit = self.largest if taken > self.largest else f"less{self._why_unknown()}"
         unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in sent.errors]
         safe = f"Of {len(puts)} items {len(done)} are stored" if done or unknown else "Nothing was stored"
-        safe += f"; {len(unknown)} others may have been, or not." if unknown else "."
+        safe += f"; {len(unknown)} others may have been, or not. {TWICE}" if unknown else "."
         ours = PayloadTooLarge(topic=self.name, size=taken, limit=limit, safe=safe)
         ours.__dict__.update(done=done, unknown=unknown)
         return ours
+
+    def _why_unknown(self) -> str:
+        """Why the topic's limit is not known, if a right is missing."""
+        see, cluster = Right("DESCRIBE_CONFIGS", "topic", self.name), self.site.cluster
+        return f" ({lacks(cluster, see)}, so its limit is not known)" if granted(cluster, [see])[see] is False else ""
 
     def _not_all(self, sent: Sent) -> KqError:
         done = {at: id_ for at, id_ in enumerate(sent.ids) if id_}
@@ -134,19 +142,19 @@ class Putting(One):
         unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in refused]
         safe = f"Of {len(sent.ids)} items {len(done)} are stored"
         safe += f", {len(refused)} refused and not stored" * bool(refused)
-        safe += f"; the other {len(unknown)} may have been, or not." if unknown else "."
+        safe += f"; the other {len(unknown)} may have been, or not. {TWICE}" if unknown else "."
         error = next(iter(sent.errors.values()), None)
         if error is None:
             ours: KqError = Unreachable(
                 address=self.site.cluster.bootstrap, why=f"no answer to a put. {safe}".rstrip(".")
             )
         else:
-            lacks = not_allowed(WRITE_QUEUE.of(self.name, ""), self.site.cluster, safe)
+            right = not_allowed(WRITE_QUEUE.of(self.name, ""), self.site.cluster, safe, site=self.site.name)
             address, few = (
                 self.site.cluster.bootstrap,
                 "" if is_refused(error) else too_few(self.site.cluster, self.name),
             )
-            ours = as_ours(error, address, f"put into '{self.name}'", safe, self.name, lacks=lacks)
+            ours = as_ours(error, address, f"put into '{self.name}'", safe, self.name, lacks=right)
             if few:  # the client retries that, and only says that time is up
                 ours = NotNow(address=address, why=f"{few}. {safe}".rstrip("."))
         ours.__dict__.update(done=done, unknown=unknown)

@@ -345,7 +345,7 @@ class Queue(Claiming):
     def lost(self) -> int:
         """Items that nobody gets, of all partitions, as every process of the site sees it; until `kq queue rewind` deals with them.
 
-        They left the log before they were done (retention), or a commit that is not ours skipped them. What on_lost="latest" skipped
+        They left the log before they were done (retention), or another program's commit skipped them. What on_lost="latest" skipped
         is counted by the process that chose it.
         """
         with self._member.changed:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from shlex import quote
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
+from kqlib.queue.dead import DEAD
 from kqlib.queue.rights import Right
 from kqlib.snapshot import MOVING
+from kqlib.topic_rules import QUEUES
 
 RIGHTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -43,12 +46,19 @@ def user(cluster: Kafka) -> str:
     return f"user '{name}'" if name else "this user"
 
 
-def not_allowed(right: Right, cluster: Kafka, safe: str) -> NotAllowed:
-    """The error for a right that is missing."""
+def lacks(cluster: Kafka, *rights: Right) -> str:
+    """Which rights are missing, in the one form in which errors and the doctor say it."""
     who = user(cluster)
+    return f"{who[0].upper()}{who[1:]} lacks {', '.join(map(str, rights))}"
+
+
+def not_allowed(right: Right, cluster: Kafka, safe: str, queue: str = "", site: str = "") -> NotAllowed:
+    """The error for a right that is missing. queue, site: for the command that it names, if the right is not about them."""
+    queue = queue or (right.name if right.kind == "topic" and right.name != QUEUES else "QUEUE")
+    site = site or (right.name if right.kind == "group" else "SITE")
     return NotAllowed(
-        f"{who[0].upper()}{who[1:]} lacks {right}. {safe} Ask whoever deploys to grant it; "
-        "kq doctor --rights QUEUE --site SITE shows what else is lacking"
+        f"{lacks(cluster, right)}. {safe} Ask whoever deploys to grant it; "
+        f"kq doctor --rights {queue.removesuffix(DEAD)} --site {quote(site)} shows what else is lacking"
     )
 
 
@@ -59,9 +69,9 @@ def as_ours(
     words = error.str().rstrip(".")
     if error.code() in NO_TOPIC and topic:
         return TopicMissing(topic=topic)
-    if error.code() in RIGHTS:
-        return lacks or NotAllowed(f"This user may not {doing} ({words}). {safe} Ask whoever deploys for the right")
-    if error.code() in REFUSED:
+    if error.code() in RIGHTS and lacks:
+        return lacks
+    if error.code() in REFUSED | RIGHTS:
         return NotAllowed(f"Kafka refused to {doing} ({words}). {safe}".rstrip("."))
     kind = NotNow if error.code() > 0 else Unreachable  # the others are the client's own: no answer came
     return kind(address=address, why=f"{words} (asked to {doing}). {safe}".rstrip("."))

@@ -263,11 +263,6 @@ class Site:
                 address=self.cluster.bootstrap, why="no answer to a transaction; it may have happened, or not"
             )
         if ending.error is not None:
-            member.changed.release()
-            try:
-                granted.check_ending(self.cluster, self.name, {out.topic for out in ending.outs}, ending.error)
-            finally:
-                member.changed.acquire()
             raise ending.error
         for out in ending.outs:
             if out.topic in self._rates:

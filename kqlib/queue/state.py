@@ -81,13 +81,13 @@ class Looker:
                 found = patient(lambda: self._ask(asked, seconds), patience, self._kept.dead) if partitions else []
         except KafkaException as error:
             safe = "Nothing was changed."
-            lacks = not_allowed(SEE_GROUP.of("", self.site), self.cluster, safe)
+            lacks = not_allowed(SEE_GROUP.of("", self.site), self.cluster, safe, partitions[0][0])
             doing = "read the committed state"
             raise as_ours(first(error), self.cluster.bootstrap, doing, safe, lacks=lacks) from None
         for part in found:
             if part.error is not None:  # no answer is not "no commit"
                 doing, safe = "read the committed state", "Nothing was changed."
-                lacks = not_allowed(Right("DESCRIBE", "topic", part.topic), self.cluster, safe)
+                lacks = not_allowed(Right("DESCRIBE", "topic", part.topic), self.cluster, safe, site=self.site)
                 raise as_ours(part.error, self.cluster.bootstrap, doing, safe, lacks=lacks)
         return {(p.topic, p.partition): (p.offset if p.offset >= 0 else None, p.metadata or "") for p in found}
 
@@ -109,7 +109,7 @@ class Looker:
         """Is nobody in the group but us? One that has died is in it until its session is over."""
         admin = self.cluster.admin
         with suppress(KafkaException, TimeoutError):  # who cannot say so is not alone
-            # not given up before its answer comes: that ends the process (librdkafka 4605)
+            # a question that is given up before its answer comes ends the process (librdkafka 4605)
             asked = admin.describe_consumer_groups([self.site], request_timeout=30)
             return len(asked[self.site].result(seconds).members) <= 1
         return False

@@ -18,9 +18,10 @@ from kqlib.broker.clients import Producer
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
+from kqlib.queue.granted import ending_lacks
 from kqlib.queue.item import Out, size
 from kqlib.queue.owner import Owner
-from kqlib.queue.said import REFUSED, RIGHTS, TOO_LARGE, as_ours, first
+from kqlib.queue.said import REFUSED, RIGHTS, TOO_LARGE, first, not_allowed
 
 if TYPE_CHECKING:
     from kqlib.queue.ending import Ending
@@ -61,12 +62,11 @@ class Transactions:
             return PayloadTooLarge(
                 topic=largest.topic, size=_size(largest), limit="less (see its max.message.bytes)", safe=safe
             )
-        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            doing = f"use transactional ids that begin with 'kq-{self.member.site}-': it needs WRITE on them"
-        else:
-            doing = f"write to {topics}: it needs WRITE on the topic"
         if error.code() in RIGHTS:
-            return as_ours(error, self.member.cluster.bootstrap, doing, safe)
+            cluster, site = self.member.cluster, self.member.site
+            right = ending_lacks(cluster, site, endings[0].topics, error.code())
+            queue = endings[0].acks[0][0].terms.queue if endings[0].acks else min(endings[0].topics)
+            return not_allowed(right, cluster, safe, queue, site)
         return NotAllowed(f"Kafka refused a record for {topics} ({error.str()}). {safe} See the topic's settings")
 
     def _transaction(self, endings: list[Ending], offsets: dict[Owner, list[int]]) -> bool | None:

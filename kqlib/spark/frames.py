@@ -180,7 +180,8 @@ def _by_time(cluster: Kafka, topic: str, at: datetime, ends: Offsets) -> list[tu
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
-    from kqlib.queue.said import as_ours, first
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import as_ours, first, not_allowed
 
     spec = OffsetSpec.for_timestamp(round(at.timestamp() * 1000))
     admin = cluster.admin  # held while it works
@@ -188,9 +189,9 @@ def _by_time(cluster: Kafka, topic: str, at: datetime, ends: Offsets) -> list[tu
         asked = admin.list_offsets({TopicPartition(topic, number): spec for number in ends}, request_timeout=10)
         found = {part.partition: future.result(11).offset for part, future in asked.items()}
     except KafkaException as error:
-        raise as_ours(
-            first(error), cluster.bootstrap, "look for a time in the log", "Nothing was changed.", topic
-        ) from None
+        safe, doing = "Nothing was changed.", "look for a time in the log"
+        lacks = not_allowed(Right("DESCRIBE", "topic", topic), cluster, safe)
+        raise as_ours(first(error), cluster.bootstrap, doing, safe, topic, lacks=lacks) from None
     except TimeoutError:
         raise Unreachable(address=cluster.bootstrap, why="no answer about a time in the log") from None
     return [(number, offset if offset >= 0 else ends[number]) for number, offset in found.items()]

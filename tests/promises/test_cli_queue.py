@@ -18,6 +18,7 @@ from kqlib.doctor import queues
 from kqlib.queue import Site
 from tests.patience import PATIENCE, WAIT
 from tests.promises.desk import KQ, REPO, Desk, Terminal, heard, opened
+from tests.promises.play import configure
 from tests.promises.queues import taken
 
 
@@ -205,6 +206,20 @@ def test_a_command_is_run_for_each_item_and_what_fails_ends_in_the_dead_letters_
     assert (row["items"], row["dead"]) == (0, 1)  # marks of transactions are no items
     shown = desk("show").out
     assert "items    0\n" in shown and "dead     1\n" in shown
+
+
+def test_until_empty_ends_with_the_reason_if_only_items_are_left_that_cannot_be_buried(desk: Desk) -> None:
+    configure(desk.cluster, ResourceType.TOPIC, f"{desk.name}.dead", max_message_bytes="10")
+    desk("create", "--max-attempts", "1")
+    desk("put", "x")
+    typed = [*KQ, "work", desk.name, "--site", desk.site, "--until-empty", "--", "false"]
+    for _ in range(2):  # the second time nothing else was ever there
+        worked = subprocess.run(typed, cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False)
+        *_, last = worked.stderr.splitlines()
+        assert (worked.returncode, worked.stdout) == (2, "")
+        assert last.startswith("kq: The dead letter would take ") and f"'{desk.name}.dead' takes 10. Nothing" in last
+        assert "Traceback" not in worked.stderr
+    assert desk.depth() == 1
 
 
 def test_more_attempts_than_the_queues_own_are_refused(desk: Desk) -> None:
@@ -447,7 +462,7 @@ def test_doctor_sees_a_commit_that_is_not_ours_a_state_that_is_gone_and_who_comm
     assert desk.name not in found["ledgers"].what
     commit_as_a_stranger(desk, desk.site)
     where = f"site '{desk.site}' in '{desk.name}', partition 0"
-    line = f"{where}: somebody set its offset to 1 without our state"
+    line = f"{where}: another program set its offset to 1"
     assert line in {finding.name: finding for finding in queues.of(desk.cluster)}["ledgers"].what.splitlines()
     state = (desk.site, desk.name, 0)
     assert state in queues.committed_since(desk.cluster, {desk.site}, began - 1)

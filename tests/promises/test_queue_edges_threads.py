@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from kqlib.broker import Cluster, Kafka
-from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
-from kqlib.queue import Queue, Site, claim, ending, work
+from kqlib.errors import Closed, KqError, NotAllowed, TopicMissing, Unreachable
+from kqlib.queue import Queue, Site, claim, ending, state, work
 from kqlib.queue.ledger import Ledger
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play
@@ -60,11 +60,46 @@ def took(call: Callable[[], Any]) -> float:
     return time.monotonic() - begun
 
 
+def silent(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """From now on Kafka says nothing about this topic: it is not known to be missing, and takes nothing once it is deleted."""
+    ask = state.topic_ids
+
+    def ids(cluster: Kafka, topics: list[str], *rest: Any) -> Any:
+        if name in topics:
+            raise Unreachable(address=cluster.bootstrap, why=f"no answer about '{name}'")
+        return ask(cluster, topics, *rest)
+
+    monkeypatch.setattr(state, "topic_ids", ids)
+
+
 # --- transactions have a thread of their own ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("lately", [False, True], ids=["never written to", "written to just now"])
+def test_a_step_into_a_topic_that_is_gone_says_so_at_once_and_its_lease_holds(
+    kq_cluster: Kafka, name: str, here: Site, lately: bool
+) -> None:
+    gone = topic(kq_cluster)
+    queue, nowhere = here.queue(name), here.queue(gone)
+    queue.put(b"a")
+    item = queue.claim(wait=WAIT)
+    if lately:
+        with here.transaction() as tx:
+            tx.put(nowhere, b"before")
+    play.delete(kq_cluster, gone)
+    for _ in range(2):
+        begun = time.monotonic()
+        with pytest.raises(TopicMissing, match=f"'{gone}' does not exist"), queue.step(item) as step:
+            step.put(nowhere, b"never")
+        assert time.monotonic() - begun < 3 * PATIENCE
+    with pytest.raises(TopicMissing), here.transaction() as tx:
+        tx.put(nowhere, b"never")
+    queue.ack(item)
+    assert queue.depth() == 0
+
+
 def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
-    kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within
+    kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, ask = list[ending.Ending](), here._member.endings.ask
 
@@ -83,6 +118,7 @@ def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
     with queue.step(first) as step:  # its producer knows both topics
         step.put(out, b"good")
         step.put(nowhere, b"good")
+    silent(monkeypatch, gone)
     play.delete(kq_cluster, gone)
     said: list[Any] = []
 
@@ -188,6 +224,7 @@ def test_a_close_ends_the_transaction_that_runs_and_who_comes_next_waits_for_not
     queue, out, nowhere = (site.queue(each) for each in (name, outputs, gone))
     queue.put(b"a")
     item = queue.claim(wait=WAIT)
+    silent(monkeypatch, gone)
     play.delete(kq_cluster, gone)
 
     def steps() -> None:

@@ -1,4 +1,4 @@
-"""Commits in the site's group that are not ours, records that left the log, a state that is gone: told, counted, put back."""
+"""Commits of other programs in the site's group, records that left the log, a state that is gone: told, counted, put back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.patience import WAIT
 from tests.promises.desk import KQ, REPO, Desk, Said, opened
 from tests.promises.queues import alone, data, drained, put, taken, topic
 
-SKIPPED = "skipped by a commit that is not ours"
+SKIPPED = "skipped by another program's commit"
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_commit_that_moves_back_is_told(kq_cluster: Kafka, desk: Desk) -> None
     with alone(kq_cluster, desk.site) as site:
         queue = site.queue(desk.name)
         assert len(drained(queue, 4)) == 4 and queue.lost == 0
-    came_again = "4 items came again: a commit that is not ours moved back"
+    came_again = "4 items came again: another program's commit moved back"
     assert came_again in ledgers(kq_cluster, desk.name) and came_again in desk("show").out
     assert desk("rewind", "--yes").code == 0
     assert ledgers(kq_cluster, desk.name) == "" and desk("depth").out == "0\n"

@@ -19,12 +19,13 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kqlib.__main__ import main
 from kqlib.broker import Cluster, Kafka
-from kqlib.errors import NotAllowed, TopicMissing
-from kqlib.queue import Queue, Site, gc
+from kqlib.errors import NotAllowed, PayloadTooLarge, TopicMissing
+from kqlib.queue import Queue, Site, gc, state
 from kqlib.queue.rights import VERBS, Right, table
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT
-from tests.promises.queues import taken, topic
+from tests.promises.play import commit
+from tests.promises.queues import alone, drained, taken, topic
 from tests.promises.rights import may
 
 SOON = 2.0 * PATIENCE  # seconds until a missing right is named
@@ -169,12 +170,12 @@ def test_a_claim_without_read_on_the_group_is_refused_and_the_next_one_works_whe
     with Site(app, name) as site:
         queue = site.queue(name)
         for wait in (0, 10):
-            with refused(f"User 'app' lacks READ on group '{name}'"):
+            with refused(f"User 'app' lacks READ on group '{name}'", f"kq doctor --rights {name} --site {name} shows"):
                 queue.claim(wait=wait)
         with refused(f"User 'app' lacks READ on group '{name}'"):
             queue.work(lambda _: None, until="empty")
         for ask in (queue.depth, queue.stats, queue.peek):
-            with refused(f"User 'app' lacks DESCRIBE on group '{name}'"):
+            with refused(f"User 'app' lacks DESCRIBE on group '{name}'", f"--rights {name} --site {name} shows"):
                 ask()
         may(locked, *map(rule, full(name, name)))
         assert again(lambda: queue.claim(wait=1)).attempt == 1
@@ -294,6 +295,7 @@ def test_a_put_that_is_refused_is_not_stored_and_says_so(locked: Cluster, app: K
         with pytest.raises(NotAllowed, match="User 'app' lacks WRITE on topic 'football'") as caught:
             queue.put_many([(b"one", None), (b"two", None)])
     assert "Of 2 items 0 are stored, 2 refused and not stored." in str(caught.value)
+    assert "kq doctor --rights football --site fans shows" in str(caught.value)
     assert (vars(caught.value)["done"], vars(caught.value)["unknown"]) == ({}, [])
     assert time.monotonic() - began < SOON
 
@@ -337,6 +339,31 @@ def test_a_neighbours_group_that_may_not_be_seen_is_named(locked: Cluster, app: 
         gc.look(site, "hockey")
 
 
+def test_records_are_deleted_only_by_a_user_who_sees_every_group(locked: Cluster, app: Kafka) -> None:
+    """Kafka lists only the groups that one may see. A stranger's group that is hidden has records to read."""
+    name = topic(locked)
+    with alone(locked, name) as site:
+        site.queue(name).put_many([(b"1", None), (b"2", None)])
+        assert len(drained(site.queue(name), 2)) == 2
+    commit(locked, "stranger", name)
+    have, log = [*map(rule, full(name, name)), f"DELETE topic {name}"], [(name, 0)]
+    may(locked, *have)
+    with Site(app, name) as site:
+        for ask in (gc.strangers, gc.collect):
+            with refused("User 'app' lacks DESCRIBE on cluster 'kafka-cluster'. Nothing was deleted."):
+                ask(site, name)
+        have += ["DESCRIBE cluster kafka-cluster"]
+        may(locked, *have)
+        with refused("User 'app' lacks DESCRIBE on group "):  # what a listed group has read is asked of that group
+            gc.collect(site, name)
+        may(locked, *have, "DESCRIBE group *")
+        with refused(f"'stranger' read '{name}' as well", within=WAIT):
+            gc.collect(site, name)
+        assert state.bounds(locked, log)[0] == {log[0]: 0}
+        locked.admin.delete_consumer_groups(["stranger"])["stranger"].result(WAIT)
+        assert gc.collect(site, name).records == state.bounds(locked, log)[0][log[0]] == 2
+
+
 def test_a_session_that_this_user_may_not_set_is_named(locked: Cluster, app: Kafka) -> None:
     may(locked, *map(rule, full(FANS)))
     with refused("User 'app' lacks ALTER_CONFIGS on group 'fans'"), Site(app, FANS, session=5):
@@ -361,13 +388,17 @@ def test_the_doctor_says_what_this_user_has_and_lacks(locked: Cluster, capsys: p
     ask = ["doctor", "--rights", "football", "--site", FANS]
     may(locked, *map(rule, full(FANS)))
     assert main(ask) == 0
-    assert "✗" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.count("✓ ") == len(VERBS) == len(out.splitlines()) - 1 and "✗" not in out
     may(locked, *(rule(right) for right in full(FANS) if right.kind == "topic"))
     assert main(ask) == 1
-    rows = [re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()]
-    assert ["claim", "READ", "group 'fans'", "✗"] in rows
-    assert ["bury", "WRITE", "transactional ids that begin with 'kq-fans-'", "✗"] in rows
-    assert ["put", "WRITE", "topic 'football'", "✓"] in rows
+    head, *lines, last = capsys.readouterr().out.splitlines()
+    assert head == "what user 'app' may do in 'football' for site 'fans'"
+    assert [re.split(r" +", line)[1] for line in lines] == [*VERBS]
+    assert {"✓ put", "✗ claim        lacks READ on group 'fans'"} <= {*lines}
+    begin = "WRITE on transactional ids that begin with 'kq-fans-'"
+    assert f"✗ bury         lacks READ on group 'fans', {begin}" in lines
+    assert last == "to grant what it lacks: kq doctor --rights football --site fans --acl app"
 
 
 @pytest.mark.usefixtures("as_app")
@@ -401,16 +432,20 @@ def test_the_commands_that_the_doctor_prints_grant_what_it_misses(
     _until(lambda: main(ask) == 0)
 
 
-def test_a_record_beyond_the_limit_that_was_lowered_is_refused_and_not_stored(locked: Cluster) -> None:
+def test_a_record_beyond_the_limit_that_was_lowered_is_refused_and_not_stored(locked: Cluster, app: Kafka) -> None:
     with Site(locked, "large") as site:
         queue = site.queue("hockey")
         entry = ConfigEntry("max.message.bytes", "500", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, "hockey", incremental_configs=[entry])
         locked.admin.incremental_alter_configs([resource])[resource].result(WAIT)
         try:
-            with pytest.raises(Exception, match="takes") as caught:
+            with pytest.raises(PayloadTooLarge, match="takes 0") as caught:
                 _until(lambda: queue.put(b"x" * 5_000) is None)
             assert vars(caught.value)["unknown"] == []
+            may(locked, *map(rule, full("large", "hockey")))
+            with Site(app, "large") as there, pytest.raises(PayloadTooLarge) as caught:
+                there.queue("hockey").put(b"x" * 5_000)
+            assert "lacks DESCRIBE_CONFIGS on topic 'hockey'" in str(caught.value)
         finally:
             entry = ConfigEntry("max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET)
             resource = ConfigResource(ResourceType.TOPIC, "hockey", incremental_configs=[entry])

@@ -70,9 +70,12 @@ class Trouble:
 
 TROUBLES: dict[str, tuple[type[KqError], str]] = {
     "the topic is gone": (TopicMissing, "does not exist"),
-    "no right to write there": (NotAllowed, r"WRITE on the topic|lacks WRITE"),
+    "no right to write there": (NotAllowed, r"User 'app' lacks WRITE on topic 'queue-.*\.dead'"),
     "its limit is too low": (PayloadTooLarge, "takes 10. Nothing was written"),
-    "no right to use transactions": (NotAllowed, r"transactional ids? .*kq-"),
+    "no right to use transactions": (
+        NotAllowed,
+        r"User 'app' lacks WRITE on transactional ids that begin with 'kq-queue-",
+    ),
 }
 each_trouble = pytest.mark.parametrize("what", TROUBLES)
 
@@ -227,7 +230,7 @@ def test_a_limit_that_was_lowered_cuts_the_letter(locked: Cluster) -> None:
 
 SEEN = {
     "the topic is gone": "does not exist: what fails for good in",
-    "no right to write there": "this user may not write to",
+    "no right to write there": "User 'app' lacks WRITE on topic ",
     "its limit is too low": "takes records of 10 bytes and",
 }
 

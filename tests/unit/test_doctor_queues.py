@@ -43,8 +43,8 @@ def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool,
         (seen(None), True, "its state is gone"),
         (seen(7, WELL), True, ""),
         (seen(7, WELL), False, ""),
-        (seen(5), True, "somebody set its offset to 5 without our state"),
-        (seen(5), False, "somebody set its offset to 5 without our state"),
+        (seen(5), True, "another program set its offset to 5"),
+        (seen(5), False, "another program set its offset to 5"),
         (seen(6, WELL), True, "The committed state cannot be read: its checksum does not fit to the floor 6"),
         (seen(7, "hello"), True, "The committed state cannot be read: it is not of the form"),
     ],
@@ -64,7 +64,7 @@ def test_each_wrong_state_is_a_line() -> None:
     assert ill.ok is False
     assert ill.what.splitlines() == [
         "site 'us' in 'hockey', partition 1: its state is gone",
-        "site 'us' in 'hockey', partition 2: somebody set its offset to 3 without our state",
+        "site 'us' in 'hockey', partition 2: another program set its offset to 3",
     ]
     assert "on_lost" in ill.remedy
 
@@ -74,7 +74,7 @@ def test_what_happened_without_the_site_is_a_line_with_its_remedy() -> None:
     ill = queues._ledgers({at: (seen(7, WELL), True)}, {at: [Incident("skipped", 2, 7, 5, 0)]})
     assert ill.ok is False
     assert ill.what.startswith(
-        "site 'eu' in 'football', partition 0: 5 items skipped by a commit that is not ours, seen at"
+        "site 'eu' in 'football', partition 0: 5 items skipped by another program's commit, seen at"
     )
     assert ill.what.endswith("(offsets 2 to 6)") and ill.remedy.startswith("kq queue rewind football --site eu puts")
 

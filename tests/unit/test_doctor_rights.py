@@ -61,3 +61,13 @@ def test_what_belongs_to_the_rights_does_not_stand_alone(given: list[str], capsy
 def test_the_commands_need_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--rights", "football", "--site", "fans", "--acl", "app"]) == 0
     assert capsys.readouterr().out.rstrip("\n") == shown.acls("football", "fans", "app")
+
+
+def test_a_line_names_what_a_verb_lacks_and_what_is_not_known() -> None:
+    read, write = CLAIM[1].of("football", "fans"), BEGIN.of("football", "fans")
+    named = "WRITE on transactional ids that begin with 'kq-fans-'"
+    assert shown.line("put", {read: True}) == "✓ put"
+    assert shown.line("claim", {read: False, write: True}) == "✗ claim        lacks READ on group 'fans'"
+    assert shown.line("bury", {read: True, write: None}) == f"? bury         not known: {named}"
+    both = shown.line("bury", {read: False, write: None})
+    assert both == f"✗ bury         lacks READ on group 'fans'; not known: {named}"

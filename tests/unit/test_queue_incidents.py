@@ -1,4 +1,4 @@
-"""What a commit that is not ours did, from plain values; and how that is kept."""
+"""What another program's commit did, from plain values; and how that is kept."""
 
 from __future__ import annotations
 

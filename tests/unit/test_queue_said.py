@@ -9,17 +9,18 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
-from kqlib.queue import claim
-from kqlib.queue.rights import READ_GROUP
+from kqlib.queue import claim, put
+from kqlib.queue.rights import READ_GROUP, WRITE_DEAD, WRITE_NOTES, Right
 from kqlib.queue.said import as_ours, is_refused, not_allowed, user
+from kqlib.queue.sender import Sent
 
 CASES: list[tuple[int, type[KqError], str, bool]] = [
     (KafkaError._TIMED_OUT, Unreachable, "No Kafka answered at h:1: ", False),
     (KafkaError._ALL_BROKERS_DOWN, Unreachable, "No Kafka answered at h:1: ", False),
     (KafkaError.NOT_ENOUGH_REPLICAS, NotNow, "Kafka answered at h:1, and cannot do it now: ", False),
     (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, NotNow, "Kafka answered at h:1, and cannot do it now: ", False),
-    (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAllowed, "This user may not put into 'football'", True),
-    (KafkaError.GROUP_AUTHORIZATION_FAILED, NotAllowed, "This user may not put into 'football'", True),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAllowed, "Kafka refused to put into 'football'", True),
+    (KafkaError.GROUP_AUTHORIZATION_FAILED, NotAllowed, "Kafka refused to put into 'football'", True),
     (KafkaError.INVALID_RECORD, NotAllowed, "Kafka refused to put into 'football'", True),
     (KafkaError.MSG_SIZE_TOO_LARGE, NotAllowed, "Kafka refused to put into 'football'", True),
     (KafkaError.POLICY_VIOLATION, NotAllowed, "Kafka refused to put into 'football'", True),
@@ -42,9 +43,54 @@ def test_a_missing_right_is_named_with_its_resource_and_the_user(own: dict[str, 
     cluster: Any = SimpleNamespace(_own=own)
     lacks = not_allowed(READ_GROUP.of("football", "fans"), cluster, "Nothing was claimed.")
     assert str(lacks).startswith(f"{who} lacks READ on group 'fans'. Nothing was claimed. Ask whoever deploys")
+    assert str(lacks).endswith("kq doctor --rights QUEUE --site fans shows what else is lacking")
     assert user(cluster).lower() == who.lower()
     error = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
     assert as_ours(error, "h:1", "claim", "Nothing was claimed.", lacks=lacks) is lacks
+
+
+ADVICE: list[tuple[Right, tuple[str, str], str]] = [
+    (READ_GROUP, ("football", "my fans"), "--rights football --site 'my fans'"),
+    (WRITE_DEAD, ("", ""), "--rights football --site SITE"),
+    (WRITE_NOTES, ("", ""), "--rights QUEUE --site SITE"),
+    (WRITE_NOTES, ("football.dead", "fans"), "--rights football --site fans"),
+]
+
+
+@pytest.mark.parametrize(("right", "known", "words"), ADVICE)
+def test_the_advice_names_the_queue_and_the_site_where_they_are_known(
+    right: Right, known: tuple[str, str], words: str
+) -> None:
+    cluster: Any = SimpleNamespace(_own={})
+    assert f"kq doctor {words} shows" in str(not_allowed(right.of("football", "fans"), cluster, "", *known))
+
+
+@pytest.mark.parametrize(
+    ("code", "few", "kind"),
+    [
+        (KafkaError._MSG_TIMED_OUT, "NotEnoughReplicas: 1 of 1", NotNow),
+        (KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "", NotNow),
+        (KafkaError._MSG_TIMED_OUT, "", Unreachable),
+        (None, "", Unreachable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "", NotAllowed),
+    ],
+)
+def test_a_put_that_may_be_stored_warns_that_a_repeat_may_store_it_twice(
+    code: int | None, few: str, kind: type[KqError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(put, "too_few", lambda *_: few)
+    cluster: Any = SimpleNamespace(bootstrap="h:1", _own={})
+    queue: Any = SimpleNamespace(name="football", site=SimpleNamespace(cluster=cluster, name="fans"))
+    sent = Sent("football", 2)
+    sent.ids[0] = "football/0/0"
+    if code is not None:
+        sent.errors[1] = KafkaError(code)
+    error = put.Putting._not_all(queue, sent)
+    unknown = [] if kind is NotAllowed else [1]
+    assert (type(error), vars(error)["unknown"]) == (kind, unknown)
+    assert ("the other 1 may have been, or not. To put such an item again may store it twice" in str(error)) == bool(
+        unknown
+    )
 
 
 @pytest.mark.parametrize(

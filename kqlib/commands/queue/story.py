@@ -191,7 +191,7 @@ def _whose(site: Site, name: str, id_: str) -> str:
     topic, partition, _ = look.place(id_)
     owned = owners(site.cluster, name, topic)
     if owned is None:
-        return "who has it cannot be asked by this user"
+        return "which process has its partition could not be asked"
     if partition not in owned:
         return "nobody has its partition, so nobody has it: the next claim gets it"
     return (
