@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.__main__ import PLAIN, PYTEST
 from tests.nightly import mutants, pythons
@@ -63,8 +62,8 @@ def notebooks(night: Night) -> list[Unit]:
 
 def figures(night: Night) -> list[Unit]:
     """The promises in seconds hold at their bare figures; one file at a time, for the machine has to be quiet."""
-    files: list[Path] = sorted((ROOT / "tests" / "promises").glob("test_*.py"))
-    return tests(night, [str(path.relative_to(ROOT)) for path in files], KQ_PATIENCE="1")
+    names = collected("-m", "not nightly", "tests/promises")
+    return tests(night, list(dict.fromkeys(name.partition("::")[0] for name in names)), KQ_PATIENCE="1")
 
 
 PARTS = {
