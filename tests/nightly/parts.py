@@ -12,7 +12,7 @@ from tests.nightly import mutants, pythons
 from tests.nightly.run import ROOT, Night, Part, Unit
 from tests.notebooks import gate
 
-STORMS = "tests/faults/test_storms.py"
+STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
 MARKED = ("tests/unit", "tests/promises", "tests/spark", "tests/browser", "tests/notebooks/test_solutions.py")
 LONG = {"KQ_NIGHTLY": "1"}  # tests that are marked nightly run too
 
@@ -33,12 +33,17 @@ def tests(night: Night, names: list[str], **env: str) -> list[Unit]:
 
 def faults(night: Night) -> list[Unit]:
     """Brokers, nodes and workers are killed and stopped, for minutes; the long form."""
-    return tests(night, collected("tests/faults", f"--ignore={STORMS}"))
+    return tests(night, collected("tests/faults", f"--ignore={STORMS}", f"--ignore={DRIVERS}"))
 
 
 def storms(night: Night) -> list[Unit]:
     """Groups whose members join, stop, die and lose their brokers, 200 times."""
     return tests(night, collected(STORMS)) if (ROOT / STORMS).exists() else []
+
+
+def drivers(night: Night) -> list[Unit]:
+    """A Spark driver is killed at each change of its files, for half an hour."""
+    return tests(night, collected(DRIVERS))
 
 
 def proofs(night: Night) -> list[Unit]:
@@ -69,6 +74,7 @@ def figures(night: Night) -> list[Unit]:
 PARTS = {
     "faults": Part(faults, at_once=2),
     "storms": Part(storms),
+    "drivers": Part(drivers),
     "proofs": Part(proofs),
     "notebooks": Part(notebooks, at_once=2),
     "figures": Part(figures),
