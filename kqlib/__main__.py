@@ -238,7 +238,7 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     add = command(bench, usage="kq bench [ROUNDS] [ROOM…]", epilog="Of the checkout: what `make bench` runs.")
     command(
         faults,
-        epilog="Works only in a checkout: runs tests/faults whole. `make nightly` runs the same in three parts: faults, storms, drivers.",
+        epilog="Works only in a checkout: runs tests/faults whole. `make nightly` runs it in three parts: faults, storms, drivers.",
     )
     add = command(kafka, epilog="Everything after TOOL goes to the tool as it is.", usage="kq kafka [TOOL [ARGS…]]")
     add("tool", nargs="?", metavar="TOOL", help="its name; without one, all of them are listed")

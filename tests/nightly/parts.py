@@ -68,7 +68,7 @@ def notebooks(night: Night) -> list[Unit]:
 def figures(night: Night) -> list[Unit]:
     """The promises in seconds hold at their bare figures; one file at a time, for the machine has to be quiet."""
     names = collected("-m", "not nightly", "tests/promises")
-    return tests(night, list(dict.fromkeys(name.partition("::")[0] for name in names)), KQ_PATIENCE="1")
+    return tests(night, sorted({name.partition("::")[0] for name in names}), KQ_PATIENCE="1")
 
 
 PARTS = {
