@@ -9,14 +9,14 @@ help:        ## what there is
 
 venv: $(READY) ## everything set up: Python packages, Java, Kafka; once, about 1.6 GB and 3 to 5 minutes
 
-$(READY): requirements.lock pyproject.toml kqlib/broker/jars.lock
+$(READY): requirements.lock pyproject.toml kqlib/runtime/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
 	@echo "Setting up in $(VENV), once: Python packages, Java and Spark (about 1.6 GB), then Kafka (60 MB); 3 to 5 minutes."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -m kqlib.broker
-	@$(BIN)/python -m kqlib.spark
+	@$(BIN)/python -m kqlib.workshop.cluster
+	@$(BIN)/python -m kqlib.workshop.spark_classes
 	@touch $@
 
 lab: venv    ## JupyterLab on notebooks/00-start-here.ipynb
@@ -40,7 +40,7 @@ nightly: venv ## the long tests, in parts of 40 minutes: make nightly PART=fault
 
 lock: venv   ## remake requirements.lock and jars.lock from what pyproject.toml and jars.lock ask for
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --all-extras pyproject.toml -o requirements.lock --custom-compile-command "make lock"
-	@$(BIN)/python -m kqlib.broker.jars
+	@$(BIN)/python -m kqlib.runtime.jars
 
 clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

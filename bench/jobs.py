@@ -22,7 +22,7 @@ from typing import Any
 
 import kqlib as kq
 from bench.broker import Spent, broker, filled, fresh, spent
-from kqlib.broker.reaper import Reaper
+from kqlib.runtime.reaper import Reaper
 
 JOBS, THREADS, PATIENCE = 3_000, 8, 120.0
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import kqlib as kq
 from bench.broker import DATA, KEYS, broker, filled, fresh, spent
-from kqlib.queue.rungs import LADDER
+from kqlib.workshop.ladder import LADDER
 
 ITEMS, PACE, WARM = 150, 100, 15
 CALM, IDLE = 1.5, 5.0  # seconds until nothing moves any more, and for which it is measured

@@ -17,9 +17,9 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fastavro import schemaless_reader, schemaless_writer
 
-from kqlib import games
 from kqlib.schemas import Registry
 from kqlib.schemas.form import canonical, parsed
+from kqlib.workshop import games
 
 EVENTS, PART = 4000, 100
 CONTEXT = SerializationContext("bench", MessageField.VALUE)

@@ -24,14 +24,16 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kqlib import games, seasons
-from kqlib.broker import Cluster, Kafka
-from kqlib.commands.games import FOR_EVER, produce
+from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
 from kqlib.schemas.form import canonical, parsed
 from kqlib.schemas.wire import HEAD, MAGIC
 from kqlib.spark import close, decode, session, sink, source, standings, stream
 from kqlib.topics import Plan, Topic
+from kqlib.workshop import games
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import FOR_EVER, produce
 
 WELL = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}  # as at work: with the compiler for what runs long
 ROWS, TIMES = 200_000, 10  # the large topic has each row so many times

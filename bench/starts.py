@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import psutil
 
-from kqlib.broker import Cluster
+from kqlib.workshop.cluster import Cluster
 
 Row = dict[str, float]
 

@@ -28,7 +28,7 @@ CALLS, THREADS, QUEUES = 200, 8, 100_000
 BODY = {"records": [{"data": base64.b64encode(DATA).decode()}]}
 NODE = """
 import sys, time
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.cluster import Kafka
 from kqlib.virtual.node import Node
 with Node(Kafka(sys.argv[1]), sys.argv[2]) as node:
     while not node.ready()[0] or not node.owned:

@@ -3,29 +3,47 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kqlib import errors, snapshot, topics, view
-from kqlib.broker import Cluster, connect
-from kqlib.checks import check, hint, progress, solution, source
-from kqlib.doctor import doctor
-from kqlib.lab import lab
-from kqlib.topics import Plan, QueueTopic, Topic
-
 if TYPE_CHECKING:
-    from kqlib import delivery, games, groups, keys, play, queue, schemas, spark, virtual
+    from kqlib import errors, keys, queue, schemas, spark, topics, virtual
+    from kqlib.kafka import connect
     from kqlib.queue import Put, Retry, Site
     from kqlib.queue.drupal import DrupalQueue
-    from kqlib.queue.promises import promises
     from kqlib.share import ShareQueue
+    from kqlib.topics import Plan, QueueTopic, Topic
+    from kqlib.workshop import delivery, games, groups, nodes, play, snapshot, view
+    from kqlib.workshop.checks import check, hint, progress, solution, source
+    from kqlib.workshop.cluster import Cluster
+    from kqlib.workshop.decoding import matrix, trial
+    from kqlib.workshop.doctor import doctor
+    from kqlib.workshop.lab import lab
+    from kqlib.workshop.promises import promises
 
-# opened when first asked for: `import kqlib` stays quick
-ROOMS = ("delivery", "games", "groups", "keys", "play", "queue", "schemas", "spark", "virtual")
+# A name is opened when it is first asked for: `import kqlib` loads nothing else.
+MODULES = {name: f"kqlib.{name}" for name in ("errors", "keys", "queue", "schemas", "spark", "topics", "virtual")}
+MODULES |= {
+    name: f"kqlib.workshop.{name}" for name in ("delivery", "games", "groups", "nodes", "play", "snapshot", "view")
+}
 INSIDE = {
+    "Cluster": "kqlib.workshop.cluster",
     "DrupalQueue": "kqlib.queue.drupal",
+    "Plan": "kqlib.topics",
     "Put": "kqlib.queue",
+    "QueueTopic": "kqlib.topics",
     "Retry": "kqlib.queue",
     "ShareQueue": "kqlib.share",
     "Site": "kqlib.queue",
-    "promises": "kqlib.queue.promises",
+    "Topic": "kqlib.topics",
+    "check": "kqlib.workshop.checks",
+    "connect": "kqlib.kafka",
+    "doctor": "kqlib.workshop.doctor",
+    "hint": "kqlib.workshop.checks",
+    "lab": "kqlib.workshop.lab",
+    "matrix": "kqlib.workshop.decoding",
+    "progress": "kqlib.workshop.checks",
+    "promises": "kqlib.workshop.promises",
+    "solution": "kqlib.workshop.checks",
+    "source": "kqlib.workshop.checks",
+    "trial": "kqlib.workshop.decoding",
 }
 
 __all__ = [
@@ -48,6 +66,8 @@ __all__ = [
     "hint",
     "keys",
     "lab",
+    "matrix",
+    "nodes",
     "play",
     "progress",
     "promises",
@@ -58,16 +78,18 @@ __all__ = [
     "source",
     "spark",
     "topics",
+    "trial",
     "view",
     "virtual",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ROOMS:
-        return import_module(f"kqlib.{name}")
+    if name in MODULES:
+        return import_module(MODULES[name])
     if name in INSIDE:
-        return getattr(import_module(INSIDE[name]), name)
+        found = globals()[name] = getattr(import_module(INSIDE[name]), name)
+        return found
     raise AttributeError(f"kqlib has no {name!r}")
 
 

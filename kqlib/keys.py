@@ -21,13 +21,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, overload
 
-from kqlib import view
 from kqlib.errors import NotAllowed
-from kqlib.view.keys import Placed, Placing
-from kqlib.view.keys import keys as drawn
-from kqlib.view.letters import Key as Lettered
-from kqlib.view.letters import spelled
-from kqlib.view.picture import count
+from kqlib.text import count, spelled
 
 Key = bytes | str
 Hash = Literal["murmur2", "crc32"]
@@ -35,7 +30,6 @@ Choice = Callable[[bytes, int], int]
 
 MOST = 2**31 - 1  # Kafka counts partitions in 31 bits, and so do the client's functions
 LISTED = 1_000_000  # partitions of a spread, which has a number for each
-DRAWN = 100_000  # keys of a picture, which looks at each of them
 NAMED = 3  # hot keys that a repr names
 
 
@@ -95,12 +89,6 @@ class Spread(Sequence[int]):
         found = [(key, times) for key, times in self.records.items() if times > share]
         return dict(sorted(found, key=lambda one: (-one[1], _bytes(one[0]))))
 
-    def draw(
-        self, title: str = "keys", mark: Key | None = None, letters: Mapping[Lettered, str] | None = None
-    ) -> view.Picture:
-        """A picture of the keys on their partitions. `mark`: a key to point at. `letters`: those of earlier pictures."""
-        return drawn([_placing(self.hash, self.records, len(self.sizes), self.hash)], title, mark, letters)
-
     @overload
     def __getitem__(self, at: int) -> int: ...
     @overload
@@ -134,11 +122,6 @@ class Moved(Mapping[Key, tuple[int, int]]):
     def share(self) -> float:
         """How many of all keys move, 0 to 1."""
         return len(self.moves) / len(self.records) if self.records else 0.0
-
-    def draw(self, title: str = "keys", letters: Mapping[Lettered, str] | None = None) -> view.Picture:
-        """A picture of the keys before and after: which of them are elsewhere, and where they were."""
-        sides = (("before", self.before), ("after", self.after))
-        return drawn([_placing(name, self.records, n, self.hash) for name, n in sides], title, letters=letters)
 
     @cached_property
     def _by_bytes(self) -> dict[bytes, tuple[int, int]]:
@@ -221,15 +204,6 @@ def _counted(keys: Any) -> Mapping[Key, int]:
 
 
 # --- what goes out -----------------------------------------------------------------------------------------------------
-
-
-def _placing(name: str, records: Mapping[Key, int], n: int, hash: Hash) -> Placing:
-    if len(records) > DRAWN:
-        raise NotAllowed(
-            f"a picture is for {DRAWN:,} keys at most, and these are {len(records):,}: look at a part of them"
-        )
-    choose = _choice(hash)
-    return Placing(name, n, [Placed(key, choose(_bytes(key), n), times) for key, times in records.items()])
 
 
 def _shape(sizes: Sequence[int]) -> str:

@@ -41,7 +41,7 @@ from kqlib.topic_rules import (
 )
 
 if TYPE_CHECKING:
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
 
 __all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "compare", "partitions_of"]
 PATIENCE = 10.0  # seconds for one answer of the cluster

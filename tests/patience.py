@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from kqlib.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE
 
 WAIT = 60.0 * PATIENCE  # seconds until a state that has to come is given up
 

@@ -77,7 +77,7 @@ def _end(name: str, seconds: float) -> None:
 
 def _logs() -> list[str]:
     """The end of the log of every broker that this process has started."""
-    module = sys.modules.get("kqlib.broker.cluster")
+    module = sys.modules.get("kqlib.workshop.cluster.embedded")
     clusters = [each for each in gc.get_objects() if isinstance(each, module.Cluster)] if module else []
     brokers = [broker for each in clusters for broker in each._brokers.values()]
     return [f"--- {each}\n{each.log.read_text(errors='replace')[-TAIL:]}" for each in brokers if each.log.exists()]

@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.cluster import Kafka
 
 SOON = 1.0  # seconds for an answer about the cluster
 HOLDS = 3.0  # seconds more for a client that holds something: a lost connection comes back sooner

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AclOperation
 
 from kqlib.errors import KqError, NotAllowed, Unreachable
-from kqlib.groups.ask import described
+from kqlib.kafka.reading import described
 from kqlib.queue import state
 from kqlib.queue.dead import DEAD
 from kqlib.queue.look import happened

@@ -14,9 +14,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from kqlib.broker.clients import Producer
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError, NotAllowed, TopicMissing
+from kqlib.kafka.clients import Producer
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue.rights import BEGIN, READ_GROUP, Right, needed
 from kqlib.queue.said import RIGHTS, first, not_allowed, patient, user
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.cluster import Kafka
 
 EVERY = 2.0  # seconds between two statistics
 LOOK = 1.0  # seconds between two questions

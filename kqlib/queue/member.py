@@ -17,9 +17,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.broker.clients import Consumer
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import Unreachable
+from kqlib.kafka.clients import Consumer
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.clients import HOLDS, judge
 from kqlib.queue.commits import STUCK, Commits, GivenUp

@@ -32,15 +32,15 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
 
-from kqlib.broker.clients import Consumer
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError, Unreachable
+from kqlib.kafka.clients import Consumer
+from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.reading import LOOKER
 from kqlib.queue.clients import Kept, judge
 from kqlib.queue.granted import not_there
 from kqlib.queue.rights import READ_NOTES, WRITE_NOTES
 from kqlib.queue.said import as_ours, first, is_refused, not_allowed, patient
 from kqlib.queue.sender import Record, Sender
-from kqlib.snapshot import LOOKER
 from kqlib.topic_rules import QUEUES
 
 log = logging.getLogger("kqlib.queue")

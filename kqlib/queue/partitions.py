@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import incidents, state
 from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.loader import ANEW, At, Loader, Loading

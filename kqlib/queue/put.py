@@ -24,7 +24,7 @@ from kqlib.queue.sender import Sender, Sent
 from kqlib.topic_rules import RECORD_BYTES
 
 if TYPE_CHECKING:
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
     from kqlib.queue.site import Site
 
 TWICE = "To put such an item again may store it twice."

@@ -16,12 +16,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from kqlib.broker.clients import Consumer
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import NotAllowed
+from kqlib.kafka.clients import Consumer
+from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.reading import LOOKER
 from kqlib.queue.clients import Kept
 from kqlib.queue.state import check_read
-from kqlib.snapshot import LOOKER
 
 PATIENCE = 10.0
 Place = tuple[str, int]  # a topic and the number of a partition

@@ -13,11 +13,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
+from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.reading import MOVING
 from kqlib.queue.dead import DEAD
 from kqlib.queue.rights import Right
-from kqlib.snapshot import MOVING
 from kqlib.topic_rules import QUEUES
 
 RIGHTS = {

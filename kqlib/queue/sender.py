@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.broker.clients import Producer
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.clients import Producer
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue.clients import HOLDS, SETTINGS, hears, judge
 from kqlib.queue.item import Headers
 from kqlib.queue.said import fatal

@@ -20,9 +20,9 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kqlib import forks
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, NotAllowed, TopicMissing, Unreachable
+from kqlib.kafka import forks
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, granted, ledger_text, state
 from kqlib.queue.clients import judge
 from kqlib.queue.dead import DEAD

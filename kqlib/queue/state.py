@@ -16,14 +16,14 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from kqlib.broker.clients import Consumer
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
+from kqlib.kafka.clients import Consumer
+from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.reading import LOOKER
 from kqlib.queue.clients import SOON, Kept, judge
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right
 from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, patient
-from kqlib.snapshot import LOOKER
 
 log = logging.getLogger("kqlib.queue")
 ANSWER = 0.5  # seconds for a coordinator's answer, until the client is asked whether it found one

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from kqlib.broker.clients import Producer
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
+from kqlib.kafka.clients import Producer
 from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.granted import ending_lacks

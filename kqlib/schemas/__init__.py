@@ -4,14 +4,13 @@
     codec = registry.codec("football-value", schema)          # registers the schema, or says why it may not follow
     codec.decode(codec.encode({"game": "ARS-CHE"}))
 
-Rooms: `form` (one form for a schema), `rules` (which may follow which; knows no Kafka), `trial` (what decoding really does),
+Rooms: `form` (one form for a schema), `rules` (which may follow which; knows no Kafka),
 `fits` (does a value fit), `wire` (the five bytes and the codec), `shelf` (kept in memory or in a topic), `registry`.
 """
 
 from kqlib.schemas.form import canonical
 from kqlib.schemas.registry import Registry, Version
 from kqlib.schemas.rules import LEVELS, Finding, Level, Reason, Verdict, check, compare, explain, sources
-from kqlib.schemas.trial import Matrix, Outcome, matrix, samples, trial
 from kqlib.schemas.wire import Codec, Message, split
 
 __all__ = [
@@ -19,9 +18,7 @@ __all__ = [
     "Codec",
     "Finding",
     "Level",
-    "Matrix",
     "Message",
-    "Outcome",
     "Reason",
     "Registry",
     "Verdict",
@@ -30,9 +27,6 @@ __all__ = [
     "check",
     "compare",
     "explain",
-    "matrix",
-    "samples",
     "sources",
     "split",
-    "trial",
 ]

@@ -15,7 +15,7 @@ from kqlib.schemas import form, rules
 from kqlib.schemas.wire import Codec
 
 if TYPE_CHECKING:
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
 
 T = TypeVar("T")
 

@@ -31,13 +31,13 @@ from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryError
 from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient, _SchemaStore
 
-from kqlib.broker.clients import Consumer, Producer
 from kqlib.errors import KqError, NotAllowed, NotInTime
+from kqlib.kafka.clients import Consumer, Producer
+from kqlib.kafka.reading import LOOKER
 from kqlib.schemas import form, rules
-from kqlib.snapshot import LOOKER
 
 if TYPE_CHECKING:
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
 
 TOPIC = "kq.schemas"
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

@@ -13,8 +13,8 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import NotAllowed
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue.said import RIGHTS, as_ours, first, patient
 
 LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"

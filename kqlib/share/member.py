@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message
 
-from kqlib.broker.clients import ShareConsumer
 from kqlib.errors import KqError, LeaseLost, NotAllowed
-from kqlib.patience import PATIENCE
+from kqlib.kafka.clients import ShareConsumer
 from kqlib.queue.said import RIGHTS, as_ours, first
+from kqlib.runtime.patience import PATIENCE
 from kqlib.share.group import CANNOT
 
 if TYPE_CHECKING:
-    from kqlib.broker.kafka import Kafka
+    from kqlib.kafka.cluster import Kafka
 
 QUANTUM = 0.2  # seconds of one poll: how soon a member hears that it shall close; records end it at once
 ANSWER = 4.0  # seconds for one answer of the broker; closing waits as long

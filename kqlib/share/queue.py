@@ -23,9 +23,9 @@ from typing import Any, NoReturn, Self, cast
 
 from confluent_kafka import AcknowledgeType
 
-from kqlib import forks
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, TopicMissing, Unreachable
+from kqlib.kafka import forks
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
 from kqlib.queue.item import Item, Put
 from kqlib.queue.put import Putting, TopicFacts, limits

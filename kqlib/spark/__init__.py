@@ -6,13 +6,12 @@
 
 Rooms: `session` (one a process; `jvm` is where it runs), `decode` (`quarantine` names what is wrong with a row), `running` (a stream
 that meets new schemas), `standings` (`table`: the transformation; `snapshot`, `sinks`, `files`: where it goes; `checkpoint`: whose it
-is), `frames`, `progress`, `audit`, `watch`, `replay`; `life` runs a driver that is to be killed.
+is), `frames`, `progress`, `audit`, `watch`, `replay`.
 """
 
 from kqlib.spark.audit import Audit, audit
 from kqlib.spark.decode import Decoded, decode
 from kqlib.spark.frames import items, ledger, letters, registry, results
-from kqlib.spark.life import life
 from kqlib.spark.progress import Progress, follow, show
 from kqlib.spark.replay import Replayed, repair, replay
 from kqlib.spark.running import Running, stream
@@ -38,7 +37,6 @@ __all__ = [
     "items",
     "ledger",
     "letters",
-    "life",
     "registry",
     "repair",
     "replay",

@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.queue.arguments import count, site_name
 from kqlib.queue.dead import DEAD
 from kqlib.queue.item import SITE

@@ -18,7 +18,7 @@ from kqlib.spark.files import Files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
 
 FILE = "stream.json"
 ANEW = (

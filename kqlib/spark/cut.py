@@ -19,10 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kqlib import snapshot
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed, NotInTime, TopicMissing
-from kqlib.queue import reader as reading
+from kqlib.kafka import Kafka, reading
+from kqlib.queue import reader as readers
 from kqlib.queue import state
 from kqlib.queue.dead import DEAD
 from kqlib.queue.ledger import Ledger
@@ -117,7 +116,7 @@ def purged(cluster: Kafka, queue: str, site: str) -> dict[int, dict[str, Any]]:
     """The purge marks of a site's queue, from kq.queues: read without a thread that stays, and without making the topic."""
     found: dict[int, dict[str, Any]] = {}
     with suppress(TopicMissing):
-        for record in snapshot.records(cluster, QUEUES).get(0, []):
+        for record in reading.records(cluster, QUEUES).get(0, []):
             with suppress(ValueError, TypeError, KeyError):  # somebody else's line
                 said, key = json.loads(record.value() or b"null"), json.loads(record.key())
                 if key[:3] == [site, queue, "purge"]:
@@ -161,7 +160,7 @@ def _until(reader: Reader, at: tuple[str, int], known: int, low: int, seen: Cut)
     end = seen.ends[at[0]][at[1]]
     first, whole = reader.read(at, low, end, 1) if low < end else ([], True)
     if not first and not whole:
-        raise NotInTime(seconds=reading.PATIENCE, why=f"the first record of {at[0]}/{at[1]}", last="nothing came")
+        raise NotInTime(seconds=readers.PATIENCE, why=f"the first record of {at[0]}/{at[1]}", last="nothing came")
     return (first[0].timestamp()[1] // 1000 if first else int(seen.taken)) + SKEW
 
 

@@ -24,7 +24,7 @@ from kqlib.errors import NotAllowed, TopicMissing, Unreachable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
     from kqlib.schemas import Registry
 
 Place = str | datetime | Mapping[int, int]  # "earliest", "latest", a time, or an offset for each partition

@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kqlib.broker import archive, java
-from kqlib.broker.reaper import Child, Reaper
 from kqlib.errors import SparkDied
+from kqlib.runtime import archive, java
+from kqlib.runtime.reaper import Child, Reaper
 
 START = 60.0  # seconds until a start is given up; it takes two
 # What Spark's own launcher would open of Java's inside (org.apache.spark.launcher.JavaModuleOptions; a test compares them).

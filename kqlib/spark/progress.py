@@ -17,8 +17,8 @@ from contextlib import closing, suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, TextIO
 
-from kqlib.broker import Kafka
 from kqlib.errors import KqError, NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.queue.arguments import site_name
 
 log = logging.getLogger("kqlib.spark")
@@ -133,7 +133,7 @@ class Follower:
         self.stop()
 
     def _go_on(self) -> None:
-        from kqlib.broker.clients import Consumer
+        from kqlib.kafka.clients import Consumer
 
         # A consumer that joins nothing may commit for a group without members. The AdminClient's call for this can end the
         # whole process while the coordinator is away.

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kqlib import topics
-from kqlib.broker import Kafka, settings
 from kqlib.errors import KqError, LeaseLost, NotAllowed, NotInTime, PayloadTooLarge, TopicMissing
+from kqlib.kafka import Kafka, settings
 from kqlib.queue import Item, Put, Queue, dead, look
 from kqlib.queue.arguments import OURS, count
 from kqlib.queue.ending import Ending
@@ -187,7 +187,7 @@ def _write(rows: DataFrame, cluster: Kafka, target: str, run: str, same: bool) -
 
 def _send(bootstrap: str, own: Mapping[str, Any], target: str, run: str, rows: Iterable[Any]) -> None:
     """Runs on an executor: these rows as records, in their order; it returns when all are acknowledged."""
-    from kqlib.broker.clients import Producer
+    from kqlib.kafka.clients import Producer
 
     failed: list[str] = []
 

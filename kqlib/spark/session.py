@@ -25,14 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kqlib.broker import jars, java, settings
 from kqlib.errors import Closed, NoSpark, NotAllowed, SparkDied
+from kqlib.kafka import settings
+from kqlib.runtime import jars, java
 from kqlib.spark.jvm import Jvm, python, zipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
 
 MASTER = re.compile(
     r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^\s,]+(,[^\s,]+)*|yarn|k8s://\S+"

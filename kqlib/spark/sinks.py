@@ -13,7 +13,7 @@ from kqlib.spark.session import sink
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
 
 
 def avro(columns: Any, schema: str, number: int) -> Column:

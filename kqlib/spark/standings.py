@@ -25,7 +25,7 @@ from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, table, wh
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kqlib.broker import Kafka
+    from kqlib.kafka import Kafka
     from kqlib.schemas import Registry
 
 STANDING = {

@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kqlib import places
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.queue.arguments import seconds
+from kqlib.runtime import places
 from kqlib.spark import cut, frames
 from kqlib.spark.audit import Asked, added, by_partition, facts, judged, named, publish
 from kqlib.spark.verdict import FAULTS, OPEN, VERDICTS

@@ -22,10 +22,9 @@ INSIDE = {
     "Node": "kqlib.virtual.node",
     "Client": "kqlib.virtual.client",
     "Outbox": "kqlib.virtual.outbox",
-    "serving": "kqlib.virtual.nearby",
 }
 HTTP = ("fastapi", "httpx", "pydantic", "starlette", "uvicorn")  # packages that nothing else of the house needs
-__all__ = ["Client", "Node", "Outbox", "serving", "topics"]
+__all__ = ["Client", "Node", "Outbox", "topics"]
 
 
 def __getattr__(name: str) -> Any:

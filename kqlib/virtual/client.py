@@ -23,8 +23,9 @@ from typing import Any, Self
 
 import httpx
 
-from kqlib import errors, forks
+from kqlib import errors
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed
+from kqlib.kafka import forks
 from kqlib.queue import arguments
 from kqlib.virtual import errors as ours
 from kqlib.virtual.errors import NoNode

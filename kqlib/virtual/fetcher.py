@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue.clients import leave
 from kqlib.virtual.cache import Kept, kept
 from kqlib.virtual.readers import reader

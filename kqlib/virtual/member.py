@@ -17,9 +17,9 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
-from kqlib.broker.clients import Consumer
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka.clients import Consumer
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.clients import hears, leave
 from kqlib.queue.heartbeats import Heartbeats

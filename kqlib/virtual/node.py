@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import uvicorn
 from confluent_kafka import KafkaException, TopicPartition
 
-from kqlib import forks
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
+from kqlib.kafka import forks
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
 from kqlib.queue.item import Out
 from kqlib.queue.put import limits

@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.broker.clients import Producer
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.clients import Producer
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue.item import Out
 from kqlib.queue.said import first
 from kqlib.topic_rules import RECORD_BYTES

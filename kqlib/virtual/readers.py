@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kqlib.broker.clients import Consumer
-from kqlib.broker.kafka import Kafka
-from kqlib.snapshot import LOOKER
+from kqlib.kafka.clients import Consumer
+from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.reading import LOOKER
 
 
 def reader(cluster: Kafka, what: str, **more: Any) -> Any:

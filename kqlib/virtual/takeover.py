@@ -16,8 +16,8 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import NotAllowed, TopicMissing, Unreachable
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.item import Out
 from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES

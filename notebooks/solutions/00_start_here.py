@@ -1,6 +1,6 @@
 """The exercise of 00-start-here: how many connections a log in the middle leaves."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def with_a_log(writers: int, readers: int) -> int:

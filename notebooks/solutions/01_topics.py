@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import kqlib as kq
-from kqlib.checks import Case, Exercise, Tried
+from kqlib.workshop.checks import Case, Exercise, Tried
 
 
 def survivors(records: list) -> list:

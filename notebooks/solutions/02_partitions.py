@@ -1,6 +1,6 @@
 """The exercises of 02-partitions-and-replicas: what is committed, and what a setting survives."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def high_watermark(ends: dict, isr: list, min_isr: int, mark: int) -> int:

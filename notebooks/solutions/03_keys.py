@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 from confluent_kafka import consistent, murmur2
 
-from kqlib import games, keys
-from kqlib.checks import Case, Exercise, Tried
+from kqlib import keys
+from kqlib.workshop import games
+from kqlib.workshop.checks import Case, Exercise, Tried
 
 TEN = ["ARS-CHE", "MCI-LIV", "MUN-TOT", "NEW-AVL", "EVE-WHU", "BHA-CRY", "FUL-BRE", "WOL-BOU", "NFO-LEE", "SUN-BUR"]
 

@@ -1,6 +1,6 @@
 """The exercises of 04-consumer-groups: how partitions are dealt, and what a crash leaves to the next owner."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def dealt(partitions: int, members: int) -> list:

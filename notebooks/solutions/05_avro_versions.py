@@ -1,6 +1,6 @@
 """The exercises of 05-avro-versions: the five bytes, what a reader lacks, and who upgrades first."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def take_apart(message: bytes) -> tuple[int, bytes] | None:

@@ -1,6 +1,6 @@
 """The exercises of 06-delivery-semantics: the crash table in one's head, and what an idempotent producer's broker keeps."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def after_a_crash(order: list, crash: str) -> str:

@@ -1,6 +1,6 @@
 """The exercises of 07-queue-on-a-log: what a createItem leaves, what a rolled-back queue hands out, and a depth after all."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def records_left(deleted: list, end: int) -> int:

@@ -1,6 +1,6 @@
 """The exercises of 08-leases-and-the-ledger: a ledger by hand, how many items are left, and whose ack counts."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def ledger(steps: list) -> tuple:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from kqlib.checks import Case, Exercise, Tried
-from kqlib.queue.promises import promises
-from kqlib.queue.rungs import LADDER
+from kqlib.workshop.checks import Case, Exercise, Tried
+from kqlib.workshop.ladder import LADDER
+from kqlib.workshop.promises import promises
 
 
 def last_try(first: int, cap: int, attempts: int) -> int:

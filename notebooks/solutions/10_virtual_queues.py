@@ -1,6 +1,6 @@
 """The exercises of 10-virtual-queues: which node has a queue, and reading one's own in a partition that others fill."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def node_of(hashed: int, owners: dict) -> str | None:

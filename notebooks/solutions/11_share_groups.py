@@ -1,6 +1,6 @@
 """The exercises of 11-share-groups: what a broker hands out, and how many members have work."""
 
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 
 def handed_out(records: int, limit: int, steps: list) -> list:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import kqlib as kq
-from kqlib.checks import Exercise, Tried
+from kqlib.workshop.checks import Exercise, Tried
 
 SECONDS = 120  # where no session runs yet, the first check starts one
 EVENTS = "league string, round int, game string, team string, number long, kind string, points int"

@@ -18,7 +18,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from kqlib.broker.node import free_ports
+from kqlib.workshop.cluster.node import free_ports
 from tests.notebooks.stored import KERNEL
 from tests.patience import WAIT
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kqlib.broker import Cluster
 from kqlib.errors import KqError, NotInTime
+from kqlib.workshop.cluster import Cluster
 from tests.faults.history import Did, Verdict
 from tests.faults.world import SESSION, World
 from tests.patience import WAIT

@@ -11,7 +11,7 @@ import time
 
 import psutil
 
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Queue, Site
 from tests.patience import WAIT
 

@@ -10,8 +10,8 @@ import sys
 from itertools import count
 from typing import Any
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Queue, Site
 from tests.faults.writing import Writing, until_told
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaException, Producer
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue.site import _set_session
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual.names import topics

@@ -20,8 +20,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
 from kqlib.queue import member as queue_member
 from kqlib.virtual import member as virtual_member

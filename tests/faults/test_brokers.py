@@ -14,11 +14,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from kqlib.broker import Cluster
-from kqlib.snapshot import records
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.snapshot import records
 from tests.patience import WAIT
 
-START = "import kqlib.broker, time; kqlib.broker.Cluster(3); time.sleep(60)"
+START = "from kqlib.workshop.cluster import Cluster; import time; Cluster(3); time.sleep(60)"
 
 
 def marked(mark: str) -> list[psutil.Process]:

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kqlib import games, seasons, snapshot
-from kqlib.broker import Kafka
-from kqlib.commands.games import FOR_EVER, produce
+from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
-from kqlib.spark import life
 from kqlib.spark.table import COLUMNS
 from kqlib.topics import Plan, Topic
+from kqlib.workshop import driver as life
+from kqlib.workshop import games, snapshot
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.spark.hand import by_hand
 
 ROWS, BATCHES = 60, 2  # of each round

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.broker import Cluster
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
 from tests.faults.cases import BROKEN, CASES, KNOWN, Case, run
 from tests.faults.world import ROOT
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kqlib.broker import Cluster
+from kqlib.workshop.cluster import Cluster
 from tests.faults.storm import PROMISED, SESSION, storms
 
 SEEDS = range(200)

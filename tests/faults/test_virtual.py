@@ -25,8 +25,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 
-from kqlib import snapshot
-from kqlib.broker import Cluster, Kafka
+from kqlib.kafka import Kafka
+from kqlib.workshop import snapshot
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 from tests.promises.virtual_load import Load, converged
 from tests.promises.virtual_nodes import Caller, Nodes

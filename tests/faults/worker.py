@@ -15,10 +15,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import Closed, KqError, LeaseLost
-from kqlib.queue import Site, rungs
+from kqlib.kafka.cluster import Kafka
+from kqlib.queue import Site
 from kqlib.queue.site import _set_session
+from kqlib.workshop import ladder as rungs
 from tests.faults.writing import Writing, until_told
 
 

@@ -20,11 +20,11 @@ from typing import Any, Self
 
 import psutil
 
-from kqlib.broker import Cluster
 from kqlib.errors import KqError
 from kqlib.queue import Site
-from kqlib.snapshot import records
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.snapshot import records
 from tests.faults.history import Did, Verdict, judge, read
 from tests.patience import PATIENCE, WAIT
 

@@ -18,7 +18,7 @@ import tomllib
 from itertools import islice
 from pathlib import Path
 
-from kqlib import places
+from kqlib.runtime import places
 from tests.__main__ import PLAIN
 from tests.nightly.imports import graph, name_of, nearest
 from tests.nightly.mutate import Mutant, compiles, mutants

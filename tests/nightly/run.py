@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from kqlib.places import write_atomic
+from kqlib.runtime.places import write_atomic
 from tests import patience
 from tests.__main__ import NOT_MINE
 from tests.conftest import Marked

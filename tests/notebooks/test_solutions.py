@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kqlib import checks
-from kqlib.checks import Exercise
+from kqlib.workshop import checks
+from kqlib.workshop.checks import Exercise
 from tests.notebooks.gate import notebooks
 from tests.notebooks.page import REPO
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from tests.patience import WAIT
 from tests.promises.queue_worker import PATIENT, Worker

@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from kqlib import __main__ as cli
-from kqlib.broker import Kafka
+from kqlib.command import main as cli
+from kqlib.kafka import Kafka
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT
 

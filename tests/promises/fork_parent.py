@@ -21,10 +21,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import kqlib as kq
-from kqlib.broker.clients import (
+from kqlib.errors import KqError, NotAllowed
+from kqlib.kafka.clients import (
     Consumer,  # a reader's own, of confluent_kafka itself, would end the child's exit by SIGABRT
 )
-from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import site as sites
 from kqlib.share import ShareQueue
 from kqlib.virtual.names import topics

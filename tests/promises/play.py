@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from kqlib import snapshot
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka, reading
+from kqlib.workshop import snapshot
 from tests.patience import WAIT
 
 
@@ -66,14 +66,14 @@ def claimed(queue: Any) -> Any:
 def decided(kafka: Kafka, topic: str) -> None:
     """Return when readers see what transactions did: a commit returns before its marks are in the log."""
     deadline = time.monotonic() + WAIT
-    while snapshot.bounds(kafka, topic) != snapshot.bounds(kafka, topic, isolation_level="read_uncommitted"):
+    while reading.bounds(kafka, topic) != reading.bounds(kafka, topic, isolation_level="read_uncommitted"):
         assert time.monotonic() < deadline, f"a transaction in {topic} has no end"
         time.sleep(0.05)
 
 
 def committed(kafka: Kafka, group: str, topic: str) -> int | None:
     """What a group has committed in partition 0."""
-    return snapshot._committed(kafka, group, topic, [0]).get(0)
+    return reading.committed(kafka, group, topic, [0]).get(0)
 
 
 def setting(kafka: Kafka, kind: ResourceType, name: str, key: str) -> str:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kqlib.broker.kafka import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site, claim, look, queue, site
 from tests.patience import WAIT
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kqlib.broker import Cluster
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 
 KINDS = {

@@ -23,11 +23,11 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kqlib import places
-from kqlib.broker import Cluster
-from kqlib.broker.node import free_ports
-from kqlib.doctor import CHECKS
-from kqlib.shared import user
+from kqlib.runtime import places
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.cluster.node import free_ports
+from kqlib.workshop.doctor import CHECKS
+from kqlib.workshop.shared import user
 from tests.conftest import Marked
 from tests.patience import PATIENCE, WAIT
 
@@ -302,7 +302,7 @@ def test_doctor_finds_this_machine_well_and_leaves_nothing(machine: Machine) -> 
 def test_doctor_tries_one_s_own_cluster_and_takes_its_topic_away(
     busy: Machine, bootstrap: str, within: Callable[..., float]
 ) -> None:
-    code = "from kqlib.doctor import trials; print(repr(trials.round_trip()))"
+    code = "from kqlib.workshop.doctor import trials; print(repr(trials.round_trip()))"
     env = busy.env(KQ_BOOTSTRAP=bootstrap)
     ran = subprocess.run([sys.executable, "-c", code], env=env, cwd=REPO, capture_output=True, text=True, check=True)
     assert f"ok=True, what='a record went into a real Kafka and came out ({bootstrap})'" in ran.stdout

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kqlib.broker import Kafka
-from kqlib.doctor import queues
+from kqlib.kafka import Kafka
 from kqlib.queue import Site
+from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT
 from tests.promises.desk import KQ, REPO, Desk, Terminal, heard, opened
 from tests.promises.play import configure

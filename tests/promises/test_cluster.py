@@ -16,9 +16,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
-from kqlib.broker import Cluster, Kafka, cluster, node
-from kqlib.broker.cluster import START
 from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
+from kqlib.kafka import Kafka
+from kqlib.workshop.cluster import Cluster, node
+from kqlib.workshop.cluster import embedded as cluster
+from kqlib.workshop.cluster.embedded import START
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import create, put, setting, values
 
@@ -211,7 +213,7 @@ def test_a_kept_directory_is_one_clusters_at_a_time_and_its_records_outlive_the_
         put(first, "football", b"a", b"b")
         address, pid = first.bootstrap, first.broker(1).pid
         controllers = f"127.0.0.1:{first.broker(1).node.controller_port}"
-        code = "import sys; from kqlib.broker import Cluster; Cluster(dir=sys.argv[1])"
+        code = "import sys; from kqlib.workshop.cluster import Cluster; Cluster(dir=sys.argv[1])"
         other = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True, check=False)
         assert "NotAllowed" in other.stderr and "in use by another running cluster" in other.stderr
         with pytest.raises(NotAllowed, match="in use by another running cluster"):

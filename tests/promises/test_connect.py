@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kqlib import broker
-from kqlib.broker import Kafka, connect
-from kqlib.broker.kafka import reach
-from kqlib.broker.node import free_ports
 from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, Unreachable
+from kqlib.kafka import Kafka, connect
+from kqlib.kafka.cluster import reach
+from kqlib.workshop import cluster as embedded
+from kqlib.workshop.cluster.node import free_ports
 from tests.patience import PATIENCE, WAIT
 
 NO_ADDRESS = [" ", ",", ":9", "host:port", "127.0.0.1:", "127.0.0.1:99999", "http://h:80", "a b", "::", "localhost:1:2"]
@@ -105,7 +105,7 @@ def test_the_address_in_the_environment_is_the_one_that_is_named(monkeypatch: py
 def test_without_an_address_it_is_an_embedded_one(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     if value is not None:
         monkeypatch.setenv("KQ_BOOTSTRAP", value)
-    monkeypatch.setattr(broker, "Cluster", lambda: "a new embedded cluster")
+    monkeypatch.setattr(embedded, "Cluster", lambda: "a new embedded cluster")
     assert connect() == "a new embedded cluster"  # type: ignore[comparison-overlap]
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from kqlib import delivery
-from kqlib.broker import Kafka
-from kqlib.delivery import CRASHES, ORDERS, CrashTable, Outcome
 from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.kafka import Kafka
+from kqlib.workshop import delivery
+from kqlib.workshop.delivery import CRASHES, ORDERS, CrashTable, Outcome
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import committed, create, decided, put, topics, values
 

@@ -10,11 +10,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
-from kqlib.broker import Cluster, Kafka
-from kqlib.doctor import Finding, queues, trials
 from kqlib.errors import NotNow
+from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.doctor import Finding, queues, trials
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import configure
 from tests.promises.queues import alone, put

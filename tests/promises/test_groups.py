@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import kqlib as kq
-from kqlib.broker import Kafka
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing
-from kqlib.groups import Group, Stop, assignment, lag
-from kqlib.groups.process import PROGRAM
+from kqlib.kafka import Kafka
+from kqlib.workshop.groups import Group, Stop, assignment, lag
+from kqlib.workshop.groups.process import PROGRAM
 from tests.patience import PATIENCE, WAIT
 
 SESSION = 2.0 * PATIENCE  # seconds, where a test waits for its end
@@ -223,7 +223,7 @@ def test_a_dropped_group_a_closed_cluster_and_a_killed_program_leave_no_process(
     until(lambda: not processes())
     until(lambda: group.members == [])  # its thread reads the end of the process
     program = (
-        "import sys, time; from kqlib.broker import Kafka; from kqlib.groups import Group\n"
+        "import sys, time; from kqlib.kafka import Kafka; from kqlib.workshop.groups import Group\n"
         "group = Group(Kafka(sys.argv[1]), sys.argv[2], sys.argv[2]); group.join(2, wait=False)\n"
         "print('there', flush=True); time.sleep(60)"
     )

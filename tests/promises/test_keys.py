@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
-from kqlib import keys, snapshot
-from kqlib.broker import Kafka
+from kqlib import keys
+from kqlib.kafka import Kafka
+from kqlib.workshop import snapshot
 from tests.patience import WAIT
 
 COUNTS = [pytest.param(n, marks=pytest.mark.kq_partitions(n), id=f"{n} partitions") for n in (1, 2, 3, 6, 7, 12)]

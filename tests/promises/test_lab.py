@@ -22,10 +22,11 @@ from confluent_kafka import Consumer, DeserializingConsumer, KafkaError, KafkaEx
 from confluent_kafka.admin import ResourceType
 
 import kqlib as kq
-from kqlib import broker, snapshot
-from kqlib.broker import Kafka
 from kqlib.errors import BadTopicName, Closed, NotAllowed, NotInTime, Unreachable
-from kqlib.lab import Lab
+from kqlib.kafka import Kafka
+from kqlib.workshop import lab as room
+from kqlib.workshop import snapshot
+from kqlib.workshop.lab import Lab
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import commit, committed, put, setting, topics, values
 
@@ -71,7 +72,7 @@ def lab(kq_cluster: Kafka) -> Iterator[Lab]:
 
 @pytest.mark.parametrize("name", ["", None, 3, "two words", "a.b", "a/b", "ü", "a\n"])
 def test_a_lab_that_has_no_notebooks_name_is_refused_before_anything_starts(monkeypatch, name):
-    monkeypatch.setattr(broker, "Cluster", lambda *_, **__: pytest.fail("it started"))
+    monkeypatch.setattr(room, "Cluster", lambda *_, **__: pytest.fail("it started"))
     with pytest.raises(NotAllowed, match="a lab's name is its notebook's"):
         kq.lab(name)
 
@@ -239,7 +240,7 @@ def test_a_group_that_somebody_else_is_in_is_told_and_not_handed_out_as_fresh(la
     topic, wait = lab.topic("busy"), Lab.until
     with monkeypatch.context() as patch, reading(lab, topic, 0.02):
         patch.setattr(Lab, "until", lambda self, condition, _, why: wait(self, condition, 2, why))  # it does not come
-        patch.setattr(sys.modules["kqlib.lab"], "_consumers", list)  # the reader is another process's
+        patch.setattr(sys.modules["kqlib.workshop.lab"], "_consumers", list)  # the reader is another process's
         with pytest.raises(NotInTime, match="for readers in other threads or processes to leave group 'reading-"):
             lab.group("reading-busy-0.02")
     assert lab.group("reading-busy-0.02") == "reading-busy-0.02"

@@ -16,11 +16,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 import kqlib as kq
-from kqlib import places, shared, snapshot
-from kqlib.broker import Kafka, connect
 from kqlib.errors import NotAllowed, TopicMissing
-from kqlib.lab import Lab, _open
+from kqlib.kafka import Kafka, connect
+from kqlib.runtime import places
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop import shared, snapshot
+from kqlib.workshop.lab import Lab, _open
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import commit, committed, configure, create, delete, put, setting, topics, values
 

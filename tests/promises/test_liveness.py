@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import pytest
 from confluent_kafka import TopicPartition
 
-from kqlib.broker import Cluster, Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue.partitions import Partitions
 from kqlib.queue.site import _alter
 from kqlib.topics import Plan, QueueTopic
@@ -26,6 +26,7 @@ from kqlib.virtual.member import OUT, Member
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.pen import Pen
+from kqlib.workshop.cluster import Cluster
 from tests.faults.storm import PARTITIONS, PROMISED, Storm, storms
 from tests.faults.storm_member import NodeMember, SiteMember
 from tests.patience import PATIENCE, WAIT

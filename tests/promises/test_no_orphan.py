@@ -24,7 +24,7 @@ Begin = Callable[..., subprocess.Popen[str]]
 @pytest.fixture
 def begin(python: Begin) -> Begin:
     """A Python that can start clusters."""
-    return partial(python, "import os, sys, time", "from kqlib.broker import Cluster")
+    return partial(python, "import os, sys, time", "from kqlib.workshop.cluster import Cluster")
 
 
 UP = ("cluster = Cluster()", "print(cluster.brokers, flush=True)", "sys.stdin.readline()")

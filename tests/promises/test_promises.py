@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kqlib.queue.promises import PROMISES, promises, run
-from kqlib.queue.rungs import LADDER, LEDGER
+from kqlib.workshop.ladder import LADDER, LEDGER
+from kqlib.workshop.promises import PROMISES, promises, run
 
 pytestmark = pytest.mark.limit(300)  # it may wait for another process of the run that computes the same scores
 
@@ -161,14 +161,14 @@ def test_a_second_table_of_the_same_run_says_the_same_and_starts_no_cluster(scor
 def test_nothing_of_it_is_left(scores):
     """Workers, too: they have the command line of the process that forks them, which names this one."""
     lines = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
-    assert not [line for line in lines if {"kqlib.queue.promises.nursery", str(os.getpid())} <= set(line)]
+    assert not [line for line in lines if {"kqlib.workshop.promises.nursery", str(os.getpid())} <= set(line)]
 
 
 HOLDS = """
 import sys
 from types import SimpleNamespace
 from pyspark import cloudpickle
-from kqlib.queue.promises.nursery import Nursery
+from kqlib.workshop.promises.nursery import Nursery
 
 nursery = Nursery()
 factory = cloudpickle.dumps(lambda cluster, name: SimpleNamespace(close=lambda: None))

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from kqlib.broker import Kafka
 from kqlib.errors import KqError, LeaseLost
+from kqlib.kafka import Kafka
 from kqlib.queue import Queue
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT

@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
+from kqlib.kafka import Kafka
 from kqlib.queue import Site
+from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queues import SESSION, Start, alone, drained, put, taken, topic
 

@@ -15,12 +15,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted, Unreachable
+from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue
 from kqlib.topic_rules import QUEUES
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import claimed
 from tests.promises.queues import SESSION, Start, alone, drained, taken, topic

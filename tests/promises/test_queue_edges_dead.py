@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka.admin import ResourceType
 
 import kqlib.queue.queue
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed, PayloadTooLarge, QueueDeleted
+from kqlib.kafka import Kafka
 from kqlib.queue import Item, Put, Queue, Site, fetch, redrive
 from kqlib.queue.drupal import DrupalQueue
 from tests.patience import PATIENCE, WAIT

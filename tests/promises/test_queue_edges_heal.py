@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from kqlib import snapshot
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, NotAllowed, Unreachable
+from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site, claim, ending, member, notes, partitions, transactions
 from kqlib.topic_rules import QUEUES
 from kqlib.topics import Plan, QueueTopic, Topic
+from kqlib.workshop import snapshot
+from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
 from tests.promises.queues import MADE, SESSION, Start

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue import Item, Retry, Site, ending, fetch, owner, wanted
 from tests.patience import WAIT
 from tests.promises.play import decided, delete

@@ -13,10 +13,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import LeaseLost, NotAllowed, Unreachable
+from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 from tests.promises.play import delete
 from tests.promises.queues import SESSION, Clock, alone, data, put, topic

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import Closed, KqError, NotAllowed, TopicMissing, Unreachable
+from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site, claim, ending, state, work
 from kqlib.queue.ledger import Ledger
+from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play
 from tests.promises.queues import SESSION, Clock, Start, alone, data, drained, topic

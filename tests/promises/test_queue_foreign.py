@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kqlib.broker import Kafka
-from kqlib.doctor import queues
 from kqlib.errors import LedgerLost
+from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
+from kqlib.workshop.doctor import queues
 from tests.patience import WAIT
 from tests.promises.desk import KQ, REPO, Desk, Said, opened
 from tests.promises.queues import alone, data, drained, put, taken, topic

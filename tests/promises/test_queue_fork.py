@@ -11,7 +11,7 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queues import topic
 

@@ -12,11 +12,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import KqError, NotAllowed, Unreachable
+from kqlib.kafka import Kafka
 from kqlib.queue import Item, Put, Queue, Site, commits, fetch, member, notes, state, wanted
 from kqlib.queue.ledger import Ledger
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
 from tests.promises.queues import SESSION, alone, data, drained, put, taken, topic

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kqlib import __main__ as cli
-from kqlib.broker import Cluster, Kafka
+from kqlib.command import main as cli
+from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 from tests.promises.queues import alone, put
 from tests.promises.rights import may

@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from kqlib.__main__ import main
-from kqlib.broker import Cluster, Kafka
+from kqlib.command.main import main
 from kqlib.errors import NotAllowed, PayloadTooLarge, TopicMissing
+from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site, gc, state
 from kqlib.queue.rights import VERBS, Right, table
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import commit
 from tests.promises.queues import alone, drained, taken, topic

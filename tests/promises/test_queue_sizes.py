@@ -9,8 +9,8 @@ import time
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from kqlib.broker import Kafka
 from kqlib.errors import PayloadTooLarge
+from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.queue.put import ROOM
 from kqlib.share import ShareQueue

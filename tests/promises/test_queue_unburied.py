@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclBindingFilter, ResourceType
 
-from kqlib.broker import Cluster
-from kqlib.doctor import letters, queues
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.queue import Item, Queue, Site, owner
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.doctor import letters, queues
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play, rights
 from tests.promises.queues import Clock, alone, data, topic

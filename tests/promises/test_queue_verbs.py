@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kqlib.broker import Kafka
 from kqlib.errors import (
     BadPayload,
     Closed,
@@ -24,6 +23,7 @@ from kqlib.errors import (
     QueueDeleted,
     TopicMissing,
 )
+from kqlib.kafka import Kafka
 from kqlib.queue import Put, Queue, Site
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queues import SESSION, alone, data, taken, topic

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Retry, Site
 from kqlib.queue.work import Work, Worked
 from tests.patience import PATIENCE, WAIT
@@ -149,7 +149,7 @@ def handler(item):
 
 lease = float(sys.argv[3])
 threading.Thread(target=runs, daemon=True).start()
-with kq.Site(kq.broker.Kafka(sys.argv[1]), sys.argv[2], session=2 * lease, clock=lambda: now) as site:
+with kq.Site(Kafka(sys.argv[1]), sys.argv[2], session=2 * lease, clock=lambda: now) as site:
     print(site.queue(sys.argv[2], lease=lease).work(handler, threads=3), flush=True)
 """
 
@@ -239,7 +239,7 @@ def test_nothing_is_said_unless_somebody_listens(kq_cluster: Kafka) -> None:
     name = topic(kq_cluster, 2)
     words = f"""
 import kqlib as kq
-cluster = kq.broker.Kafka("{kq_cluster.bootstrap}")
+cluster = Kafka("{kq_cluster.bootstrap}")
 first = kq.Site(cluster, "{name}")
 second = kq.Site(cluster, "{name}")  # a warning: the first is closed
 queue = second.queue("{name}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from tests.conftest import Marked
 
 ROOT = Path(__file__).resolve().parents[2]

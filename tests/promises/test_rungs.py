@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from kqlib.errors import LeaseLost, QueueDeleted, TopicMissing
-from kqlib.queue.rungs import LADDER, DeletedList, LeasesInMemory, RungItem, SaveOffset
+from kqlib.workshop.ladder import LADDER, DeletedList, LeasesInMemory, RungItem, SaveOffset
 from tests.patience import WAIT
 from tests.promises.play import create, delete
 

@@ -14,10 +14,11 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
-from kqlib import games, snapshot
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
+from kqlib.kafka import Kafka
 from kqlib.schemas import Registry, canonical, shelf
+from kqlib.workshop import games, snapshot
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 from tests.promises.play import delete
 
@@ -48,7 +49,7 @@ def put(cluster: Kafka, topic: str, *values: bytes | None) -> None:
 
 CHILD = """
 import json, sys
-from kqlib.broker.kafka import reach
+from kqlib.kafka.cluster import reach
 from kqlib.schemas import Registry, shelf
 address, shelf.TOPIC = sys.argv[1:]
 with reach(address, {}) as cluster:

@@ -26,10 +26,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )  # fmt: skip
 
-from kqlib.broker import Cluster, Kafka, connect, tools
-from kqlib.broker.kafka import reach
-from kqlib.broker.secure import Security
 from kqlib.errors import NotAllowed, Unreachable
+from kqlib.kafka import Kafka, connect, tools
+from kqlib.kafka.cluster import reach
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.cluster.secure import Security
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import create
 

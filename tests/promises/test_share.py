@@ -18,14 +18,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kqlib.broker import Cluster
 from kqlib.errors import LeaseLost, NotAllowed, TopicMissing
 from kqlib.queue.item import Item
-from kqlib.queue.promises import PROMISES, promises
 from kqlib.share import ShareQueue
-from kqlib.share.promised import SHARE
 from kqlib.topics import Plan, Topic
-from kqlib.virtual.promised import VIRTUAL
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.promises import PROMISES, promises
+from kqlib.workshop.promises.share import SHARE
+from kqlib.workshop.promises.virtual import VIRTUAL
 from tests.patience import PATIENCE, WAIT
 
 # ✓ kept · ✗ broken · – not offered: by a share group, by a virtual queue on two nodes
@@ -287,7 +287,7 @@ def test_closing_is_bounded_when_the_broker_is_away_and_leaves_no_thread(within)
 
 ENDS = """
 import sys
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.share import ShareQueue
 
 queue = ShareQueue(Kafka(sys.argv[1]), sys.argv[2])

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from kqlib import delivery, places, shared, snapshot
-from kqlib.broker import Kafka
-from kqlib.commands.queue import story
-from kqlib.doctor import queues
+from kqlib.command.queue import story
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site, state
+from kqlib.runtime import places
 from kqlib.spark import cut
+from kqlib.workshop import delivery, shared, snapshot
+from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT
 from tests.promises.desk import Desk, opened
 
@@ -219,7 +220,7 @@ def test_the_end_of_one_partition_seen_twice_is_not_the_end_of_two(kq_cluster: K
         producer.produce(kq_topic, bytes(20_000), partition=1)
     assert producer.flush(WAIT) == 0
     read = []
-    for record in snapshot.read(kq_cluster, {(kq_topic, 0): 0, (kq_topic, 1): 0}):
+    for record in reading.read(kq_cluster, {(kq_topic, 0): 0, (kq_topic, 1): 0}):
         read.append((record.partition(), record.offset()))
         producer.produce(kq_topic, b"new", partition=0)
         producer.flush(WAIT)
@@ -240,4 +241,4 @@ def test_what_retention_removes_meanwhile_holds_nobody_up(kq_cluster: Kafka, kq_
     put(kq_cluster, kq_topic, [(b"k", b"v")] * 5)
     part = TopicPartition(kq_topic, 0, 5)
     kq_cluster.admin.delete_records([part])[part].result(WAIT)
-    assert list(snapshot.read(kq_cluster, {(kq_topic, 0): 0}, {(kq_topic, 0): 5})) == []
+    assert list(reading.read(kq_cluster, {(kq_topic, 0): 0}, {(kq_topic, 0): 5})) == []

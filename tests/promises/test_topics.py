@@ -16,9 +16,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from kqlib import topic_rules, topics
-from kqlib.broker import Cluster, Kafka
 from kqlib.errors import BadTopicName, CannotShrink, NotAllowed, TopicMissing, Unreachable
+from kqlib.kafka import Kafka
 from kqlib.topics import Plan, QueueTopic, Topic, partitions_of
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 
 
@@ -184,7 +185,7 @@ def test_many_may_apply_the_same_plan_at_once(kq_cluster: Kafka, mine: str) -> N
 def test_two_processes_may_apply_the_same_file_at_once(kq_cluster: Kafka, mine: str, tmp_path: Any) -> None:
     plan = Plan({f"{mine}-{n}": Topic(3) for n in range(8)})
     plan.write(tmp_path / "plan.toml")
-    code = "import sys, kqlib.broker as b, kqlib.topics as t; t.Plan.read(sys.argv[1]).apply(b.connect())"
+    code = "import sys, kqlib.kafka as b, kqlib.topics as t; t.Plan.read(sys.argv[1]).apply(b.connect())"
     env = os.environ | {"KQ_BOOTSTRAP": kq_cluster.bootstrap}
     both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "plan.toml")], env=env) for _ in range(2)]
     assert [process.wait(WAIT) for process in both] == [0, 0]

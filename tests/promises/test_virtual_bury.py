@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue.item import Put, size
 from kqlib.topics import Plan
 from kqlib.virtual.cache import KEY

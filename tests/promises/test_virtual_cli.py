@@ -12,12 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.topics import Plan
 from kqlib.virtual.names import topics
 from tests.patience import WAIT
 
-RUN = "import sys; from kqlib.__main__ import main; sys.exit(main())"
+RUN = "import sys; from kqlib.command.main import main; sys.exit(main())"
 
 
 PAGE = "https://team.example"
@@ -94,7 +94,7 @@ def test_wrong_words_are_one_line(kq_cluster: Kafka, words: tuple[str, ...], sen
 
 FEW = """
 import resource
-from kqlib.commands.virtual import _many_files
+from kqlib.command.virtual import _many_files
 
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))

@@ -10,10 +10,10 @@ import pytest
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.queue.retry import Retry
-from kqlib.virtual import promised
 from kqlib.virtual.client import Client
 from kqlib.virtual.errors import NodeDied, NoNode, NotFound
-from kqlib.virtual.promised import addresses, nodes
+from kqlib.workshop.promises import virtual as promised
+from kqlib.workshop.promises.virtual import addresses, nodes
 from tests.patience import WAIT
 from tests.promises.virtual_nodes import Nodes
 

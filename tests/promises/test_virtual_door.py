@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.topics import Plan
 from kqlib.virtual import door
 from kqlib.virtual.client import Client

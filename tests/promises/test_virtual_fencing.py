@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from tests.patience import WAIT
 from tests.promises.virtual_nodes import Nodes, b64
 

@@ -19,15 +19,15 @@ from typing import Any
 import httpx
 import pytest
 
-from kqlib.broker import Kafka
-from kqlib.broker.node import free_ports
 from kqlib.errors import KqError
+from kqlib.kafka import Kafka
 from kqlib.queue.item import Put
 from kqlib.topics import Plan
 from kqlib.virtual import node as nodes
 from kqlib.virtual.client import Client
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
+from kqlib.workshop.cluster.node import free_ports
 from tests.patience import PATIENCE, WAIT
 
 JSON = {"Content-Type": "application/json"}

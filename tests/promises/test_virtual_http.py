@@ -13,8 +13,8 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 
-from kqlib.broker import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka import Kafka
 from kqlib.topics import Plan, Topic
 from kqlib.virtual import keeper
 from kqlib.virtual.names import topics

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from tests.promises.virtual_load import Load, converged
 from tests.promises.virtual_nodes import Nodes
 

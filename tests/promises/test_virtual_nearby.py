@@ -5,15 +5,16 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from kqlib.broker import Kafka
-from kqlib.lab import Lab
-from kqlib.virtual import Client, serving
+from kqlib.kafka import Kafka
+from kqlib.virtual import Client
+from kqlib.workshop.lab import Lab
+from kqlib.workshop.nodes import serving
 
 
 def test_nodes_of_a_lesson_have_dealt_all_out_in_new_topics_and_are_gone_behind_the_block(kq_cluster: Kafka) -> None:
     lab = Lab("nearby", kq_cluster)
     for _ in range(2):
-        with serving(lab, nodes=2, partitions=3) as nodes, Client(nodes[0].url) as client:
+        with serving(lab, 2, partitions=3) as nodes, Client(nodes[0].url) as client:
             assert sorted(number for node in nodes for number in node.owned) == [0, 1, 2]
             assert all(node.owned for node in nodes)
             assert client.queues() == []

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from kqlib.broker import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka import Kafka
 from kqlib.topics import Plan
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node

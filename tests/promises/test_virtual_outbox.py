@@ -13,7 +13,7 @@ import pytest
 
 from kqlib.virtual.client import Client
 from kqlib.virtual.outbox import Outbox
-from kqlib.virtual.promised import nodes
+from kqlib.workshop.promises.virtual import nodes
 from tests.patience import WAIT
 
 JOBS = 6

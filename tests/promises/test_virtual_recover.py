@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kqlib.broker import Kafka
 from kqlib.errors import KqError
+from kqlib.kafka import Kafka
 from kqlib.queue.clients import leave
 from kqlib.topics import Plan
 from kqlib.virtual import fetcher, member
@@ -25,7 +25,7 @@ from tests.patience import PATIENCE, WAIT
 NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
 LEFT_OPEN = """
 import os, signal, sys
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.cluster import Kafka
 from kqlib.virtual.pen import Pen
 
 pen = Pen(Kafka(sys.argv[1]), sys.argv[2], 0)

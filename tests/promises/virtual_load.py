@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx
 
-from kqlib import groups
 from kqlib.queue.item import Out
 from kqlib.virtual.names import PARTITIONS
 from kqlib.virtual.pen import Pen
+from kqlib.workshop import groups
 from tests.patience import WAIT
 from tests.promises.virtual_nodes import Caller, Nodes
 

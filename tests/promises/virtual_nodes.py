@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import httpx
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.topics import Plan
 from kqlib.virtual.member import AGAIN
 from kqlib.virtual.names import partition_of, topics
@@ -24,7 +24,7 @@ from tests.patience import PATIENCE, WAIT
 
 NODE = """
 import signal, sys, json
-from kqlib.broker.kafka import Kafka
+from kqlib.kafka.cluster import Kafka
 from kqlib.virtual import member
 from kqlib.virtual.node import Node
 member.AGAIN = float(sys.argv[4])

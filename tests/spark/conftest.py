@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from tests.patience import WAIT
 
 

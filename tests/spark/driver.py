@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
 from kqlib.spark import session, standings
 

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from kqlib.seasons import Told
 from kqlib.spark.table import LATE
+from kqlib.workshop.games.seasons import Told
 
 
 def by_hand(told: Iterable[Told]) -> list[tuple[Any, ...]]:

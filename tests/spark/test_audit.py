@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import kqlib as kq
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.spark import audit, watch
 from kqlib.spark.verdict import VERDICTS
 from tests.patience import WAIT

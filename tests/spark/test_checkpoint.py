@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from kqlib import games, seasons
-from kqlib.broker import Cluster, Kafka
-from kqlib.commands import pipeline
-from kqlib.commands.games import FOR_EVER, produce
+from kqlib.command import pipeline
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
 from kqlib.spark import checkpoint, form, standings
 from kqlib.spark.snapshot import Snapshot
 from kqlib.topics import Plan, Topic
+from kqlib.workshop import games
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.spark.hand import by_hand
 
 PATIENCE = 300

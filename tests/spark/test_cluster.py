@@ -22,10 +22,11 @@ import pytest
 from confluent_kafka import Producer
 
 import kqlib as kq
-from kqlib import seasons
-from kqlib.broker import Kafka, java
-from kqlib.broker.reaper import Child, Reaper
-from kqlib.commands.games import produce
+from kqlib.kafka import Kafka
+from kqlib.runtime import java
+from kqlib.runtime.reaper import Child, Reaper
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import produce
 from tests.patience import WAIT
 from tests.spark.hand import by_hand
 
@@ -113,13 +114,13 @@ import json, sys, time
 from pathlib import Path
 import kqlib as kq
 import kqlib.spark
-from kqlib import broker
+from kqlib import kafka
 from kqlib.spark.snapshot import Snapshot
 from kqlib.spark.standings import latest
 from kqlib.spark.table import games
 
 sys.modules["kqlib.spark.session"].PATIENCE = 180.0  # a busy machine: nothing is measured here
-cluster = broker.connect()
+cluster = kafka.connect()
 name, home = sys.argv[1:3]
 spark = kq.spark.session(cluster)
 context = spark.sparkContext

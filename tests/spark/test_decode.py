@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kqlib import games, seasons
-from kqlib.__main__ import main
-from kqlib.broker import Kafka
-from kqlib.commands.games import produce
+from kqlib.command.main import main
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
-from kqlib.schemas.trial import samples
 from kqlib.schemas.wire import HEAD
 from kqlib.spark import decode, source, stream
 from kqlib.spark.quarantine import CAUSES
 from kqlib.topics import Plan, Topic
+from kqlib.workshop import games
+from kqlib.workshop.decoding import samples
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import produce
 from tests.patience import WAIT
 from tests.spark.same import same
 

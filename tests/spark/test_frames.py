@@ -13,8 +13,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 import kqlib as kq
-from kqlib.broker import Kafka
 from kqlib.errors import KqError, NotAllowed, TopicMissing
+from kqlib.kafka import Kafka
 from kqlib.spark import follow, frames, items, ledger, letters, registry, results
 from kqlib.spark.progress import Progress, attend, explained
 from tests.patience import WAIT

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
-from kqlib.spark import life
+from kqlib.kafka import Kafka
+from kqlib.workshop import driver as life
 
 
 def test_a_program_runs_in_a_process_of_its_own_and_one_that_is_killed_leaves_nothing(

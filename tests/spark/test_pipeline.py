@@ -16,11 +16,11 @@ import pytest
 from confluent_kafka import Producer
 
 import kqlib as kq
-from kqlib import seasons
-from kqlib.__main__ import main
-from kqlib.broker import Kafka
-from kqlib.commands.games import FOR_EVER, produce
+from kqlib.command.main import main
+from kqlib.kafka import Kafka
 from kqlib.spark.table import LATE
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.patience import WAIT
 
 

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer
 
 import kqlib as kq
-from kqlib import seasons
-from kqlib.broker import Kafka
-from kqlib.commands.games import FOR_EVER, produce
 from kqlib.errors import NotAllowed, PayloadTooLarge, TopicMissing
+from kqlib.kafka import Kafka
 from kqlib.spark import audit, decode, items, repair, replay, table
 from kqlib.spark.table import games
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.patience import WAIT
 from tests.spark.hand import by_hand
 

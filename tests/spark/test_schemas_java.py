@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from kqlib.broker import java
+from kqlib.runtime import java
 from kqlib.schemas import canonical, compare, rules
 from tests.unit.schema_examples import LOGICAL, one, records
 from tests.unit.test_schemas_rules import CASES

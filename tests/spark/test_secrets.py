@@ -15,11 +15,12 @@ from urllib.parse import urljoin
 
 import pytest
 
-from kqlib import snapshot
-from kqlib.broker import Cluster, Kafka, settings
-from kqlib.commands.games import produce
+from kqlib.kafka import Kafka, settings
 from kqlib.spark import sink, source
 from kqlib.topics import Plan, Topic
+from kqlib.workshop import snapshot
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.games.seasons import produce
 
 MARK = "m4rked"
 HARD = f'{MARK}"in \\quotes;{MARK}'  # a password that has to be escaped on its way to Java

@@ -20,12 +20,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from kqlib import games, seasons, snapshot
-from kqlib.broker import Kafka
-from kqlib.commands.games import produce
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
-from kqlib.seasons import Told
 from kqlib.spark import decode, form, running, sinks, source, standings, table
 from kqlib.spark.progress import Counted
 from kqlib.spark.snapshot import Snapshot
@@ -33,6 +30,9 @@ from kqlib.spark.standings import forms, latest
 from kqlib.spark.table import LATE, fold
 from kqlib.spark.table import games as played
 from kqlib.topics import Plan, Topic
+from kqlib.workshop import games, snapshot
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import Told, produce
 from tests.patience import WAIT
 from tests.spark.hand import by_hand
 from tests.spark.same import same

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kqlib.checks import Case, Exercise, Tried
+from kqlib.workshop.checks import Case, Exercise, Tried
 
 
 def partition(key, n):
@@ -64,7 +64,7 @@ TEN = Exercise(id="01.10", ask="Sort a copy.", cases=[Case(([3, 1, 2],), [1, 2, 
 '''
 
 REPLICAS = """
-from kqlib.checks import Case, Exercise
+from kqlib.workshop.checks import Case, Exercise
 
 THREE = Exercise(id="02.1", ask="Say yes.", cases=[Case((), True)], solution=lambda: True)
 """

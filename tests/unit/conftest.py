@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kqlib import places
+from kqlib.runtime import places
 from tests.unit.checks_examples import REPLICAS, TOPICS
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from kqlib.errors import LeaseLost, QueueDeleted, Unreachable
-from kqlib.patience import PATIENCE
-from kqlib.queue.promises.crashes import HELD
+from kqlib.runtime.patience import PATIENCE
+from kqlib.workshop.promises.crashes import HELD
 
 SESSION, LEASE, ATTEMPTS = 2.0 * PATIENCE, 30.0 * PATIENCE, 5
 

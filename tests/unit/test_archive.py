@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.broker import archive, node
+from kqlib.runtime import archive
+from kqlib.workshop.cluster import node
 
 JARS = "/jars/one.jar"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kqlib.checks import check, find, hint, solution
+from kqlib.workshop.checks import check, find, hint, solution
 from tests.unit.checks_examples import right, stub
 
 pytestmark = pytest.mark.usefixtures("solutions")

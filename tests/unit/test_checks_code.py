@@ -8,9 +8,9 @@ import sys
 import confluent_kafka
 import pytest
 
-import kqlib.checks.code
-from kqlib.checks import Case, Said, Source, check, source
+import kqlib.workshop.checks.code
 from kqlib.errors import NotAllowed
+from kqlib.workshop.checks import Case, Said, Source, check, source
 from tests.unit.checks_examples import Quiet
 
 
@@ -81,11 +81,11 @@ def test_source_shows_a_definition_below_a_line_that_says_where_it_lives(obj, te
 @pytest.mark.parametrize(
     ("obj", "header"),
     [
-        (source, "# kqlib/checks/code.py · source"),
-        (check, "# kqlib/checks/__init__.py · check"),
-        (kqlib.checks, "# kqlib/checks/__init__.py"),
-        (kqlib.checks.code, "# kqlib/checks/code.py"),
-        (Said.__repr__, "# kqlib/checks/code.py · Said.__repr__"),
+        (source, "# kqlib/workshop/checks/code.py · source"),
+        (check, "# kqlib/workshop/checks/__init__.py · check"),
+        (kqlib.workshop.checks, "# kqlib/workshop/checks/__init__.py"),
+        (kqlib.workshop.checks.code, "# kqlib/workshop/checks/code.py"),
+        (Said.__repr__, "# kqlib/workshop/checks/code.py · Said.__repr__"),
         (confluent_kafka.ThrottleEvent, "# confluent_kafka/__init__.py · ThrottleEvent"),
         (json, "# json/__init__.py"),
     ],

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kqlib import places
-from kqlib.checks import Case, Exercise, check, hint, solution
 from kqlib.errors import NotAllowed
+from kqlib.runtime import places
+from kqlib.workshop.checks import Case, Exercise, check, hint, solution
 from tests.unit.checks_examples import TOPICS, right
 
 pytestmark = pytest.mark.usefixtures("solutions")

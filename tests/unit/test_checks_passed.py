@@ -7,9 +7,9 @@ from datetime import date
 
 import pytest
 
-from kqlib import places
-from kqlib.checks import check, passed, progress
 from kqlib.errors import NotAllowed
+from kqlib.runtime import places
+from kqlib.workshop.checks import check, passed, progress
 from tests.unit.checks_examples import right, stub
 
 pytestmark = pytest.mark.usefixtures("solutions")
@@ -142,7 +142,7 @@ def test_a_user_without_a_name_is_unnamed(monkeypatch):
 def test_two_processes_that_pass_at_once_forget_nothing(tmp_path):
     code = """if True:
         import sys, time
-        from kqlib.checks import passed
+        from kqlib.workshop.checks import passed
         read = passed._passed
         passed._passed = lambda: (read(), time.sleep(0.01))[0]  # long enough for the other one to come in between
         for n in range(20):

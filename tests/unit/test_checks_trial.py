@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from kqlib.checks import Case, Exercise, Tried, check, find
-from kqlib.checks.trial import outcome
+from kqlib.workshop.checks import Case, Exercise, Tried, check, find
+from kqlib.workshop.checks.trial import outcome
 from tests.patience import PATIENCE
 from tests.unit.checks_examples import Quiet
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from kqlib.checks import Case, same, shown
+from kqlib.workshop.checks import Case, same, shown
 from tests.unit.checks_examples import Quiet
 
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
-from kqlib.broker import node
+from kqlib.workshop.cluster import node
 
 REPO = Path(__file__).parents[2]
 SPECIFICATION = jsonschema.Draft202012Validator(json.loads((REPO / "tests/compose/compose-spec.json").read_text()))
@@ -206,7 +206,7 @@ def test_one_broker_may_die():
 
 def test_the_brokers_are_the_embedded_ones_in_version_and_clocks():
     kafka = BROKERS["broker-1"]["environment"]
-    lock = tomllib.loads((REPO / "kqlib/broker/jars.lock").read_text())
+    lock = tomllib.loads((REPO / "kqlib/runtime/jars.lock").read_text())
     assert f"org.apache.kafka:kafka_2.13:{BROKERS['broker-1']['image'].split(':')[1]}" in lock["broker"]["ask"]
     ours = {key.removeprefix("KAFKA_").replace("_", ".").lower(): str(value) for key, value in kafka.items()}
     same = {key: value for key, value in ours.items() if key in node.LAB}

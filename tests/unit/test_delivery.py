@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from kqlib import delivery, play
-from kqlib.broker import Kafka
-from kqlib.delivery import CRASHES, ORDERS, CrashTable, Life, Outcome
-from kqlib.delivery.crew import Crew, Step
 from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
+from kqlib.workshop import delivery, play
+from kqlib.workshop.delivery import CRASHES, ORDERS, CrashTable, Life, Outcome
+from kqlib.workshop.delivery.crew import Crew, Step
 
 HERE = Kafka("127.0.0.1:1")  # nobody listens there, and nobody is asked
 
@@ -251,9 +251,9 @@ def test_a_life_in_a_process_of_its_own_ends_as_it_was_told(
 
 
 SLEEPY = """
-from kqlib.broker import Kafka
-from kqlib.delivery.crew import Crew, Step
-from kqlib.delivery import _order
+from kqlib.kafka import Kafka
+from kqlib.workshop.delivery.crew import Crew, Step
+from kqlib.workshop.delivery import _order
 def sleeps(w): time.sleep(50)
 Crew(Kafka("127.0.0.1:1")).live(Step("football", 1, "workers", *_order(sleeps)))
 """

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from kqlib import places
-from kqlib.broker import jars, java
-from kqlib.doctor import Finding, machine
+from kqlib.runtime import jars, java, places
+from kqlib.workshop.doctor import Finding, machine
 
 Patch = pytest.MonkeyPatch
 
@@ -141,7 +140,7 @@ def test_jars_are_all_there_and_each_is_checked(monkeypatch: Patch, tmp_path: Pa
         machine.jars(), f"avro-2.jar in {store}: not what jars.lock names", f"rm {store / 'avro-2.jar'} && python -m"
     )
     (store / "avro-2.jar").unlink()
-    failed(machine.jars(), f"1 of 2 are not in {store}", "with a network: python -m kqlib.broker")
+    failed(machine.jars(), f"1 of 2 are not in {store}", "with a network: python -m kqlib.workshop.cluster")
 
 
 # --- what the machine gives -------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kqlib.doctor import Finding, queues
 from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.state import Seen
+from kqlib.workshop.doctor import Finding, queues
 
 DAY = 86400.0
 WELL = Ledger(7, 7, 3, "id").text()
@@ -129,6 +129,6 @@ def test_without_a_cluster_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KQ_STATE", str(tmp_path))
     assert list(queues.findings()) == []
-    monkeypatch.setattr("kqlib.broker.kafka.PATIENCE", 0.3)
+    monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
     monkeypatch.setenv("KQ_BOOTSTRAP", "127.0.0.1:1")  # the round trip says that
     assert list(queues.findings()) == []

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.__main__ import main
-from kqlib.doctor import rights as shown
+from kqlib.command.main import main
 from kqlib.queue.rights import BEGIN, CLAIM, OPEN, VERBS, commands, needed, table
+from kqlib.workshop.doctor import rights as shown
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kqlib.doctor import threats
+from kqlib.workshop.doctor import threats
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib import broker
-from kqlib.doctor import CHECKS, Check, Diagnosis, Finding, findings, trials
+from kqlib import kafka
 from kqlib.errors import KqError
+from kqlib.workshop.doctor import CHECKS, Check, Diagnosis, Finding, findings, trials
 from tests.patience import PATIENCE
 from tests.unit.test_doctor import Patch, failed
 
@@ -48,13 +48,13 @@ class Kafka:
 )
 def test_a_cluster_that_takes_no_topic_fails_the_round_trip(error: Exception, said: str, monkeypatch: Patch) -> None:
     monkeypatch.setenv("KQ_BOOTSTRAP", "a:9092")
-    monkeypatch.setattr(broker, "connect", lambda: Kafka(error))
+    monkeypatch.setattr(kafka, "connect", lambda: Kafka(error))
     failed(trials.round_trip(), said, "or unset them")
 
 
 def test_a_user_who_may_not_make_a_topic_is_told_which_rights_the_round_trip_needs(monkeypatch: Patch) -> None:
     refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    monkeypatch.setattr(broker, "connect", lambda: Kafka(refused))
+    monkeypatch.setattr(kafka, "connect", lambda: Kafka(refused))
     found = trials.round_trip()
     assert (found.ok, found.remedy) == (None, "")
     assert found.what.startswith("This user lacks CREATE or DELETE on topics that begin with 'kq-doctor-'")
@@ -63,7 +63,7 @@ def test_a_user_who_may_not_make_a_topic_is_told_which_rights_the_round_trip_nee
 @pytest.mark.parametrize("name", ["KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"])
 def test_a_cluster_that_does_not_answer_fails_the_round_trip(name: str, monkeypatch: Patch, tmp_path: Path) -> None:
     (tmp_path / "client").write_text("bootstrap.servers=127.0.0.1:1\n")
-    monkeypatch.setattr("kqlib.broker.kafka.PATIENCE", 0.3)
+    monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
     monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
     monkeypatch.setenv(name, "127.0.0.1:1" if name == "KQ_BOOTSTRAP" else str(tmp_path / "client"))
     failed(trials.round_trip(), "no Kafka answered at 127.0.0.1:1", "correct KQ_BOOTSTRAP")

@@ -10,10 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from kqlib import games, places, seasons
-from kqlib.commands import games as command
+from kqlib.command import games as command
 from kqlib.errors import KqError, NotAllowed
+from kqlib.runtime import places
 from kqlib.schemas import Registry
+from kqlib.workshop import games
+from kqlib.workshop.games import seasons
 
 VERSIONS = "the schema of games has the versions 1, 2, 3, 4; 'no-default' and 'other-type' were refused"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kqlib import play
-from kqlib.broker import Kafka
 from kqlib.errors import NotAllowed
-from kqlib.groups import (
+from kqlib.kafka import Kafka
+from kqlib.workshop import play
+from kqlib.workshop.groups import (
     Assignment,
     Event,
     Group,

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kqlib.broker import Kafka
-from kqlib.groups import member
-from kqlib.groups.process import Process, Record
+from kqlib.kafka import Kafka
+from kqlib.workshop.groups import member
+from kqlib.workshop.groups.process import Process, Record
 
 P = [("football", number) for number in range(6)]
 CLUSTER = Kafka("127.0.0.1:1")
@@ -171,7 +171,7 @@ def test_words_that_come_together_are_all_heard(monkeypatch, tmp_path, within) -
     twice.write_text(
         f"import sys\nsys.stdout.write({line!r} + '\\n' + {line!r} + '\\n')\nsys.stdout.flush()\nsys.stdin.read()"
     )
-    monkeypatch.setattr("kqlib.groups.process.PROGRAM", twice)
+    monkeypatch.setattr("kqlib.workshop.groups.process.PROGRAM", twice)
     one = Process("ann", {}, CLUSTER, Record())
     within(5, lambda: len(one.record.events) >= 2)
     assert [event.what for event in one.record.events] == ["busy", "busy"]  # the second is not stuck in a buffer

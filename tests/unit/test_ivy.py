@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.broker import ivy
+from kqlib.runtime import ivy
 
 # --- ivy.py: the Java that it runs is a shell script here -------------------------------------------------------------
 
@@ -71,7 +71,7 @@ def test_the_trust_store_holds_what_python_trusts_and_java_can_read_it(monkeypat
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 
-    from kqlib.broker import java
+    from kqlib.runtime import java
 
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     named = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"company proxy {n}")]) for n in range(3)]

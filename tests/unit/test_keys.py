@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kqlib.errors import NotAllowed
 from kqlib.keys import Moved, Spread, moved, partition, spread
-from kqlib.play.keys import keys as playground
+from kqlib.workshop import view
+from kqlib.workshop.play.keys import keys as playground
 
 GAMES = ["LAL-BOS", "MCI-LIV", "ARS-CHE", "BAR-RMA", "INT-MIL", "LIV-MUN", "TOT-EVE", "NEW-AVL", "BHA-WHU", "DAL-DEN"]
 # Kafka's own test vectors for murmur2, as Java's signed numbers
@@ -310,13 +311,13 @@ def test_a_topic_never_shrinks() -> None:
 
 
 def test_a_picture_says_the_same_as_the_numbers() -> None:
-    assert spread(GAMES, 3).draw("football").text.splitlines()[2:5] == [
+    assert view.spread(spread(GAMES, 3), "football").text.splitlines()[2:5] == [
         "p0  7 records  A B C D G H I",
         "p1  2 records  F J",
         "p2  1 record   E",
     ]
-    assert moved(GAMES[:2], 4, 6).draw().title == "keys · 2 keys · 1 of them elsewhere"
-    assert "*B*" in spread(GAMES, 3).draw(mark="MCI-LIV").text
+    assert view.moved(moved(GAMES[:2], 4, 6)).title == "keys · 2 keys · 1 of them elsewhere"
+    assert "*B*" in view.spread(spread(GAMES, 3), mark="MCI-LIV").text
 
 
 def test_a_million_keys_are_counted_once_each() -> None:
@@ -327,11 +328,13 @@ def test_a_million_keys_are_counted_once_each() -> None:
 
 
 @pytest.mark.parametrize(
-    "many", [lambda keys: spread(keys, 3), lambda keys: moved(keys, 3, 4)], ids=["spread", "moved"]
+    "many",
+    [lambda keys: view.spread(spread(keys, 3)), lambda keys: view.moved(moved(keys, 3, 4))],
+    ids=["spread", "moved"],
 )
 def test_a_picture_of_too_many_keys_is_refused_and_not_tried(many: Any) -> None:
     with pytest.raises(NotAllowed) as refused:
-        many([b"%d" % number for number in range(100_001)]).draw()
+        many([b"%d" % number for number in range(100_001)])
     assert str(refused.value) == "a picture is for 100,000 keys at most, and these are 100,001: look at a part of them"
 
 

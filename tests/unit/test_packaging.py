@@ -288,7 +288,7 @@ spark-warehouse/x notebooks/spark-warehouse/x derby.log
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_git_ignores_what_tools_make_and_keeps_what_is_ours(tmp_path):
-    kept = [".ipython/profile_default/ipython_kernel_config.py", "kqlib/broker/jars.lock", "data/README.md", ".ci/run"]
+    kept = [".ipython/profile_default/ipython_kernel_config.py", "kqlib/runtime/jars.lock", "data/README.md", ".ci/run"]
     ignored = IGNORED.split()
     git = ["git", "-C", str(tmp_path)]
     subprocess.run([*git, "init", "-q"], check=True)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kqlib.patience import asked
+from kqlib.runtime.patience import asked
 
 
 def test_a_number_is_the_factor() -> None:
@@ -22,7 +22,7 @@ def test_what_cannot_be_a_factor_is_said_and_counts_as_one(text: str) -> None:
 
 
 def test_every_limit_that_a_busy_machine_may_need_longer_for_is_multiplied() -> None:
-    code = "from kqlib.doctor import machine; from kqlib.groups import process as p; print(machine.GONE, p.LEAVE, p.GIVE_UP)"
+    code = "from kqlib.workshop import doctor, groups; print(doctor.machine.GONE, groups.process.LEAVE, groups.process.GIVE_UP)"
     said = [
         subprocess.run(
             [sys.executable, "-c", code],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kqlib import places
+from kqlib.runtime import places
 
 CACHE, STATE = places.cache, places.state
 

@@ -11,14 +11,15 @@ from typing import Any
 import ipywidgets as widgets
 import pytest
 
-from kqlib import keys, view
+from kqlib import keys
 from kqlib.errors import NotAllowed
-from kqlib.play import Playground, queue
-from kqlib.play.playground import VIEW
-from kqlib.play.queue import BAD, GAMES, PARTITIONS, Book, Held, Worker, placed, ticks
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.promises.hands import Got
-from kqlib.queue.promises.values import Broken, Refused
+from kqlib.workshop import view
+from kqlib.workshop.play import Playground, queue
+from kqlib.workshop.play.playground import VIEW
+from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, Book, Held, Worker, placed, ticks
+from kqlib.workshop.promises.hands import Got
+from kqlib.workshop.promises.values import Broken, Refused
 
 
 def drawn(key: str, partitions: int) -> view.Table:
@@ -168,7 +169,7 @@ class Gate(threading.Event):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = import_module("kqlib.play.queue")  # kqlib.play's own `queue` is the function
+    room = import_module("kqlib.workshop.play.queue")  # kqlib.workshop.play's own `queue` is the function
     monkeypatch.setattr(room, "WORK", 0.05)
     monkeypatch.setattr(room, "AGAIN", 60.0)
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted, Unreachable
-from kqlib.queue.promises import PROMISES, Promise, Scores, Verdict, promises
-from kqlib.queue.promises.hands import Got, Hands
-from kqlib.queue.promises.nursery import refused
-from kqlib.queue.promises.run import judge
-from kqlib.queue.promises.stage import LATE, Stage
-from kqlib.queue.promises.values import Broken, NotOffered, Refused
+from kqlib.workshop.promises import PROMISES, Promise, Scores, Verdict, promises
+from kqlib.workshop.promises.hands import Got, Hands
+from kqlib.workshop.promises.nursery import refused
+from kqlib.workshop.promises.run import judge
+from kqlib.workshop.promises.stage import LATE, Stage
+from kqlib.workshop.promises.values import Broken, NotOffered, Refused
 from tests.unit.promise_queues import (
     WRONG,
     DeafAsking,

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import psutil
 from pyspark import cloudpickle
 
-from kqlib.queue.promises import _homes
-from kqlib.queue.promises.nursery import Nursery
-from kqlib.queue.rungs import LADDER, LEDGER
-from kqlib.share.promised import SHARE
-from kqlib.virtual.promised import VIRTUAL
+from kqlib.workshop.ladder import LADDER, LEDGER
+from kqlib.workshop.promises import _homes
+from kqlib.workshop.promises.nursery import Nursery
+from kqlib.workshop.promises.share import SHARE
+from kqlib.workshop.promises.virtual import VIRTUAL
 
 NEEDED = [module for factory in (*LADDER.values(), LEDGER, SHARE, VIRTUAL) for module in _homes(factory)]
 
@@ -39,5 +39,5 @@ def test_a_class_from_a_cell_needs_the_modules_of_what_it_inherits_from():
     class Mine(LADDER["leases"]):
         pass
 
-    assert _homes(Mine) == ["kqlib.queue.rungs"] * 2
+    assert _homes(Mine) == ["kqlib.workshop.ladder"] * 2
     assert _homes(lambda cluster, name: None) == []

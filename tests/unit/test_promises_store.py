@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from kqlib.broker.java import Java
-from kqlib.queue.promises import Verdict, store
-from kqlib.queue.rungs import LADDER, LEDGER
-from kqlib.view.deliveries import Delivery
+from kqlib.runtime.java import Java
+from kqlib.workshop.ladder import LADDER, LEDGER
+from kqlib.workshop.promises import Verdict, store
+from kqlib.workshop.view.deliveries import Delivery
 
 KEPT = Verdict(True, 3, "", "1", (Delivery("worker a", 1, 0, 2, "ack"), Delivery("worker b", 2, 3, 3, "refused")))
 ONE, TWO = ("leases", "extend"), ("leases", "depth counts claimed")
@@ -76,7 +76,7 @@ def test_a_cross_after_a_call_without_an_answer_is_tried_again(folder, verdict, 
 @pytest.fixture
 def names(folder, tmp_path, monkeypatch):
     """A small kqlib, and the name of a verdict that depends on it."""
-    files = {"kqlib/queue/rungs.py": "a", "kqlib/broker/jars.lock": "b", "requirements.lock": "c"}
+    files = {"kqlib/workshop/ladder.py": "a", "kqlib/runtime/jars.lock": "b", "requirements.lock": "c"}
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -90,7 +90,7 @@ def names(folder, tmp_path, monkeypatch):
 
 def test_a_verdict_is_named_by_the_code_the_judge_the_locks_java_and_the_promise(names, tmp_path, monkeypatch):
     found = [names(), names(packed=b"other"), names(promise="depth counts claimed")]
-    for changed in ("kqlib/queue/rungs.py", "kqlib/broker/jars.lock", "requirements.lock"):
+    for changed in ("kqlib/workshop/ladder.py", "kqlib/runtime/jars.lock", "requirements.lock"):
         (tmp_path / changed).write_text("changed")
         found.append(names())
     (tmp_path / "kqlib/queue/new.py").write_text("")
@@ -138,7 +138,7 @@ def test_of_two_that_want_the_same_verdict_one_tries_and_the_other_waits(folder,
 
 HOLDS = """
 import sys
-from kqlib.queue.promises import store
+from kqlib.workshop.promises import store
 
 def never(pairs):
     print("tries", flush=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.broker import Kafka
+from kqlib.kafka import Kafka
 from kqlib.queue.clients import Kept, judge
 from kqlib.queue.sender import Sender
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kqlib.__main__ import parsers
+from kqlib.command.main import parsers
 from tests.notebooks.pictures import pictures
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kqlib.broker import reaper
-from kqlib.broker.reaper import Reaper
+from kqlib.runtime import reaper
+from kqlib.runtime.reaper import Reaper
 
 SLEEP = ["sleep", "60"]
 # A parent as a notebook's kernel is one: it starts two children, says that they run, and ends in some way.

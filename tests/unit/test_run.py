@@ -67,7 +67,7 @@ def test_a_test_that_hangs_is_named_with_every_thread_and_the_others_still_run(t
 
 BROKER = """
 import time, pathlib, types, pytest
-from kqlib.broker.cluster import Cluster
+from kqlib.workshop.cluster.embedded import Cluster
 
 @pytest.mark.limit(1)
 def test_waits_for_a_broker():

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from kqlib.queue import rungs
-from kqlib.queue.rungs import LADDER, LEDGER, RungItem
+from kqlib.workshop import ladder as rungs
+from kqlib.workshop.ladder import LADDER, LEDGER, RungItem
 
 SCREEN = 75
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from kqlib import schemas
 from kqlib.errors import IncompatibleSchema
-from kqlib.schemas import Registry, check, compare, explain, trial
+from kqlib.schemas import Registry, check, compare, explain
+from kqlib.workshop import decoding
+from kqlib.workshop.decoding import trial
 from tests.unit.schema_examples import (
     DATE,
     LOGICAL,
@@ -119,7 +120,7 @@ def test_a_codec_does_not_read_another_unit_either() -> None:
 
 
 def test_the_matrix_shows_javas_verdict_where_it_is_another() -> None:
-    found = schemas.matrix({"ms": one(MS), "us": one(US), "text": one("string")})
+    found = decoding.matrix({"ms": one(MS), "us": one(US), "text": one("string")})
     assert repr(found) == (
         "3 of 9 pairs read\n"
         "reader  writer ms                         writer us                         writer text\n"

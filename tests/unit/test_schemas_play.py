@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from kqlib.errors import NotAllowed
-from kqlib.play.schemas import KNOWN, draw, schemas
 from kqlib.schemas import LEVELS
+from kqlib.workshop.play.schemas import KNOWN, draw, schemas
 
 FIRST = """\
 v3 reads v1 · BACKWARD lets v3 follow v1

@@ -18,10 +18,10 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from kqlib import games
 from kqlib.errors import IncompatibleSchema, KqError, NotAllowed, UnknownSchema, Unreachable
 from kqlib.schemas import Registry, Version, canonical
 from kqlib.schemas.shelf import Shelf
+from kqlib.workshop import games
 from tests.unit.schema_examples import field, one, record
 
 V1, V2 = games.schema(1), games.schema(2)

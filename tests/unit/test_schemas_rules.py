@@ -10,9 +10,10 @@ import pytest
 from avro.compatibility import ReaderWriterCompatibilityChecker
 from hypothesis import assume, given, settings
 
-from kqlib import schemas
 from kqlib.errors import NotAllowed
-from kqlib.schemas import LEVELS, canonical, check, compare, explain, sources, trial
+from kqlib.schemas import LEVELS, canonical, check, compare, explain, sources
+from kqlib.workshop import decoding
+from kqlib.workshop.decoding import trial
 from tests.unit.schema_examples import P, array, enum, field, fixed, inner, one, record, records, table
 
 SEEN = settings(max_examples=60, deadline=None, database=None, derandomize=True)
@@ -348,13 +349,13 @@ def test_an_unknown_level_lists_those_there_are(wrong: Any) -> None:
 
 def test_samples_reach_every_symbol_and_every_branch() -> None:
     schema = record(field("a", enum("x", "y", "z")), field("b", ["null", "string", array("int")]))
-    values = list(schemas.samples(schema))
+    values = list(decoding.samples(schema))
     assert {value["a"] for value in values} == {"x", "y", "z"}
     assert {type(value["b"]).__name__ for value in values} == {"NoneType", "str", "list"}
 
 
 def test_a_record_that_holds_itself_has_samples_too() -> None:
-    assert 0 < len(list(schemas.samples(record(field("next", ["null", "R"]), field("many", array("R")))))) <= 64
+    assert 0 < len(list(decoding.samples(record(field("next", ["null", "R"]), field("many", array("R")))))) <= 64
 
 
 def test_one_value_may_arrive_where_not_all_do() -> None:
@@ -365,7 +366,7 @@ def test_one_value_may_arrive_where_not_all_do() -> None:
 
 
 def test_the_matrix_has_a_sentence_for_each_pair_and_shows_itself() -> None:
-    found = schemas.matrix({"v1": V1, "v3": V3})
+    found = decoding.matrix({"v1": V1, "v3": V3})
     assert [(each.reader, each.writer, bool(each), each.why) for each in found] == [
         ("v1", "v1", True, "v1 reads v1"),
         ("v1", "v3", True, "v1 reads v3: 'a' is dropped"),
@@ -385,4 +386,4 @@ def test_the_matrix_has_a_sentence_for_each_pair_and_shows_itself() -> None:
 @pytest.mark.parametrize("wrong", [{}, [V1], None])
 def test_a_matrix_needs_schemas_by_name(wrong: Any) -> None:
     with pytest.raises(NotAllowed, match="needs schemas by name"):
-        schemas.matrix(wrong)
+        decoding.matrix(wrong)

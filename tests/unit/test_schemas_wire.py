@@ -16,9 +16,10 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib import games
 from kqlib.errors import BadPayload, CorruptPayload, IncompatibleSchema, KqError, NotAllowed, UnknownSchema
-from kqlib.schemas import Codec, Message, Registry, samples, split
+from kqlib.schemas import Codec, Message, Registry, split
+from kqlib.workshop import games
+from kqlib.workshop.decoding import samples
 from tests.unit.schema_examples import array, enum, field, fixed, inner, one, record, records, table
 
 SEEN = settings(max_examples=40, deadline=None, database=None, derandomize=True)

@@ -12,10 +12,11 @@ from confluent_kafka import Consumer, KafkaException
 from hypothesis import HealthCheck, given, settings, strategies
 from IPython.lib.pretty import pretty
 
-from kqlib.broker import kafka, node
-from kqlib.broker import settings as ours
-from kqlib.broker.settings import DEFAULTS, Secret
 from kqlib.errors import BadConfig, KqError
+from kqlib.kafka import cluster as kafka
+from kqlib.kafka import settings as ours
+from kqlib.kafka.settings import DEFAULTS, Secret
+from kqlib.runtime import program
 
 SECRET = "s3cr3t"
 HERE = "h:1"
@@ -310,7 +311,7 @@ def test_whatever_a_login_is_made_of_it_comes_back_from_a_file_written_for_java(
     own = {"sasl.mechanism": "PLAIN", "sasl.username": user, "sasl.password": password}
     own["ssl.ca.pem"] = f"-----BEGIN-----\n{chain}\n-----END-----"
     file = tmp_path / "for-java"
-    node.write_properties(file, ours.to_java(own))
+    program.write_properties(file, ours.to_java(own))
     assert file.read_bytes().isascii()  # Java reads these files as Latin-1
     assert file.stat().st_mode & 0o777 == 0o600
     assert ours.read(file) == own

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.commands import pipeline
+from kqlib.command import pipeline
 from kqlib.errors import NotAllowed, NotInTime
 from kqlib.spark import cut, over_time, verdict
 from kqlib.spark.audit import Asked, audit

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kqlib import games
 from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
 from kqlib.schemas import Registry
 from kqlib.schemas.form import canonical
 from kqlib.spark import decode, stream
 from kqlib.spark.decode import END, _end, _with_end
 from kqlib.spark.quarantine import CAUSES, named
+from kqlib.workshop import games
 
 
 class Frame:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.commands import pipeline
+from kqlib.command import pipeline
 from kqlib.errors import NotAllowed
 from kqlib.spark.replay import Replayed, _run, _shape, repair, replay
 

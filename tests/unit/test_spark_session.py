@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 from IPython.lib.pretty import pretty
 
-from kqlib.broker import Kafka, archive, jars, java, settings
 from kqlib.errors import Closed, JarMismatch, JavaMissing, KqError, NoSpark, NotAllowed
+from kqlib.kafka import Kafka, settings
+from kqlib.runtime import archive, jars, java
 from kqlib.spark import jvm, session, sink, source
 from kqlib.spark.jvm import MODULES, Jvm, archived, zipped
 

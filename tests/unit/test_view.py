@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from kqlib.view import Broker, Cell, Lane, Partition, Record, Table, cluster, letters, links, log, record
+from kqlib.workshop.view import Broker, Cell, Lane, Partition, Record, Table, cluster, letters, links, log, record
 from tests.unit.view_examples import FOOTBALL, docstring_pictures, plain, records, words
 
 
@@ -183,11 +183,11 @@ def test_letters_of_an_earlier_picture_stay():
 
 @pytest.mark.parametrize("name", ["cluster", "record", "flow", "table"])
 def test_a_rooms_docstring_shows_its_twin(name):
-    assert docstring_pictures()[name].text == example(sys.modules[f"kqlib.view.{name}"])
+    assert docstring_pictures()[name].text == example(sys.modules[f"kqlib.workshop.view.{name}"])
 
 
 def test_the_logs_docstring_shows_its_twin():
-    assert log(FOOTBALL, "football").text == example(sys.modules["kqlib.view.log"])
+    assert log(FOOTBALL, "football").text == example(sys.modules["kqlib.workshop.view.log"])
 
 
 @pytest.mark.parametrize(

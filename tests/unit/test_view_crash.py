@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kqlib.view.crash import crash
-from kqlib.view.picture import WIDE
+from kqlib.workshop.view.crash import crash
+from kqlib.workshop.view.picture import WIDE
 from tests.unit.view_examples import HOSTILE, SVG
 
 ORDERS, CRASHES = ["at-most-once", "at-least-once"], ["write", "commit"]
@@ -37,7 +37,7 @@ def bars(picture: Any) -> dict[str, list[float]]:
 
 
 def test_the_example_of_the_room_comes_out_word_for_word() -> None:
-    promised = (sys.modules["kqlib.view.crash"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
+    promised = (sys.modules["kqlib.workshop.view.crash"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
     assert TABLE.text == "\n".join(line.removeprefix("    ") for line in promised.splitlines())
 
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kqlib.view.curve import curve
-from kqlib.view.picture import WIDE
+from kqlib.workshop.view.curve import curve
+from kqlib.workshop.view.picture import WIDE
 from tests.unit.view_examples import HOSTILE, SVG
 
 POINTS = curve(
@@ -30,7 +30,7 @@ def places(picture: Any, at: int = -1) -> list[tuple[float, float]]:
 
 
 def test_the_example_of_the_room_comes_out_word_for_word() -> None:
-    promised = (sys.modules["kqlib.view.curve"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
+    promised = (sys.modules["kqlib.workshop.view.curve"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
     assert POINTS.text == "\n".join(line.removeprefix("    ") for line in promised.splitlines())
     assert POINTS.title == POINTS.text.splitlines()[0]
 

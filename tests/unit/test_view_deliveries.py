@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kqlib.view.deliveries import ENDS, Delivery, deliveries
-from kqlib.view.picture import WIDE
+from kqlib.workshop.view.deliveries import ENDS, Delivery, deliveries
+from kqlib.workshop.view.picture import WIDE
 from tests.unit.view_examples import HOSTILE, SVG
 
 LIVES = [
@@ -24,7 +24,7 @@ def drawn(picture: Any, kind: str) -> list[ElementTree.Element]:
 
 
 def test_the_example_of_the_room_comes_out_word_for_word() -> None:
-    promised = (sys.modules["kqlib.view.deliveries"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
+    promised = (sys.modules["kqlib.workshop.view.deliveries"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
     assert deliveries(LIVES, "INT-MIL").text == "\n".join(line.removeprefix("    ") for line in promised.splitlines())
 
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib import view
-from kqlib.view import Broker, Cell, Lane, Partition, Record, Table, cluster, links, log, picture, record
-from kqlib.view.lane import STATES
-from kqlib.view.log_svg import DEEP, PALETTE
+from kqlib.workshop import view
+from kqlib.workshop.view import Broker, Cell, Lane, Partition, Record, Table, cluster, links, log, picture, record
+from kqlib.workshop.view.lane import STATES
+from kqlib.workshop.view.log_svg import DEEP, PALETTE
 from tests.unit.view_examples import (
     FOOTBALL,
     GAMES,
@@ -246,7 +246,7 @@ def test_this_room_knows_nothing_of_kafka():
         plain_ones = {name.name for node in imports if isinstance(node, ast.Import) for name in node.names}
         modules = plain_ones | {node.module for node in imports if isinstance(node, ast.ImportFrom)}
         assert all(
-            name.startswith("kqlib.view") or name.split(".")[0] in sys.stdlib_module_names for name in modules
+            name.startswith("kqlib.workshop.view") or name.split(".")[0] in sys.stdlib_module_names for name in modules
         ), path
 
 

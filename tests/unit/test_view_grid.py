@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from kqlib.spark.verdict import VERDICTS
-from kqlib.view.grid import KINDS, grid
-from kqlib.view.picture import WIDE
+from kqlib.workshop.view.grid import KINDS, grid
+from kqlib.workshop.view.picture import WIDE
 from tests.unit.view_examples import HOSTILE, SVG
 
 LANES = {0: "once once once missing once", 1: "once missing doubled once"}
@@ -30,7 +30,7 @@ def cells(picture: Any, kind: str = "") -> list[ElementTree.Element]:
 
 
 def test_the_example_of_the_room_comes_out_word_for_word() -> None:
-    promised = (sys.modules["kqlib.view.grid"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
+    promised = (sys.modules["kqlib.workshop.view.grid"].__doc__ or "").split("twin:\n\n")[1].split("\n\n")[0]
     assert FOOTBALL.text == "\n".join(line.removeprefix("    ") for line in promised.splitlines())
     assert FOOTBALL.title == FOOTBALL.text.splitlines()[0]
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from kqlib.view.group import Member, Slot, group
-from kqlib.view.timeline import Block, Column, Row, timeline
+from kqlib.workshop.view.group import Member, Slot, group
+from kqlib.workshop.view.timeline import Block, Column, Row, timeline
 from tests.unit.test_view_drawn import assert_well_drawn
 from tests.unit.view_examples import HOSTILE, words
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.view.keys import Placed, Placing, keys
-from kqlib.view.log_svg import PALETTE
+from kqlib.workshop.view.keys import Placed, Placing, keys
+from kqlib.workshop.view.log_svg import PALETTE
 from tests.unit.test_view_drawn import assert_well_drawn
 from tests.unit.view_examples import GAMES, HOSTILE, HOSTILE_KEYS, SVG, words
 
@@ -50,7 +50,7 @@ def test_a_picture_of_keys_is_well_drawn(name):
 
 
 def test_the_example_of_the_docstring_comes_out_word_for_word():
-    shown = sys.modules["kqlib.view.keys"].__doc__.split("\n\n")[2]
+    shown = sys.modules["kqlib.workshop.view.keys"].__doc__.split("\n\n")[2]
     lines = [line.removeprefix("    ") for line in shown.splitlines()]
     assert GALLERY["two clients"].text.splitlines() == lines
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.view import ladder as room
-from kqlib.view.ladder import Ladder, Rung, Step
-from kqlib.view.picture import columns
+from kqlib.workshop.view import ladder as room
+from kqlib.workshop.view.ladder import Ladder, Rung, Step
+from kqlib.workshop.view.picture import columns
 from tests.unit.view_examples import HOSTILE
 
 FIRST, BACK = "first in, first out", "released comes back"
@@ -54,8 +54,8 @@ def test_what_was_seen_is_a_tooltip_and_opens_under_its_sign():
 
 def test_half_of_the_promises_and_all_costs_of_a_full_ladder_fit_into_an_output():
     """Notebook 09 shows them in two halves."""
-    from kqlib.queue.promises import PROMISES
-    from kqlib.queue.rungs import LADDER
+    from kqlib.workshop.ladder import LADDER
+    from kqlib.workshop.promises import PROMISES
 
     longest = sorted(PROMISES, key=len)[len(PROMISES) // 2 :]
     steps = dict.fromkeys(longest, Step(True, 40))

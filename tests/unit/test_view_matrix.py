@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kqlib.view.matrix import Pair, drawn, matrix
+from kqlib.workshop.view.matrix import Pair, drawn, matrix
 
 NO = "v1 cannot read v2 at 'min': the writer has no such field, and it has no default (rule: no default)"
 PAIRS = [Pair("v1", "v1", "", "v1 reads v1"), Pair("v1", "v2", "no default", NO)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kqlib.view.owners import owners
+from kqlib.workshop.view.owners import owners
 from tests.unit.test_view_drawn import assert_well_drawn
 from tests.unit.view_examples import HOSTILE
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kqlib.virtual import client, shop
-from kqlib.virtual.shop import CONFLICTS, KILLED, Counted, Handler, Request
+from kqlib.virtual import client
+from kqlib.workshop import orders as shop
+from kqlib.workshop.orders import CONFLICTS, KILLED, Counted, Handler, Request
 
 
 class Dead(BaseException):

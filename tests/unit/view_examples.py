@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree
 
-from kqlib.view import Broker, Lane, Partition, Record, Table, cluster, links, picture, record
+from kqlib.workshop.view import Broker, Lane, Partition, Record, Table, cluster, links, picture, record
 
 SVG = "{http://www.w3.org/2000/svg}"
 GAMES = ["ARS-CHE", "LIV-MCI", "TOT-EVE", "NEW-AVL", "BHA-WHU"]

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kqlib import __main__ as cli
-from kqlib import places, up
+from kqlib.command import main as cli
+from kqlib.runtime import places
+from kqlib.workshop.cluster import up
 
 OURS, OTHERS = "127.0.0.1:21000,127.0.0.1:21001", "kafka.example:9092"
 
@@ -32,7 +33,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KQ_STATE", str(tmp_path))
-    monkeypatch.setattr("kqlib.broker.kafka.PATIENCE", 0.3)
+    monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
     for name in ("execv", "execve"):  # these tests are not to become anything
         monkeypatch.setattr(os, name, lambda *args: pytest.fail(f"it would become {args}"))
     return tmp_path

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from kqlib import __main__ as cli
-from kqlib import checks
-from kqlib.broker import tools
-from kqlib.doctor import Finding
+from kqlib.command import main as cli
 from kqlib.errors import NotAllowed, Unreachable
+from kqlib.kafka import tools
+from kqlib.workshop import checks
+from kqlib.workshop.doctor import Finding
 from tests.unit.cli.conftest import run
 
 SHORT = ["lab", "up", "down", "status", "doctor", "progress", "topics"]
@@ -132,7 +132,7 @@ def test_a_reader_that_has_seen_enough_ends_it_in_silence(words: list[str]) -> N
 
 
 def test_help_does_not_load_what_only_a_command_needs() -> None:
-    code = "import sys, kqlib; before = {*sys.modules}; from kqlib.__main__ import main; main([]); print([before, {*sys.modules}])"
+    code = "import sys, kqlib; before = {*sys.modules}; from kqlib.command.main import main; main([]); print([before, {*sys.modules}])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = eval(ran.stdout.splitlines()[-1])
     assert "kqlib.__main__" in after - before
@@ -243,14 +243,14 @@ WELL, ILL, UNTRIED = (
 def test_doctor_ends_with_the_number_of_crosses(
     found: list[Finding], code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["kqlib.doctor"], "findings", lambda: iter(found))
+    monkeypatch.setattr(sys.modules["kqlib.workshop.doctor"], "findings", lambda: iter(found))
     assert run("doctor") == code
 
 
 def test_doctor_shows_what_it_found_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys.modules["kqlib.doctor"], "findings", lambda: iter([WELL, ILL, UNTRIED]))
+    monkeypatch.setattr(sys.modules["kqlib.workshop.doctor"], "findings", lambda: iter([WELL, ILL, UNTRIED]))
     run("doctor")
     assert capsys.readouterr().out.splitlines() == [
         "✓ Java        21",

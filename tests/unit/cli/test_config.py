@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kqlib import __main__ as cli
-from kqlib import broker, up
+from kqlib import kafka
+from kqlib.command import main as cli
+from kqlib.workshop.cluster import up
 from tests.unit.cli.conftest import run
 
 # Every command, and what has to be typed after it.
@@ -151,6 +152,6 @@ def test_settings_without_an_address_are_used_for_the_cluster_of_kq_up(
     file.write_text("request.timeout.ms=41000\n", encoding="utf-8")
     monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
     monkeypatch.setenv("KQ_KAFKA_CONFIG", str(file))
-    monkeypatch.setattr(broker, "reach", lambda address, own: (address, own))
+    monkeypatch.setattr(kafka, "reach", lambda address, own: (address, own))
     found = up._seek(SimpleNamespace(bootstrap="127.0.0.1:1"))
     assert found == ("127.0.0.1:1", {"request.timeout.ms": "41000"})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kqlib import up
+from kqlib.workshop.cluster import up
 from tests.unit.cli.conftest import OTHERS, run
 
 
@@ -52,8 +52,8 @@ def test_a_notebook_that_is_not_there_is_named(
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("kqlib.places.repo", "The notebooks are not here: go into the checkout"),
-        ("kqlib.jupyter.find_spec", "JupyterLab is not installed for this Python"),
+        ("kqlib.runtime.places.repo", "The notebooks are not here: go into the checkout"),
+        ("kqlib.workshop.jupyter.find_spec", "JupyterLab is not installed for this Python"),
     ],
 )
 def test_lab_says_what_is_missing(

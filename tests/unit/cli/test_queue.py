@@ -15,17 +15,18 @@ from typing import Any
 
 import pytest
 
-from kqlib import __main__ as cli
-from kqlib import commands
-from kqlib.commands import queue, said
-from kqlib.commands.queue import claim, story, work
-from kqlib.commands.queue.ask import heard, queues
-from kqlib.commands.queue.gc import _sentence
-from kqlib.commands.queue.story import standing
+from kqlib import command as commands
+from kqlib.command import main as cli
+from kqlib.command import queue, said
+from kqlib.command.queue import claim, story, work
+from kqlib.command.queue.ask import heard, queues
+from kqlib.command.queue.gc import _sentence
+from kqlib.command.queue.story import standing
 from kqlib.queue import Item
 from kqlib.queue.gc import Garbage
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.state import Seen
+from kqlib.text import how_long
 from tests.conftest import Marked
 from tests.patience import PATIENCE
 from tests.unit.cli.conftest import run
@@ -48,7 +49,7 @@ def test_every_word_is_listed_with_its_help_and_explains_itself(capsys: pytest.C
 
 def test_every_word_has_its_function() -> None:
     for word, (room, _) in queue.VERBS.items():
-        module = commands.import_module(f"kqlib.commands.queue.{room}")
+        module = commands.import_module(f"kqlib.command.queue.{room}")
         assert callable(getattr(module, f"queue_{word}"))
 
 
@@ -197,7 +198,7 @@ def test_bench_and_faults_become_the_checkouts_own_programs(
 def test_without_a_checkout_they_say_so(
     word: str, room: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kqlib.places.repo", lambda: None)
+    monkeypatch.setattr("kqlib.runtime.places.repo", lambda: None)
     assert run(word) == 2
     assert capsys.readouterr().err.startswith(f"kq: `{room}` is in the checkout of kqlib, not in the installed package")
 
@@ -259,7 +260,7 @@ def test_a_payload_is_one_line_that_moves_no_cursor(data: bytes | None, shown: s
     [(-5, "0 s"), (0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (172800, "2 days")],
 )
 def test_a_time_is_in_a_unit_that_says_something(seconds: float, shown: str) -> None:
-    assert said.how_long(seconds) == shown
+    assert how_long(seconds) == shown
 
 
 ROWS = [["football/0/1", "12 s", "ARS-CHE-" * 3, 7, "goal-" * 8], ["football/0/12", "2 min", None, 10, "–"]]
@@ -316,7 +317,7 @@ def test_an_item_as_json_keeps_text_readable_and_bytes_exact() -> None:
     found = item(
         key=b"ARS", value=b"\xff", headers=[("trace", b"1"), ("odd", b"\xfe"), ("none", None), ("kq-due", b"5")]
     )
-    shown = json.loads(said.as_json(said.item(found)))
+    shown = json.loads(text.as_json(said.item(found)))
     assert shown == {
         "id": "football/3/41",
         "attempt": 2,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kqlib import up
+from kqlib.workshop.cluster import up
 from tests.unit.cli.conftest import OTHERS, OURS, run
 
 

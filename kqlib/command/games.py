@@ -1,0 +1,116 @@
+"""Make games: seasons of any size, into a topic or onto the screen.
+
+In:  how many rows, and how much goes wrong. Out: a topic full of them (`produce`), or a line of JSON for each (`show`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from kqlib.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from kqlib.kafka import Kafka
+
+T = TypeVar("T")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `kq games`."""
+    under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    text = "Put a season into a topic, which is made if it is not there (kept for ever: the games lie in the past)."
+    produce = under.add_parser("produce", description=text, help="put a season into a topic", allow_abbrev=False)
+    produce.add_argument("--topic", default="games", metavar="NAME", help="where to (default: games)")
+    produce.add_argument("--partitions", type=int, default=4, metavar="N", help="of a new topic (default: 4)")
+    text = "Print a season, a line of JSON for each row."
+    show = under.add_parser("show", description=text, help="print a season as lines of JSON", allow_abbrev=False)
+    for each in (produce, show):
+        _season(each)
+
+
+def _season(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--rows", type=_many, required=True, metavar="N", help="how many")
+    add("--sport", choices=("football", "basketball"), help="one of the two (default: both)")
+    add("--seed", type=int, default=7, metavar="N", help="another one gives other games (default: 7)")
+    add("--late", type=float, default=0.0, metavar="PART", help="the part that is sent hours late: 0.01")
+    add("--corrections", type=float, default=0.03, metavar="PART", help="the part of goals taken back (default: 0.03)")
+    add("--doubled", type=float, default=0.0, metavar="PART", help="the part that is sent twice")
+    add("--broken", type=float, default=0.0, metavar="PART", help="the part that comes again as rubbish")
+    add(
+        "--versions",
+        type=_versions,
+        default=(1, 2, 3, 4),
+        metavar="1,2,…",
+        help="who writes football (default: all four)",
+    )
+
+
+def _many(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a whole number from 0, not {text!r}")
+    return int(text)
+
+
+def _versions(text: str) -> tuple[int, ...]:
+    if not all(each.isdigit() for each in text.split(",")):
+        raise argparse.ArgumentTypeError(f"numbers with commas between them, as in 1,2,3, not {text!r}")
+    return tuple(int(each) for each in text.split(","))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it."""
+    from kqlib.workshop.games import seasons
+
+    shares = {name: getattr(args, name) for name in ("late", "corrections", "doubled", "broken", "versions")}
+    told = seasons.rows(args.rows, args.seed, args.sport, **shares)
+    if args.what == "show":
+        for each in told:
+            print(
+                json.dumps({"version": each.version, "sent": each.sent, "damage": each.damage, **seasons.value(each)})
+            )
+        return 0
+    from kqlib.schemas import Registry
+    from kqlib.workshop.cluster import up
+
+    with up.current() as cluster:
+        _topic(cluster, args.topic, args.partitions)
+        found = seasons.messages(told, Registry(cluster=cluster), f"{args.topic}-value")
+        started = time.monotonic()
+        seasons.produce(cluster, args.topic, _seen(found, args.rows))
+        took = time.monotonic() - started
+        print(f"{args.rows:,} rows are in '{args.topic}' ({args.rows / max(took, 0.001):,.0f} a second).")
+    return 0
+
+
+def _topic(cluster: Kafka, topic: str, partitions: int) -> None:
+    """The topic is there, with the partitions that it has; one that would delete the games at once is refused."""
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    from kqlib.topics import Plan, Topic
+    from kqlib.workshop.games import seasons
+
+    if topic not in cluster.describe().topics:
+        Plan({topic: Topic(partitions, config=seasons.FOR_EVER)}).apply(cluster, quiet=True)
+        return
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    kept = cluster.admin.describe_configs([asked], request_timeout=10)[asked].result(15)["retention.ms"].value
+    if kept != seasons.FOR_EVER["retention.ms"]:
+        why = f"'{topic}' keeps records for {int(kept) / 3_600_000:g} h, and these games were played years ago"
+        raise NotAllowed(
+            f"{why}: Kafka would delete them at once. Name another topic, or set retention.ms=-1 on this one"
+        )
+
+
+def _seen(things: Iterable[T], total: int) -> Iterator[T]:
+    """A bar on stderr while it goes on; a log file gets a line now and then."""
+    from tqdm import tqdm
+
+    pace = 0.2 if sys.stderr.isatty() else 10
+    with tqdm(things, total=total, unit="row", unit_scale=True, mininterval=pace, dynamic_ncols=True) as bar:
+        yield from bar

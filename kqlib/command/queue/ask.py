@@ -1,0 +1,108 @@
+"""What every word of `kq queue` begins with: the cluster, the site, and whether there is such a queue.
+
+In:  the arguments. Out: an open `Site` that has joined nothing; errors that name what was probably meant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kqlib.command import near
+from kqlib.command.said import tell
+from kqlib.errors import KqError, NotAllowed
+from kqlib.kafka import Kafka
+from kqlib.kafka.reading import described
+from kqlib.queue import Site
+from kqlib.queue.dead import DEAD
+from kqlib.queue.granted import not_there
+from kqlib.topic_rules import RESERVED
+from kqlib.workshop.cluster import up
+
+
+@contextmanager
+def opened(args: argparse.Namespace) -> Iterator[Site]:
+    """The site of this command; `args.queue`, if there is one, exists."""
+    with up.current() as cluster:
+        if name := getattr(args, "queue", None):
+            check(cluster, name)
+        with heard(), Site(cluster, args.site) as site:
+            yield site
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """The queue's warnings (Kafka is away, a lease was lost) are notices of this command."""
+    notices = logging.StreamHandler()
+    notices.setLevel(logging.WARNING)
+    notices.setFormatter(logging.Formatter("kq: %(message)s"))
+    log = logging.getLogger("kqlib")
+    log.addHandler(notices)
+    try:
+        yield
+    finally:
+        log.removeHandler(notices)
+
+
+def check(cluster: Kafka, name: str) -> None:
+    """Is there a topic of this name that can be a queue?"""
+    if name in RESERVED:
+        raise NotAllowed(f"'{name}' is no queue: {RESERVED[name]} keeps it for itself")
+    topics = [topic for topic in cluster.describe().topics if topic not in RESERVED]
+    if name in topics:
+        return
+    guess = near(name, queues(topics)) or near(name, topics)
+    why = str(not_there(cluster, name)).rstrip(".")
+    raise KqError(f"{why}.{guess.replace('; did', ' Did', 1)}")
+
+
+def queues(topics: list[str]) -> list[str]:
+    """Those that are queues: a topic for their dead letters stands beside them."""
+    return sorted(name for name in topics if f"{name}{DEAD}" in topics)
+
+
+def users(site: Site, queue: str) -> list[str]:
+    """The sites that are known to use a queue."""
+    site._notes.catch_up()
+    return noted(site, queue)
+
+
+def noted(site: Site, queue: str) -> list[str]:
+    """The same, of the notes that were read before."""
+    return sorted({key[0] for key in site._notes.keys() if len(key) > 1 and key[1] == queue})  # noqa: SIM118 - no dict
+
+
+def owners(cluster: Kafka, site: str, queue: str) -> dict[int, str] | None:
+    """Which member of a site has which partition (one that died, until its session is over); None: this user may not ask."""
+    found: dict[int, str] = {}
+    try:
+        members = described(cluster, site)
+    except KqError:
+        return None
+    for member in members:
+        for part in member.assignment.topic_partitions if member.assignment else ():
+            if part.topic == queue:
+                found[part.partition] = f"{member.member_id[:8]} at {member.host.lstrip('/')}"
+    return found
+
+
+def check_known(site: Site, queue: str) -> None:
+    """Refuse to change anything for a site that never was here: it is a slip of the keyboard."""
+    if why := _stranger(site, queue):
+        raise NotAllowed(f"{why}. Nothing was changed")
+
+
+def say_if_new(site: Site, queue: str) -> None:
+    """A look in the name of a site that never was here shows every item there is: say so."""
+    if (why := _stranger(site, queue)) and users(site, queue):
+        tell(f"kq: {why}: for it nothing is done yet")
+
+
+def _stranger(site: Site, queue: str) -> str:
+    known = users(site, queue)
+    if site.name in known:
+        return ""
+    others = f"{', '.join(known)} {'has' if len(known) == 1 else 'have'}" if known else "nobody has"
+    return f"site '{site.name}' has never used '{queue}' ({others}; --site or KQ_SITE says whose queue is meant)"

@@ -1,0 +1,107 @@
+"""Serve virtual queues over HTTP, or plan their topics.
+
+In:  the data topic's name, an address. Out: a node that answers until it is stopped (`serve`); a plan in a file (`plan`).
+The token is never typed: a process list shows what is typed. It stands in KQ_VIRTUAL_TOKEN.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import signal
+import threading
+from contextlib import suppress
+
+from kqlib.command.said import tell
+
+FILES = 16_384  # room for 10,000 requests at once, see `kqlib.virtual.door`
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `kq virtual`."""
+    under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    text = "Run a node: it owns some of the partitions and answers for their queues until Ctrl-C or SIGTERM."
+    serve = under.add_parser("serve", description=text, help="run a node", allow_abbrev=False)
+    add = serve.add_argument
+    add("topic", metavar="TOPIC", help="the data topic; TOPIC.offsets and TOPIC.partitions belong to it")
+    add(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where to listen; elsewhere than here KQ_VIRTUAL_TOKEN must be set",
+    )
+    add("--port", type=int, default=0, metavar="N", help="on which port (default: a free one)")
+    add("--advertise", metavar="URL", help="the address that clients are told (default: the one it listens on)")
+    add(
+        "--session",
+        type=float,
+        metavar="SECONDS",
+        help="after which silence the group gives its partitions away (default: the cluster's)",
+    )
+    add(
+        "--keep-consumers",
+        type=float,
+        metavar="SECONDS",
+        help="how long an idle consumer is remembered (default: 7 days)",
+    )
+    add(
+        "--allow-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a web page that may ask it, like https://team.example (default: none); may be given again",
+    )
+    add(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name under which it may be asked, besides its own and localhost; may be given again",
+    )
+    text = "Write a plan of the three topics; `kq topics apply FILE` makes them."
+    plan = under.add_parser("plan", description=text, help="write a plan of the topics", allow_abbrev=False)
+    plan.add_argument("topic", metavar="TOPIC", help="the data topic")
+    plan.add_argument("file", metavar="FILE", help="where to")
+    plan.add_argument("--partitions", type=int, default=6, metavar="N", help="of the data topic, for ever (default: 6)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it."""
+    return _plan(args) if args.what == "plan" else _serve(args)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from kqlib.topics import Plan
+    from kqlib.virtual import topics
+
+    Plan(topics(args.topic, args.partitions)).write(args.file)
+    print(f"Written: {args.file}. Now: kq topics apply {args.file}")
+    return 0
+
+
+def _many_files() -> None:
+    """A request that waits is an open file, and many systems allow a process no more than 1,024 unless it asks."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (FILES if most == resource.RLIM_INFINITY else min(FILES, most), most)
+        )
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from kqlib import virtual
+    from kqlib.workshop.cluster import up
+
+    done = threading.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: done.set())
+    how = {"host": args.host, "port": args.port, "advertise": args.advertise, "session": args.session}
+    how |= {"origins": args.allow_origin, "hosts": args.allow_host}
+    how |= {"keep_consumers": args.keep_consumers} if args.keep_consumers is not None else {}
+    _many_files()
+    with up.current() as cluster, virtual.Node(cluster, args.topic, **how) as node:
+        print(node.url, flush=True)
+        tell("Serving until Ctrl-C. The routes: /docs")
+        done.wait()
+        tell("Giving the partitions up.")
+    return 0

@@ -1,0 +1,288 @@
+"""A Kafka cluster as its clients see it, wherever it runs: settings, admin, leaders, Kafka's own tools.
+
+In:  an address and the settings to reach it. Out: `Kafka`, which `connect()` returns for one's own cluster; the embedded one
+(`cluster.py`) is the same with brokers to start and kill.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
+from kqlib.kafka import forks, settings
+from kqlib.runtime import patience
+
+if TYPE_CHECKING:
+    from kqlib.kafka.clients import AdminClient
+
+PATIENCE = 3.5 * patience.PATIENCE  # seconds for the first answer; "within 5 s" is the promise, on a quiet machine
+_MADE: weakref.WeakSet[Kafka] = weakref.WeakSet()  # here, for the forks of this process
+
+
+class Kafka:
+    """A Kafka cluster: where it is and how to talk to it."""
+
+    embedded = False
+    turn = 0  # how often its clients were judged dead; one that was made in an earlier turn is replaced
+
+    def __init__(self, bootstrap: str, own: dict[str, Any] | None = None) -> None:
+        self.bootstrap = bootstrap
+        self._own = settings.hidden(own or {})
+        self._closed, self._process = False, os.getpid()
+        _MADE.add(self)
+
+    def client(self, **extra: Any) -> dict[str, Any]:
+        """Settings for any confluent_kafka client, with the house's defaults: `Producer(cluster.client())`.
+
+        They are a plain dict: `cluster.client() | {"group.id": "scores"}`, or `cluster.client(group_id="scores")`.
+        """
+        self._check_open()
+        return settings.client(self.bootstrap, self._own, extra)
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """An AdminClient of this cluster."""
+        return self._admin_client()
+
+    def renew(self, admin: AdminClient | None = None) -> None:
+        """Ask by this AdminClient or a new one from now on: one that was once told of no broker never recovers (librdkafka 5301)."""
+        self.turn += 1
+        self.__dict__.pop("admin", None)
+        if admin is not None:
+            self.admin = admin
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the brokers that are up."""
+        return sorted(self.describe().brokers)
+
+    @property
+    def controller(self) -> int | None:
+        """The id of the node that leads the controllers; None while nobody does.
+
+        Asked of Kafka's own tool: to a client a KRaft broker names any broker as the controller.
+        """
+        self._check_open()
+        with suppress(KqError):
+            said = self.kafka("metadata-quorum", "describe", "--status", timeout=20)
+            if found := re.search(r"^LeaderId:\s+(\d+)", said, re.MULTILINE):
+                return int(found[1])
+        return None
+
+    def describe(self, timeout: float = 15) -> Any:
+        """Who is in the cluster, asked now: confluent_kafka's ClusterMetadata.
+
+        Not `describe_cluster`: that waits for "the controller", which may be a broker that has just been killed.
+        """
+        from confluent_kafka import KafkaException
+
+        self._check_open()
+        try:
+            return self.admin.list_topics(timeout=timeout)
+        except KafkaException as error:
+            raise Unreachable(address=self.bootstrap, why=words(error)) from None
+
+    def partitions(self, topic: str) -> dict[int, Any]:
+        """A topic's partitions by number, asked now: confluent_kafka's PartitionMetadata (leader, replicas, isrs).
+
+        Asked together with every other topic: asking for one by name creates it where a broker allows that.
+        """
+        found = self.describe().topics.get(topic)
+        if found is None:
+            raise TopicMissing(topic=topic)
+        return dict(sorted(found.partitions.items()))
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The id of the broker that leads this partition; None while there is none."""
+        found = self.partitions(topic)
+        if partition not in found:
+            raise NotAllowed(f"'{topic}' has partitions 0 to {len(found) - 1}, not {partition}")
+        leader = found[partition].leader
+        return leader if leader >= 0 else None
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers that can be asked; an embedded cluster knows its own processes."""
+        return self.brokers
+
+    def knows(self, number: int, topic: str) -> bool | None:
+        """Has this very broker heard of the topic? None: this user may not ask.
+
+        `list_topics` asks any broker; a question about a broker's settings goes to that one, and takes the topic's along.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        self._check_open()
+        there = ConfigResource(ResourceType.TOPIC, topic)
+        asked = [ConfigResource(ResourceType.BROKER, str(number)), there]
+        try:
+            self.admin.describe_configs(asked, request_timeout=PATIENCE)[there].result(2 * PATIENCE)
+            return True
+        except TimeoutError:
+            why = "no answer"
+        except KafkaException as error:
+            if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
+                return False
+            if error.args[0].name().endswith("AUTHORIZATION_FAILED"):
+                return None
+            why = words(error)
+        raise Unreachable(address=f"broker {number} of {self.bootstrap}", why=why)
+
+    def wait_for_topic(self, topic: str, partitions: int, seconds: float = 30) -> None:
+        """Return when each running broker has heard of a new topic, and its partitions have their leaders."""
+
+        def last() -> str:
+            if late := self._who(topic, knows=False):
+                return f"broker {late[0]} has not heard of it"
+            found = self.partitions(topic)
+            bare = [number for number in range(partitions) if number not in found or found[number].leader < 0]
+            return f"partition {bare[0]} has none" if bare else ""
+
+        _until(last, seconds, f"'{topic}' to have its leaders")
+
+    def wait_until_gone(self, topic: str, seconds: float = 30) -> None:
+        """Return when no running broker knows this topic any more."""
+
+        def last() -> str:
+            late = self._who(topic, knows=True)
+            return f"broker {late[0]} still has it" if late else ""
+
+        _until(last, seconds, f"'{topic}' to be gone")
+
+    def _who(self, topic: str, knows: bool) -> list[int]:
+        """The running brokers that know this topic, or those that do not: each hears on its own what the controller decided."""
+        return [number for number in self.running if self.knows(number, topic) is knows]
+
+    def kafka(self, tool: str, *args: str, timeout: float = 60) -> str:
+        """Run one of Kafka's own tools against this cluster and return what it said: `cluster.kafka("topics", "--list")`."""
+        self._check_open()
+        from kqlib.kafka import tools
+
+        return tools.run(tool, args, self.bootstrap, self._own, timeout)
+
+    def broker(self, number: int) -> Any:
+        """A broker to stop, kill, pause: on an embedded cluster only."""
+        raise NotAllowed(
+            f"broker({number}) can be stopped only on an embedded cluster; this one is at {self.bootstrap}. Unset KQ_BOOTSTRAP"
+        )
+
+    def close(self) -> None:
+        """Done with it; one's own cluster runs on."""
+        self._closed = True
+        self.__dict__.pop("admin", None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "Kafka(closed)" if self._closed else "Kafka(one's own cluster)"
+
+    def _admin_client(self, **extra: Any) -> AdminClient:
+        from confluent_kafka import KafkaException
+
+        from kqlib.kafka.clients import AdminClient
+
+        try:
+            return AdminClient(self.client(**extra))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise BadConfig(source="the settings of the Kafka client", why=words(error)) from None
+
+    def _check_open(self) -> None:
+        self._check_here()
+        if self._closed:
+            raise Closed(thing="cluster")
+
+    def _check_here(self) -> None:
+        forks.check(self._process, f"the cluster at {self.bootstrap}")
+
+
+def _in_a_fork() -> None:
+    """The AdminClients of the parent answer nobody here; asked for one, a cluster says why."""
+    for kafka in _MADE:
+        kafka.__dict__.pop("admin", None)
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
+
+
+def _until(last: Callable[[], str], seconds: float, why: str) -> None:
+    """Wait until nothing is missing any more; `last` says what is. Who does not answer just now is asked again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            missing = last()
+        except KqError as error:
+            missing = str(error)
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise NotInTime(seconds=seconds, why=why, last=missing)
+        time.sleep(0.02)
+
+
+def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:
+    """One's own cluster, asked once so that a wrong address is said now and not at the first lesson."""
+    complaints: list[str] = []
+    kafka = Kafka(bootstrap, own)
+    admin = kafka._admin_client(error_cb=lambda error: complaints.append(error.str()))
+    deadline = time.monotonic() + PATIENCE
+    asked = admin.describe_cluster(request_timeout=PATIENCE)
+    while not asked.done() and time.monotonic() < deadline:
+        admin.poll(0.05)  # serves error_cb: it knows why, the request only knows that it timed out
+        if any("uthentication" in complaint for complaint in complaints):
+            break  # a wrong password does not get better
+    if not asked.done() or asked.exception() is not None:
+        raise _unreachable(bootstrap, complaints, asked.exception() if asked.done() else None)
+    kafka.admin = admin
+    return kafka
+
+
+def check(file: Path) -> None:
+    """`BadConfig` if a Kafka client does not take the settings of this file. Nothing is connected."""
+    nowhere = Kafka("", {name: value for name, value in settings.read(file).items() if name != "bootstrap.servers"})
+    try:
+        nowhere._admin_client()
+    except BadConfig as error:
+        raise settings.located(error, file) from None
+
+
+def _unreachable(bootstrap: str, complaints: list[str], error: BaseException | None) -> Unreachable:
+    telling = [c for c in complaints if "brokers are down" not in c]
+    if telling:
+        why = telling[0]
+    elif any(_listens(address) for address in bootstrap.split(",")):
+        why = "something listens there, but does not answer these settings; does it want TLS or a login?"
+    else:
+        why = words(error) if error else "no answer"
+    return Unreachable(address=bootstrap, why=why)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), 0.3).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def words(error: BaseException) -> str:
+    """What a client's error says, without its class and codes."""
+    inner = error.args[0] if error.args else error
+    return inner.str() if hasattr(inner, "str") else str(inner) or type(error).__name__

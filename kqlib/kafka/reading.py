@@ -1,0 +1,153 @@
+"""Reading a topic from given offsets to its end, as values: in no group, and nothing is committed.
+
+In:  a cluster, topics or places (a topic and a partition's number). Out: `read`: messages; `bounds`: where a partition begins and
+ends; `committed`: a group's commits; `described`: its members.
+Reading goes to the ends seen when it begins, so it also ends while others write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kqlib.errors import NotInTime, Unreachable
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+    from kqlib.kafka import Kafka
+
+# librdkafka wants a group's name even of a reader in no group, and looks for its coordinator. Nobody needs a right to this group:
+# where it is refused, the reader gets one event with GROUP_AUTHORIZATION_FAILED and no topic, and reads on.
+LOOKER = "kqlib-looks"
+PATIENCE = 15.0
+Place = tuple[str, int]  # a topic and the number of a partition
+# A leader, a controller or a group's coordinator is being made, moved or loaded: ask again.
+MOVING = {
+    *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"),
+    *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_DESTROY", "_WAIT_COORD"),
+    "_NOENT",  # the AdminClient knows no leader of any partition that was asked for
+    *("NOT_CONTROLLER", "REQUEST_TIMED_OUT"),
+    *("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
+}
+
+
+def bounds(cluster: Kafka, *topics: str, **client: Any) -> dict[Place, tuple[int, int]]:
+    """The first offset and the end of each partition now. Open transactions are left out, unless `isolation_level` says else."""
+    with closing(_reader(cluster, **client)) as reader:
+        return _bounds(cluster, reader, [(topic, number) for topic in topics for number in cluster.partitions(topic)])
+
+
+def read(
+    cluster: Kafka, starts: Mapping[Place, int], ends: Mapping[Place, int] | None = None, patience: float = PATIENCE
+) -> Iterator[Message]:
+    """The committed records from these offsets on and below `ends` (None: the ends seen now).
+
+    `NotInTime` if nothing arrives for `patience` seconds before that.
+    """
+    from confluent_kafka import KafkaError, TopicPartition
+
+    with closing(_reader(cluster)) as reader:
+        if ends is None:
+            ends = {at: end for at, (_, end) in _bounds(cluster, reader, starts).items()}
+        left = {at for at, start in starts.items() if start < ends[at]}
+        reader.assign([TopicPartition(*at, starts[at]) for at in left])
+        last, deadline = "nothing", time.monotonic() + patience
+        while left:
+            for message in reader.consume(1000, 0.03):
+                at, error = (message.topic(), message.partition()), message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    last = error.str()
+                    continue
+                if at not in left:
+                    continue
+                if error is None and message.offset() < ends[at]:
+                    yield message
+                # The event of a log's end has the offset of that end: it is beyond the marks of transactions.
+                if message.offset() + (error is None) >= ends[at]:
+                    left.discard(at)
+                    reader.pause([TopicPartition(*at)])
+                last, deadline = f"{at[0]}/{at[1]}/{message.offset()}", time.monotonic() + patience
+            if time.monotonic() > deadline:
+                unread = ", ".join(f"{topic}/{number}" for topic, number in sorted(left))
+                raise NotInTime(seconds=patience, why=f"the end of {unread}", last=last)
+
+
+def records(
+    cluster: Kafka, topic: str, there: Mapping[Place, tuple[int, int]] | None = None
+) -> dict[int, list[Message]]:
+    """Every record of a topic by partition, within these bounds (None: from the first that is left to the end seen now)."""
+    there = bounds(cluster, topic) if there is None else there
+    found: dict[int, list[Message]] = {number: [] for _, number in there}
+    starts, ends = ({at: both[which] for at, both in there.items()} for which in (0, 1))
+    for message in read(cluster, starts, ends):
+        found[message.partition()].append(message)
+    return found
+
+
+def _reader(cluster: Kafka, **client: Any) -> Consumer:
+    """A consumer in no group. At a log's end the broker would wait 500 ms for more."""
+    from kqlib.kafka.clients import Consumer
+
+    quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "group_protocol": "classic"}
+    return Consumer(cluster.client(group_id=LOOKER, **quick, **client))
+
+
+def _bounds(cluster: Kafka, reader: Consumer, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+    from confluent_kafka import TopicPartition
+
+    def ask(at: Place) -> tuple[int, int]:
+        low, end = reader.get_watermark_offsets(TopicPartition(*at), timeout=PATIENCE)
+        return low, end
+
+    return {at: asked(cluster, partial(ask, at)) for at in places}
+
+
+def committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """A group's commits. A consumer asks, in the group's name but not in the group: the AdminClient's call for this ends the
+    whole process when the coordinator is not there to answer (librdkafka issue 5040)."""
+    from confluent_kafka import TopicPartition
+
+    from kqlib.kafka.clients import Consumer
+
+    places = [TopicPartition(topic, number) for number in partitions]
+    quiet = {"group_protocol": "classic", "isolation_level": "read_uncommitted"}  # does not wait for open transactions
+    reader = Consumer(cluster.client(group_id=group, **quiet))
+    try:
+        found = asked(cluster, lambda: reader.committed(places, timeout=PATIENCE))
+        return {part.partition: part.offset for part in found if part.offset >= 0}
+    finally:
+        reader.close()
+
+
+def described(cluster: Kafka, group: str) -> list[Any]:
+    """The group's members as the cluster describes them (confluent_kafka's MemberDescription); none when there is no group."""
+    from confluent_kafka import KafkaException
+
+    def ask() -> list[Any]:
+        try:
+            found = cluster.admin.describe_consumer_groups([group], request_timeout=5)[group].result(10)
+        except KafkaException as error:
+            if error.args[0].name() == "GROUP_ID_NOT_FOUND":
+                return []
+            raise
+        return list(found.members)
+
+    return list(asked(cluster, ask))
+
+
+def asked(cluster: Kafka, ask: Callable[[], Any]) -> Any:
+    """The answer, asked for again while whoever has it is on the move."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if time.monotonic() > deadline or error.args[0].name() not in MOVING:
+                raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None
+        time.sleep(0.05)

@@ -1,0 +1,87 @@
+"""Exercises that check themselves, what was passed so far, and library code to look at.
+
+In:  the `Exercise` values in `notebooks/solutions/NN_name.py` (question, cases, hints, wrong answers and solution of one
+exercise stand together) and a reader's function. Out: texts that are the same on every run, since notebooks store them.
+
+    check("01.1", answer) · hint("01.1", 2) · solution("01.1") · progress() · source(check)
+
+`exercise.py` is what an author writes, `trial.py` calls an answer, `values.py` compares and shows what it gave,
+`passed.py` remembers, `code.py` shows code. Here is what a reader calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kqlib.workshop.checks.code import Said, Source, source
+from kqlib.workshop.checks.exercise import Case, Exercise, Tried, find, load
+from kqlib.workshop.checks.passed import Progress, progress, remember
+from kqlib.workshop.checks.trial import outcome
+from kqlib.workshop.checks.values import same, shown
+
+__all__ = [
+    "Case",
+    "Exercise",
+    "Progress",
+    "Said",
+    "Source",
+    "Tried",
+    "Verdict",
+    "check",
+    "find",
+    "hint",
+    "load",
+    "progress",
+    "same",
+    "shown",
+    "solution",
+    "source",
+]
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict(Said):
+    """What a check found; true when the answer passed."""
+
+    passed: bool
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+
+def check(which: str, answer: Callable[..., Any]) -> Verdict:
+    """Try an answer: `kq.check("01.1", answer)`. Says what was tried, what came out and a hint; remembers a pass."""
+    exercise = find(which)
+    held, trouble = outcome(exercise, answer)
+    if trouble:
+        hints = [f"hint: {exercise.hints[0]}"] if exercise.hints else []
+        return Verdict("\n".join([f"✗ not yet: {trouble}", *hints, _more(exercise, 2)]), passed=False)
+    proven = "; ".join(dict.fromkeys(tried.why for tried in held if tried.why)) or exercise.ask
+    note = remember(which)
+    return Verdict("\n".join([f"✓ {which}: {len(held)} of {len(held)}", proven, *note]), passed=True)
+
+
+def hint(which: str, number: int = 1) -> Said:
+    """A nudge, the first or a later one: `kq.hint("01.1", 2)`."""
+    exercise = find(which)
+    if 1 <= number <= len(exercise.hints):
+        nudge = f"hint {number} of {len(exercise.hints)}: {exercise.hints[number - 1]}"
+        return Said(f"{nudge}\n{_more(exercise, number + 1)}")
+    return Said(f"There is no hint {number}: {which} has {len(exercise.hints)}.\nmore: {_solution(which)}")
+
+
+def solution(which: str) -> Source:
+    """One way to solve it, as code: `kq.solution("01.1")`."""
+    return source(find(which).solution)
+
+
+def _more(exercise: Exercise, number: int) -> str:
+    """The last line of a failed check and of a hint: where to go from here."""
+    nudge = f'kq.hint("{exercise.id}", {number}), ' if number <= len(exercise.hints) else ""
+    return f"more: {nudge}{_solution(exercise.id)}"
+
+
+def _solution(which: str) -> str:
+    return f'kq.solution("{which}")'

@@ -1,0 +1,347 @@
+"""A real Kafka on this machine: KRaft nodes as child processes, ready in seconds, gone with this process however it ends.
+
+In:  how many brokers. Out: `Cluster`, a `Kafka` whose brokers can be stopped, killed, paused and started.
+What a node is stands in `node.py`; what ends it when Python is gone, in `reaper.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from kqlib.errors import BrokerDied, NotAllowed, NotInTime, Unreachable
+from kqlib.kafka import forks
+from kqlib.kafka.cluster import Kafka
+from kqlib.runtime import places, program
+from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.reaper import Child, Reaper
+from kqlib.workshop.cluster import node as nodes
+from kqlib.workshop.cluster.node import Node
+from kqlib.workshop.cluster.secure import Security, allow_app
+
+MOST = 9
+UNFINISHED = "unfinished"  # this file stands in a directory whose disks are not formatted to the end
+START = 60.0 * PATIENCE  # seconds until a start is given up; it takes two
+
+
+class Broker:
+    """One broker of an embedded cluster: something to stop, kill, pause, resume and start."""
+
+    def __init__(self, cluster: Cluster, node: Node) -> None:
+        self.id, self.node = node.id, node
+        self._cluster, self._child = cluster, None  # type: tuple[Cluster, Child | None]
+        self._paused, self._since = False, 0  # where in its log its present run begins
+
+    @property
+    def alive(self) -> bool:
+        """Does its process run (a paused one does)?"""
+        return self._child is not None and self._child.alive
+
+    @property
+    def state(self) -> str:
+        """running, paused or stopped."""
+        return "stopped" if not self.alive else "paused" if self._paused else "running"
+
+    @property
+    def log(self) -> Path:
+        """The file with everything it has said."""
+        return self.node.log
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while it has one."""
+        return self._child.pid if self._child and self.alive else None
+
+    def start(self) -> Broker:
+        """Start it and wait until the cluster counts it in (at once when too few controllers are up to count anybody)."""
+        if self.state == "paused":
+            self.resume()
+        self._launch()
+        if self._cluster.has_quorum():
+            self._cluster.wait_for([self.id])
+        return self
+
+    def stop(self, timeout: float = 15) -> Broker:
+        """End it in good order: it hands its partitions over first."""
+        return self._end(signal.SIGTERM, timeout)
+
+    def kill(self) -> Broker:
+        """End it as a power cut does."""
+        return self._end(signal.SIGKILL, 10)
+
+    def pause(self) -> Broker:
+        """Stop its time: its connections stay open and nothing answers (SIGSTOP)."""
+        child = self._running()
+        child.signal(signal.SIGSTOP)
+        self._paused = True
+        deadline = (
+            time.monotonic() + 10 * PATIENCE
+        )  # it goes through the reaper: in those milliseconds nobody may be answered
+        while not _stands(child.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self
+
+    def resume(self) -> Broker:
+        """Let a paused one go on."""
+        self._running().signal(signal.SIGCONT)
+        self._paused = False
+        return self
+
+    def _launch(self) -> None:
+        self._cluster._check_open()
+        if not self.alive:
+            self._since = self.log.stat().st_size if self.log.exists() else 0
+            self._child = self._cluster._spawn(self.node)
+            self._paused = False
+
+    def _end(self, number: int, timeout: float) -> Broker:
+        self._cluster._check_here()
+        child = self._child
+        if child and child.alive:
+            child.signal(number)
+            child.signal(signal.SIGCONT)  # a paused process takes its end only when it runs
+            if child.wait(timeout) is None:  # too few controllers left to hand over to
+                child.signal(signal.SIGKILL)
+                child.wait(10)
+        self._paused = False
+        return self
+
+    def _running(self) -> Child:
+        self._cluster._check_open()
+        if not self._child or not self._child.alive:
+            raise NotAllowed(f"broker {self.id} does not run; start() it first")
+        return self._child
+
+    def __repr__(self) -> str:
+        return f"Broker({self.id}, {self.state})"
+
+
+class Cluster(Kafka):
+    """An embedded Kafka: `with kq.Cluster(brokers=3) as cluster: …`. Loopback only, gone with this process.
+
+    dir: a directory to keep (a later Cluster on it goes on with its data); None: a temporary one, removed at the end.
+    secure: TLS, logins and access rules, users "deploy" and "app". auto_create: topics appear when somebody names them.
+    config: any further broker setting, in Kafka's words.
+    """
+
+    embedded = True
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        secure: bool = False,
+        auto_create: bool = False,
+        dir: str | Path | None = None,  # noqa: A002 - the word that people look for
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST:
+            raise NotAllowed(f"brokers must be a number from 1 to {MOST}, not {brokers!r}")
+        super().__init__("")  # the address comes with the ports
+        self._brokers: dict[int, Broker] = {}
+        self._keep = dir is not None
+        self.home = _home(dir)
+        self._taken = _take(self.home)
+        self._reaper = Reaper(None if self._keep else self.home)
+        self._finish = weakref.finalize(self, forks.only_here(_finish), self._reaper, self._taken)
+        try:
+            self._begin(brokers, secure, {"auto.create.topics.enable": "true"} if auto_create else {}, config or {})
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, brokers: int, secure: bool, more: dict[str, str], config: dict[str, Any]) -> None:
+        self._security = Security.make(self.home / "tls") if secure else None
+        extra = {
+            **(self._security.node_properties() if self._security else {}),
+            **more,
+            **{k: str(v) for k, v in config.items()},
+        }
+        for last in (False, False, True):
+            known = _remembered(self.home, brokers)
+            self._nodes = known or _plan(self.home, brokers)
+            super().__init__(",".join(f"{nodes.HOST}:{n.port}" for n in self._nodes))
+            if self._security:
+                self._own = self._security.client("deploy")
+            self._brokers = {n.id: Broker(self, n) for n in self._nodes}
+            try:
+                self._raise(known is None, extra)
+                break
+            except BrokerDied as died:
+                if last or known or "Address already in use" not in died.facts["tail"]:
+                    raise
+                self._clear()  # another cluster took the port between the look and the bind: draw again
+        if self._security:
+            allow_app(self.admin)
+
+    def _raise(self, fresh: bool, extra: dict[str, str]) -> None:
+        """Format new disks, start every node, wait until the cluster says that all are in."""
+        for each in self._nodes:
+            program.write_properties(each.settings, nodes.properties(each, self._nodes, extra))
+        if fresh:
+            (self.home / UNFINISHED).touch()
+            nodes.format_disks(self._nodes, extra, nodes.new_id())
+            _remember(self.home, self._nodes)
+            (self.home / UNFINISHED).unlink()
+        for broker in self._brokers.values():
+            broker._launch()
+        self.wait_for([n.id for n in self._nodes], START)
+
+    def _clear(self) -> None:
+        for broker in self._brokers.values():
+            broker.kill()
+        self.__dict__.pop("admin", None)
+        (self.home / "cluster.json").unlink(missing_ok=True)
+        for each in self._nodes:
+            shutil.rmtree(each.home, ignore_errors=True)
+
+    def broker(self, number: int) -> Broker:
+        """One broker, by its id (1, 2, …)."""
+        self._check_open()
+        if number not in self._brokers:
+            raise NotAllowed(f"this cluster has brokers {', '.join(map(str, self._brokers))}, not {number!r}")
+        return self._brokers[number]
+
+    def as_user(self, user: str) -> Kafka:
+        """The same cluster seen by another user of a secure one: "deploy" or "app"."""
+        self._check_open()
+        if not self._security:
+            raise NotAllowed("this cluster has no users; make it with secure=True")
+        return Kafka(self.bootstrap, self._security.client(user))
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the brokers whose process runs and is not paused."""
+        return [number for number, broker in self._brokers.items() if broker.state == "running"]
+
+    def has_quorum(self) -> bool:
+        """Do more than half of the controllers run, so that the cluster can decide anything?"""
+        return 2 * len(self.running) > len(self._brokers)
+
+    def wait_for(self, ids: Sequence[int], seconds: float = START) -> None:
+        """Return when the cluster itself counts these brokers in; a node that dies meanwhile is `BrokerDied` with its log's end."""
+        deadline, missing = time.monotonic() + seconds, set(ids)
+        while missing:
+            for number in ids:
+                broker = self._brokers[number]
+                if not broker.alive:
+                    child = broker._child
+                    raise BrokerDied(
+                        broker=number,
+                        why=(child and child.why) or f"exit code {child and child.code}",
+                        tail=broker.node.tail(since=broker._since),
+                    )
+            if time.monotonic() > deadline:
+                last = self._brokers[min(missing)].node.tail(3)
+                raise NotInTime(seconds=seconds, why=f"broker {sorted(missing)} to join", last=f"\n{last}")
+            missing = set(ids) - self._counted(ids)
+            if missing:
+                time.sleep(0.02)
+
+    def _counted(self, ids: Sequence[int]) -> set[int]:
+        if not all(nodes.open_port(self._brokers[number].node.port) for number in ids):
+            return set()
+        with contextlib.suppress(Unreachable):
+            return set(self.describe(2).brokers)
+        return set()
+
+    def _spawn(self, node: Node) -> Child:
+        return self._reaper.start(f"broker-{node.id}", nodes.run_command(node), node.log)
+
+    def close(self) -> None:
+        """End every broker and, unless `dir` was given, remove its directory. Calling it twice does no harm."""
+        if self._closed_already() or self._process != os.getpid():
+            return
+        self._closed = True
+        if self._keep:
+            for broker in self._brokers.values():
+                if broker._child:
+                    broker._child.signal(signal.SIGCONT)
+                    broker._child.signal(signal.SIGTERM)
+            deadline = time.monotonic() + 10
+            for broker in self._brokers.values():
+                if broker._child:
+                    broker._child.wait(max(0.1, deadline - time.monotonic()))
+        self.__dict__.pop("admin", None)
+        self._finish()
+
+    def _closed_already(self) -> bool:
+        return not self._finish.alive
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "Cluster(closed)"
+        count = len(self._brokers)
+        return f"Cluster({count} broker{'s' * (count > 1)}{', secure' * bool(self._security)})"
+
+
+def _stands(pid: int | None) -> bool:
+    """Has SIGSTOP reached it? Without a /proc (macOS) nobody is asked."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
+        return True
+
+
+def _home(named: str | Path | None) -> Path:
+    """The directory to work in: the named one, made if need be, else a temporary one."""
+    home = Path(tempfile.mkdtemp(prefix="kqlib-")) if named is None else Path(named).expanduser().absolute()
+    try:
+        if "," in str(home):
+            raise ValueError("Kafka takes a comma in its name for two directories")
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "in-use").touch()
+    except (OSError, ValueError) as error:
+        raise NotAllowed(f"{home} cannot hold a cluster: {getattr(error, 'strerror', None) or error}") from None
+    return home
+
+
+def _plan(home: Path, brokers: int) -> list[Node]:
+    ports = nodes.free_ports(2 * brokers)
+    return [Node(i + 1, ports[2 * i], ports[2 * i + 1], home / f"broker-{i + 1}") for i in range(brokers)]
+
+
+def _remember(home: Path, made: Sequence[Node]) -> None:
+    facts = [[n.id, n.port, n.controller_port] for n in made]
+    places.write_atomic(home / "cluster.json", json.dumps(facts))
+
+
+def _remembered(home: Path, brokers: int) -> list[Node] | None:
+    """The nodes that live in a kept directory: their controllers know each other by port, so the ports stay."""
+    file = home / "cluster.json"
+    if (home / UNFINISHED).exists():  # its first start was cut off: there is nothing in it to keep
+        for begun in home.glob("broker-*"):
+            shutil.rmtree(begun)
+        file.unlink(missing_ok=True)
+    if not file.exists():
+        return None
+    facts = json.loads(file.read_text())
+    if len(facts) != brokers:
+        raise NotAllowed(f"{home} holds a cluster of {len(facts)} brokers; it cannot go on with {brokers}")
+    return [Node(number, port, controller, home / f"broker-{number}") for number, port, controller, *_ in facts]
+
+
+def _take(home: Path) -> IO[str]:
+    """One cluster a directory; the lock falls with this process."""
+    lock = (home / "in-use").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise NotAllowed(f"{home} is in use by another running cluster") from None
+    return lock
+
+
+def _finish(reaper: Reaper, lock: IO[str]) -> None:
+    reaper.close()
+    lock.close()

@@ -1,0 +1,121 @@
+"""A locked-down cluster on this machine: TLS and a login on every listener, and rules for who may do what.
+
+In:  a directory. Out: what the nodes' settings need, and each user's client settings.
+Users: `deploy` may do everything, as a deployment's account does; `app` reads, writes and commits, and may create nothing.
+Authority, certificate and passwords are made anew for each cluster and go with its directory.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kqlib.errors import NotAllowed
+from kqlib.kafka.settings import Secret
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USERS = ("broker", "deploy", "app")
+
+
+@dataclass(frozen=True)
+class Security:
+    """The keys and passwords of one secure cluster."""
+
+    home: Path
+    passwords: dict[str, Secret] = field(repr=False)
+
+    @classmethod
+    def make(cls, home: Path) -> Security:
+        """New passwords, and in `home` a new authority with a certificate for 127.0.0.1."""
+        home.mkdir(parents=True, mode=0o700, exist_ok=True)
+        _certify(home)
+        return cls(home, {user: Secret(secrets.token_urlsafe(18)) for user in USERS})
+
+    def node_properties(self) -> dict[str, str]:
+        """What server.properties needs."""
+        users = " ".join(f'user_{user}="{password!s}"' for user, password in self.passwords.items())
+        login = f'{PLAIN} required username="broker" password="{self.passwords["broker"]!s}" {users};'
+        return {
+            "listener.security.protocol.map": "CLIENT:SASL_SSL,CONTROLLER:SASL_SSL",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            "listener.name.client.plain.sasl.jaas.config": login,
+            "listener.name.controller.plain.sasl.jaas.config": login,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:broker;User:deploy",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.home / "broker.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.home / "ca.pem"),
+        }
+
+    def client(self, user: str) -> dict[str, Any]:
+        """The login of a user, in librdkafka's words."""
+        if user not in self.passwords or user == "broker":
+            raise NotAllowed(f"this cluster has no user {user!r}; it has 'deploy' and 'app'")
+        login = {"sasl.mechanism": "PLAIN", "sasl.username": user, "sasl.password": self.passwords[user]}
+        return {"security.protocol": "SASL_SSL", "ssl.ca.location": str(self.home / "ca.pem"), **login}
+
+
+def allow_app(admin: Any) -> None:
+    """Give `app` what an application needs: read, write, commit, transactions; nothing that creates, deletes or configures."""
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    on = {
+        ResourceType.TOPIC: (
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+        ),
+        ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
+        ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
+    }
+    rules = [
+        AclBinding(kind, "*", ResourcePatternType.LITERAL, "User:app", "*", operation, AclPermissionType.ALLOW)
+        for kind, operations in on.items()
+        for operation in operations
+    ]
+    for done in admin.create_acls(rules, request_timeout=10).values():
+        done.result(10)
+
+
+def _certify(home: Path) -> None:
+    """ca.pem, and broker.pem with its key: valid for 127.0.0.1 and localhost, for a year."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import NameOID
+
+    def signed(common: str, key: Any, issuer: Any, by: Any, *extensions: x509.ExtensionType) -> x509.Certificate:
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+        now = datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateBuilder(issuer or name, name, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(
+            now + datetime.timedelta(days=365)
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(by, SHA256())
+
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca = signed("kqlib lab authority", ca_key, None, ca_key, x509.BasicConstraints(ca=True, path_length=0))
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")])
+    certificate = signed("127.0.0.1", key, ca.subject, ca_key, names)
+    (home / "ca.pem").write_bytes(ca.public_bytes(Encoding.PEM))
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    both = home / "broker.pem"
+    both.touch(mode=0o600)
+    both.write_bytes(secret + certificate.public_bytes(Encoding.PEM))

@@ -1,0 +1,263 @@
+"""The cluster that `kq up` keeps for several notebooks, and the one cluster that every `kq` command works on.
+
+In:  how many brokers. Out: `start`, `find`, `stop`; `current()`, the cluster of a command; `status()`, how it is.
+A process of its own, the holder, has the cluster. Three files in `places.state()`:
+  up.lock   locked by the holder as long as it lives: whether one runs is asked of the system, never of a pid that may be recycled
+  up.json   where the cluster is; the holder ends as soon as this file is gone, so that nothing is ever signalled by number
+  up.log    what the holder said
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from kqlib import kafka
+from kqlib.errors import KqError, NotAllowed, NotInTime, Unreachable
+from kqlib.runtime import places
+from kqlib.runtime.patience import PATIENCE
+from kqlib.workshop.cluster.embedded import Cluster
+
+START, STOP = 90.0 * PATIENCE, 30.0 * PATIENCE  # seconds; a start takes three to ten
+NONE = "no cluster: start one with `kq up`, or set KQ_BOOTSTRAP"
+EVAL = 'eval "$(kq up)"'
+
+
+@dataclass(frozen=True)
+class Running:
+    """The cluster that `kq up` keeps: its address, how many brokers it began with, the process that holds it."""
+
+    bootstrap: str
+    brokers: int
+    pid: int
+
+    @property
+    def export(self) -> str:
+        """The line for a shell, after which notebooks and commands use this cluster."""
+        return f"export KQ_BOOTSTRAP={self.bootstrap}"
+
+
+@dataclass(frozen=True)
+class Status:
+    """The current cluster as it answers now."""
+
+    source: str  # "kq up", "KQ_BOOTSTRAP" or "KQ_KAFKA_CONFIG"
+    bootstrap: str
+    brokers: dict[int, str]  # "up" or "down"
+    controller: int | None  # the node that leads the controllers, if this user may know
+    topics: int  # without Kafka's own
+    exported: bool  # KQ_BOOTSTRAP names it
+    other: str | None = None  # where `kq up` keeps another one
+
+    def __str__(self) -> str:
+        ours = self.source == "kq up"
+        lines = [f"{'The cluster of `kq up`' if ours else f'Your cluster ({self.source})'} at {self.bootstrap}"]
+        for number, how in self.brokers.items():
+            lines.append(f"  broker {number}  {how}{', controller' * (number == self.controller)}")
+        if self.controller is not None and self.controller not in self.brokers:
+            lines.append(f"  {f'node {self.controller}':<9} controller")
+        lines.append(f"  topics    {self.topics}")
+        if ours:
+            lines.append(
+                "Notebooks use it: KQ_BOOTSTRAP names it." if self.exported else f"Notebooks use it after {EVAL}"
+            )
+        if self.other:
+            lines.append(f"`kq up` keeps another one at {self.other}; notebooks use that after {EVAL}")
+        return "\n".join(lines)
+
+
+# --- start, find, stop ------------------------------------------------------------------------------------------------
+
+
+def find() -> Running | None:
+    """The cluster that `kq up` keeps now, if any; what a holder that died has left behind is removed."""
+    alone = _lock(fcntl.LOCK_SH)
+    if alone is None:
+        return _read()
+    with alone:  # nobody can start while this is held
+        _file("json").unlink(missing_ok=True)
+    return None
+
+
+def start(brokers: int) -> Running:
+    """The cluster that runs already, whatever its size, else a new one; returns when it is ready."""
+    if running := find():
+        return running
+    _check_what_it_takes()
+    deadline = time.monotonic() + START
+    while not (alone := _lock(fcntl.LOCK_EX)):  # another `kq up` is at it
+        if running := find():
+            return running
+        if time.monotonic() > deadline:
+            raise NotInTime(seconds=START, why="another `kq up` to finish", last=_tail() or "(it said nothing)")
+        time.sleep(0.05)
+    with alone:
+        _file("json").unlink(missing_ok=True)
+        return _launch(brokers, alone)
+
+
+def stop() -> bool:
+    """End it, and return when every process and file of it is gone; False when nothing ran."""
+    shared = _lock(fcntl.LOCK_SH)
+    if shared:
+        shared.close()
+    deadline, last = time.monotonic() + STOP, None
+    while not (alone := _lock(fcntl.LOCK_EX)):
+        last = _read() or last  # one that is only starting has no file yet
+        _file("json").unlink(missing_ok=True)
+        if time.monotonic() > deadline:
+            raise NotInTime(seconds=STOP, why="the cluster of `kq up` to end", last=f"{last}\n{_tail()}")
+        time.sleep(0.05)
+    with alone:
+        _file("json").unlink(missing_ok=True)
+    return shared is None
+
+
+def _check_what_it_takes() -> None:
+    """Java and jars, looked for here and not in the holder: here is a terminal that shows what is missing or fetched."""
+    from kqlib.runtime import jars, java
+
+    java.find()
+    jars.fetch("broker")
+
+
+def _launch(brokers: int, alone: IO[str]) -> Running:
+    """Start the holder, which inherits the lock, and wait until it has said where the cluster is."""
+    command = [sys.executable, "-P", "-m", "kqlib.workshop.cluster.up", str(brokers)]
+    with _file("log").open("w") as log:
+        holder = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[alone.fileno()]
+        )
+    deadline = time.monotonic() + START
+    try:
+        while holder.poll() is None:
+            if running := _read():
+                return running
+            if time.monotonic() > deadline:
+                raise NotInTime(
+                    seconds=START, why=f"{brokers} broker(s) to start", last=_tail() or "(nothing was said)"
+                )
+            time.sleep(0.05)
+        raise NotAllowed(f"The cluster did not start. {_tail() or f'Its process ended with {holder.returncode}'}")
+    except BaseException:  # Ctrl-C too: the holder would not hear it
+        holder.terminate()
+        holder.wait(STOP)
+        raise
+
+
+def _lock(kind: int) -> IO[str] | None:
+    """The lock file, locked; None when the holder (or one that starts it) has it."""
+    file = _file("lock").open("a")
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def _read() -> Running | None:
+    with suppress(OSError, ValueError, TypeError):
+        return Running(**json.loads(_file("json").read_text(encoding="utf-8")))
+    return None
+
+
+def _file(kind: str) -> Path:
+    return places.state() / f"up.{kind}"
+
+
+def _tail() -> str:
+    """The end of what the holder said."""
+    with suppress(OSError):
+        return "\n".join(_file("log").read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+    return ""
+
+
+# --- the holder -------------------------------------------------------------------------------------------------------
+
+
+def hold(brokers: int) -> None:
+    """Keep a cluster until up.json is gone or somebody ends this process; the reaper sees to it that nothing survives."""
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with Cluster(brokers) as cluster:
+        mine = Running(cluster.bootstrap, brokers, os.getpid())
+        places.write_atomic(_file("json"), json.dumps(asdict(mine)) + "\n")
+        try:
+            while _read() == mine:
+                time.sleep(0.2)
+        finally:
+            if _read() == mine:
+                _file("json").unlink(missing_ok=True)
+
+
+# --- the cluster of a command -----------------------------------------------------------------------------------------
+
+
+def current() -> kafka.Kafka:
+    """The cluster that a command works on: KQ_BOOTSTRAP's (or KQ_KAFKA_CONFIG's), else the one of `kq up`."""
+    found = _seek(find())
+    if found is None:
+        raise NotAllowed(NONE)
+    return found
+
+
+def _seek(running: Running | None) -> kafka.Kafka | None:
+    try:
+        return kafka.named() or (kafka.reach(running.bootstrap, kafka.own()) if running else None)
+    except Unreachable as error:
+        if running is None or _same(error.facts["address"], running.bootstrap):
+            raise
+        why = f"{error.facts['why']}. But `kq up` keeps a cluster at {running.bootstrap}: {EVAL}"
+        raise Unreachable(address=error.facts["address"], why=why) from None
+
+
+def status() -> Status | None:
+    """How the current cluster is; None when there is none."""
+    running = find()
+    cluster = _seek(running)
+    if cluster is None:
+        return None
+    exported = os.environ.get("KQ_BOOTSTRAP", "")
+    ours = running if running and _same(running.bootstrap, cluster.bootstrap) else None
+    brokers = _answering(ours) if ours else dict.fromkeys(cluster.brokers, "up")
+    elects = 2 * list(brokers.values()).count("up") > len(brokers)  # without more than half of them nobody leads
+    return Status(
+        source="kq up" if ours else "KQ_BOOTSTRAP" if exported else "KQ_KAFKA_CONFIG",
+        bootstrap=cluster.bootstrap,
+        brokers=brokers,
+        controller=cluster.controller if elects else None,
+        topics=sum(not name.startswith("__") for name in cluster.admin.list_topics(timeout=10).topics),
+        exported=_same(exported, cluster.bootstrap),
+        other=running.bootstrap if running and not ours else None,
+    )
+
+
+def _answering(running: Running) -> dict[int, str]:
+    """Which of its brokers are up. Asked of each one's port: a cluster goes on counting a dead one for seconds, or for ever."""
+    from kqlib.workshop.cluster.node import open_port
+
+    ports = [int(address.rpartition(":")[2]) for address in running.bootstrap.split(",")]
+    return {number: "up" if open_port(port) else "down" for number, port in enumerate(ports, 1)}
+
+
+def _same(one: str, other: str) -> bool:
+    """Do two addresses name the same brokers, or some of them?"""
+    return bool({part.strip() for part in one.split(",")} & {part.strip() for part in other.split(",")} - {""})
+
+
+if __name__ == "__main__":
+    try:
+        hold(int(sys.argv[1]))
+    except KqError as reason:
+        sys.exit(str(reason))

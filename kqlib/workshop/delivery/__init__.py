@@ -1,0 +1,249 @@
+"""One consumer step (read, work, write, commit) in four orders, its worker killed at every point: what is lost, what is doubled.
+
+    kq.delivery.table(cluster)                                    # 4 orders × 4 crash points -> CrashTable
+    kq.delivery.run(cluster, "at-least-once", "write")            # one of them -> Outcome(lost=0, once=9, doubled=1)
+    kq.delivery.life(cluster, topic, done, "at-least-once", group=…, crash="write", at=3)     # one life, on your own topics
+
+An order is a name from ORDERS or a function of yours like those. The steps and the worker stand in `worker.py`, the processes
+in `crew.py`, what is counted in `outcome.py`, its picture in `view/crash.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import marshal
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from kqlib.errors import NotAllowed, NotInTime
+from kqlib.kafka import Kafka, reading, words
+from kqlib.workshop.delivery.crew import Crew, Life, Step
+from kqlib.workshop.delivery.outcome import CrashTable, Outcome
+from kqlib.workshop.delivery.worker import (
+    CRASHES,
+    ORDERS,
+    Worker,
+    at_least_once,
+    at_most_once,
+    exactly_once,
+    idempotent_sink,
+    open_database,
+)
+
+__all__ = [
+    "CRASHES",
+    "ORDERS",
+    "CrashTable",
+    "Life",
+    "Outcome",
+    "Worker",
+    "at_least_once",
+    "at_most_once",
+    "exactly_once",
+    "idempotent_sink",
+    "life",
+    "run",
+    "table",
+]
+
+# Every run commits in this name, for topics of its own. To delete a group the AdminClient asks its coordinator, and when that one is
+# not there to answer, the whole process ends (librdkafka issues 3663 and 4605): so no group is made that would have to go.
+GROUP = "kq-delivery"
+AT_ONCE = 4  # workers side by side: two cores, and each waits for Kafka half of its time
+MOST = 200  # items of a run: a transaction each, and a life is a minute
+PATIENCE = 20.0
+
+Order = str | Callable[[Worker], None]
+
+
+def table(cluster: Kafka, orders: Sequence[Order] = tuple(ORDERS), *, items: int = 10) -> CrashTable:
+    """Every order, crashed at every point, on a topic each: what became of the items. `kq.delivery.table(lab.cluster)`"""
+    if isinstance(orders, str):
+        raise NotAllowed(f"a table wants a list of orders, as in [{orders!r}], not one alone")
+    named = [_order(order) for order in orders]
+    if not named or len({name for name, _ in named}) < len(named):
+        raise NotAllowed("a table wants at least one order, and each of them once")
+    return CrashTable(
+        _outcomes(_cluster(cluster), [(each, crash) for each in named for crash in CRASHES], _items(items))
+    )
+
+
+def run(cluster: Kafka, order: Order, crash: str, *, items: int = 10) -> Outcome:
+    """One order, its worker killed after `crash` of the item in the middle, then started again: what became of the items."""
+    named = _order(order)
+    return _outcomes(_cluster(cluster), [(named, _crash(crash))], _items(items))[named[0], crash]
+
+
+def life(
+    cluster: Kafka, topic: str, done: str | Path, order: Order, *, group: str, crash: str | None = None, at: int = 1
+) -> Life:
+    """One life of a worker on topics of yours: it reads on from the group's commit, until it is killed or at the end.
+
+    done: the topic for the results, by name; or the file of a database, as a Path, which "idempotent-sink" wants. crash, at: die
+    after this verb of the at-th item that this life reads.
+    """
+    _cluster(cluster)
+    name, code = _order(order)
+    if isinstance(at, bool) or not isinstance(at, int) or at < 1:
+        raise NotAllowed(f"at is the number of the item to die at, 1 for the first, not {at!r}")
+    if crash is not None:
+        _crash(crash)
+    if not isinstance(group, str) or not group:
+        raise NotAllowed(f"a worker commits in the name of a group, as in group='workers', not {group!r}")
+    if code is None and isinstance(done, Path) != (name == "idempotent-sink"):
+        wanted = (
+            "the file of a database, as in Path('results.db')" if name == "idempotent-sink" else "a topic, by its name"
+        )
+        raise NotAllowed(f"with '{name}' done is {wanted}, not {done!r}")
+    partitions = len(cluster.partitions(topic))
+    if not isinstance(done, Path):
+        cluster.partitions(done)  # TopicMissing, before anything is read
+    where = {"database": str(done.absolute())} if isinstance(done, Path) else {"done": done}
+    with Crew(cluster) as crew:
+        return crew.live(Step(topic, partitions, group, name, code, **where), crash, at)
+
+
+# --- a run: topics, items, two lives, a count ---------------------------------------------------------------------------
+
+Named = tuple[str, str | None]  # an order's name, and its code if it is somebody's own
+Cells = Sequence[tuple[Named, str]]
+
+
+def _outcomes(cluster: Kafka, cells: Cells, items: int) -> dict[tuple[str, str], Outcome]:
+    """Each cell with topics of its own, some of them at a time; then all are counted, and the topics go."""
+    cluster.describe()  # Unreachable, before anything is made
+    with Crew(cluster) as crew, _topics(cluster, len(cells)) as topics:
+        steps = [
+            Step(topic, 1, GROUP, *named, f"{topic}-done", str(crew.home / f"{topic}.db"), str(crew.home / topic))
+            for topic, (named, _) in zip(topics, cells, strict=True)
+        ]
+        _put(cluster, topics, items)
+        middle = (items + 1) // 2
+
+        def lives(step: Step, crash: str) -> None:
+            if crew.live(step, crash, middle).killed is None:
+                raise NotAllowed(
+                    f"'{step.order}' was to be killed after {crash} of item {middle} and never came there. An order of yours "
+                    f"says w.reached('{crash}') after that verb, unless it uses the worker's own"
+                )
+            crew.live(step)
+
+        pool = ThreadPoolExecutor(AT_ONCE)
+        try:
+            list(pool.map(lives, steps, [crash for _, crash in cells]))
+        finally:  # after an error or the stop button the crew ends those that still run
+            pool.shutdown(wait=False, cancel_futures=True)
+        written = _written(cluster, [f"{topic}-done" for topic in topics])
+        return {
+            (step.order, crash): _outcome(step, written[f"{step.topic}-done"], items)
+            for step, (_, crash) in zip(steps, cells, strict=True)
+        }
+
+
+def _outcome(step: Step, written: Counter[str], items: int) -> Outcome:
+    """What became of the items of one cell: results in Kafka and in the database count alike."""
+    assert step.database and step.diary
+    names = [f"{step.topic}/0/{offset}" for offset in range(items)]
+    with closing(open_database(step.database)) as database:
+        written = written + Counter(item for (item,) in database.execute("SELECT item FROM results"))
+    worked = Counter(Path(step.diary).read_text().split())
+    return Outcome.of((written[name] for name in names), (worked[name] for name in names))
+
+
+@contextmanager
+def _topics(cluster: Kafka, cells: int) -> Iterator[list[str]]:
+    """For each cell a topic and one for its results; they go at the end, and with them what was committed for them."""
+    from confluent_kafka.admin import NewTopic
+
+    run = f"{GROUP}-{secrets.token_hex(3)}"
+    topics = [f"{run}-{number:02}" for number in range(cells)]
+    every = [*topics, *(f"{topic}-done" for topic in topics)]
+    try:
+        _settled(cluster.admin.create_topics([NewTopic(name, 1) for name in every]))
+        for name in every:
+            cluster.wait_for_topic(name, 1)
+        yield topics
+    finally:
+        _settled(cluster.admin.delete_topics(every), {"UNKNOWN_TOPIC_OR_PART"})
+
+
+def _settled(futures: Mapping[str, Any], ignored: Collection[str] = ()) -> None:
+    """Wait for what the AdminClient was asked for."""
+    from confluent_kafka import KafkaException
+
+    for name, future in futures.items():
+        try:
+            future.result(PATIENCE)
+        except TimeoutError:
+            raise NotInTime(seconds=PATIENCE, why=f"'{name}' to be made or deleted", last="no answer") from None
+        except KafkaException as error:
+            if error.args[0].name() not in ignored:
+                raise NotAllowed(f"'{name}' was not made or deleted: {words(error)}") from None
+
+
+def _put(cluster: Kafka, topics: Sequence[str], items: int) -> None:
+    """The items, each with its own address as its key: 'kq-delivery-…-03/0/7'."""
+    from kqlib.kafka.clients import Producer
+
+    producer = Producer(cluster.client(enable_idempotence=True))
+    producer.list_topics(timeout=PATIENCE)  # see worker.met
+    for topic in topics:
+        for number in range(items):
+            producer.produce(topic, f"goal {number}", f"{topic}/0/{number}")
+    if producer.flush(PATIENCE):
+        raise NotInTime(seconds=PATIENCE, why="the items to be stored", last=f"{len(producer)} have no answer")
+
+
+def _written(cluster: Kafka, topics: Sequence[str]) -> dict[str, Counter[str]]:
+    """How often each key is in each topic, of what is committed, up to the ends seen now."""
+    found: dict[str, Counter[str]] = {topic: Counter() for topic in topics}
+    # The ends of what is written: the last transaction is committed, and its mark may come a moment later.
+    there = reading.bounds(cluster, *topics, isolation_level="read_uncommitted")
+    for message in reading.read(cluster, dict.fromkeys(there, 0), {at: end for at, (_, end) in there.items()}):
+        found[message.topic()][message.key().decode()] += 1
+    return found
+
+
+# --- what was asked for -------------------------------------------------------------------------------------------------
+
+
+def _cluster(cluster: Kafka) -> Kafka:
+    if not isinstance(cluster, Kafka):
+        raise NotAllowed(f"this wants a cluster, as in kq.delivery.table(lab.cluster), not {type(cluster).__name__}")
+    return cluster
+
+
+def _order(order: Order) -> Named:
+    """An order's name, and its code if it is a function of somebody's own, in the form in which it travels to the worker."""
+    if isinstance(order, str) and order in ORDERS:
+        return order, None
+    for name, known in ORDERS.items():
+        if order is known:
+            return name, None
+    there = f"there are {', '.join(map(repr, ORDERS))}, or a function of yours like kq.delivery.at_least_once"
+    if not inspect.isfunction(order) or order.__name__ == "<lambda>":
+        raise NotAllowed(f"there is no order {order!r}; {there}")
+    if order.__closure__:
+        raise NotAllowed(
+            f"{order.__name__} uses {', '.join(order.__code__.co_freevars)} of the function around it, and a worker is a process of "
+            "its own: define what it needs inside of it"
+        )
+    return order.__name__, base64.b64encode(marshal.dumps(order.__code__)).decode()
+
+
+def _crash(crash: str) -> str:
+    if not isinstance(crash, str) or crash not in CRASHES:
+        raise NotAllowed(f"a worker can be killed after {', '.join(CRASHES)}, not after {crash!r}")
+    return crash
+
+
+def _items(items: int) -> int:
+    if isinstance(items, bool) or not isinstance(items, int) or not 1 <= items <= MOST:
+        raise NotAllowed(f"items must be a number from 1 to {MOST:,}, not {items!r}")
+    return items

@@ -1,0 +1,218 @@
+"""What threatens the queues of the current cluster: states that will be forgotten, are gone or another program's; topics.
+
+In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: findings; nothing is joined or changed. Topics: `threats.py`.
+When a commit was made is asked of Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from kqlib.errors import KqError, LedgerCorrupt, NotAllowed, Unreachable
+from kqlib.text import count, how_long
+from kqlib.workshop.doctor import letters
+from kqlib.workshop.doctor.finding import Finding, words
+
+if TYPE_CHECKING:
+    from kqlib.kafka import Kafka
+    from kqlib.queue import Site
+    from kqlib.queue.incidents import Incident
+    from kqlib.queue.state import Seen
+
+DAY = 86400.0
+ENOUGH = 30 * DAY  # a site that stands still for a month has other troubles
+FOR_EVER = 10 * 365 * DAY
+OLD = 2 / 3  # of the retention: owners commit again every day, so a state this old has none
+OFFSETS = "__consumer_offsets"
+KEEP = "offsets.retention.minutes=2147483647 in the brokers' settings keeps them for ever"
+REWIND = "kq queue rewind {} --site {} puts back what is still in the log; with --forget it is not told any more"
+State = tuple[str, str, int]  # site, queue, partition
+
+
+def findings() -> Iterator[Finding]:
+    """What is found on the current cluster; nothing where there is none, or none that answers: that is another check's."""
+    from kqlib.workshop.cluster import up
+
+    try:
+        cluster = up.current()
+    except (NotAllowed, Unreachable):
+        return
+    with cluster:
+        yield from of(cluster)
+
+
+def of(cluster: Kafka) -> Iterator[Finding]:
+    """The findings; what this user may not look at is named, and the others are looked for all the same."""
+    from confluent_kafka import KafkaException
+
+    from kqlib.queue import Site, look
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import RIGHTS, first, lacks
+    from kqlib.topic_rules import QUEUES
+    from kqlib.workshop.doctor import threats
+
+    name, seconds = "offsets", 0.0
+    try:
+        try:
+            seconds = retention(cluster)
+            yield _offsets(seconds)
+        except KafkaException as error:
+            if first(error).code() not in RIGHTS:
+                raise
+            yield Finding(name, None, lacks(cluster, Right("DESCRIBE_CONFIGS", "cluster", "kafka-cluster")))
+        name = "ledgers"
+        if QUEUES not in cluster.describe().topics:
+            yield Finding(name, True, "no queues on this cluster")
+            return
+        seen: dict[State, tuple[Seen, bool]] | None = None
+        try:
+            with Site(cluster, "kq-doctor") as site:
+                seen = states(site)
+                told = {at: look.untold(site._notes, at[0], at[1:], each) for at, (each, _) in seen.items()}
+                anew, dead = threats.anew(site, seen), letters.finding(site)
+            yield _ledgers(seen, told)
+            yield threats.finding("topic ids", anew, "every state is of the topic that is there now")
+            yield dead
+        except KqError as error:  # a site's group that this user may not read
+            yield Finding(name, None, f"this check could not be finished: {words(error)}")
+        name = "topics"
+        yield from threats.of(cluster, seen)
+        name = "expiry"
+        if seen is None or not seconds:
+            yield Finding(name, None, "not looked at: it needs offsets and ledgers")
+            return
+        there = {at for at, (each, _) in seen.items() if each.committed is not None}
+        if there and OFFSETS not in cluster.describe().topics:  # a commit is there, so the topic is
+            yield Finding(name, None, lacks(cluster, Right("READ", "topic", OFFSETS)))
+            return
+        yield _expiry(cluster, there, seconds)
+    except (KqError, KafkaException) as error:
+        yield Finding(name, None, f"this check could not be finished: {words(error)}")
+
+
+# --- how long commits are kept ----------------------------------------------------------------------------------------
+
+
+def retention(cluster: Kafka) -> float:
+    """Seconds after which a group's offsets are forgotten once nobody commits."""
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    asked, admin = ConfigResource(ResourceType.BROKER, str(cluster.brokers[0])), cluster.admin
+    found = admin.describe_configs([asked], request_timeout=10)[asked].result(11)
+    return float(found["offsets.retention.minutes"].value) * 60
+
+
+def _offsets(seconds: float) -> Finding:
+    if seconds >= FOR_EVER:
+        return Finding("offsets", True, "where a site is in a queue is kept for ever")
+    what = f"a site that does not work for {how_long(seconds)} is forgotten by the cluster: it would not know what it has done"
+    return Finding("offsets", seconds >= ENOUGH, what, "" if seconds >= ENOUGH else KEEP)
+
+
+# --- is each state there, and ours ------------------------------------------------------------------------------------
+
+
+def states(site: Site) -> dict[State, tuple[Seen, bool]]:
+    """Every site's committed state in each of its queues, and whether there must be one."""
+    from kqlib.queue import state
+
+    keys = [key for key in site._notes.keys() if len(key) >= 3]  # noqa: SIM118 - no dict
+    queues = sorted({key[1] for key in keys})
+    ids = state.topic_ids(site.cluster, queues)
+    found: dict[State, tuple[Seen, bool]] = {}
+    for name in sorted({key[0] for key in keys}):
+        parts = [
+            (queue, part)
+            for queue in queues
+            if queue in ids and (name, queue) in {k[:2] for k in keys}
+            for part in ids[queue][1]
+        ]
+        looker = state.Looker(site.cluster, name, wait=False)
+        try:
+            for (queue, part), each in looker.look(parts).items():
+                must = site._notes.get(name, queue, "state", part) == each.topic_id
+                found[name, queue, part] = (each, must)
+        finally:
+            looker.close()
+    return found
+
+
+def wrong(seen: Seen, must: bool) -> tuple[str, str]:
+    """What is wrong with a state, and what to do there ({}: its queue, its site); ('', '') if nothing is."""
+    from kqlib.queue.ledger import Ledger
+
+    if seen.committed is None:
+        work = "kq queue work {} --site {} --on-lost earliest -- CMD (every item again) or latest (only new ones)"
+        gone = f'{work}; in Python on_lost="earliest"'
+        return ("its state is gone", gone) if must else ("", "")
+    if not seen.metadata:
+        whose = "let nothing else use the site's name as its group; the next owner goes on from there"
+        return f"another program set its offset to {seen.committed}", whose
+    try:
+        Ledger.read(seen.metadata, seen.committed)
+    except LedgerCorrupt as error:
+        return str(error).split(". ", 1)[0], "see who commits in this group, or update kqlib"
+    return "", ""
+
+
+def _ledgers(
+    found: dict[State, tuple[Seen, bool]], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})
+) -> Finding:
+    bad = [(at, str(each), REWIND) for at, some in told.items() for each in some]
+    bad += [(at, *wrong(*each)) for at, each in found.items() if any(wrong(*each))]
+    if not bad:
+        sites = len({name for name, _, _ in found})
+        counted = f"{count(len(found), 'partition')} of {count(sites, 'site')}"
+        return Finding("ledgers", True, f"{counted}, nothing lost and nothing strange")
+    lines = [f"site '{name}' in '{queue}', partition {part}: {what}" for (name, queue, part), what, _ in bad]
+    (site, queue, _), _, remedy = bad[0]
+    return Finding("ledgers", False, "\n".join(lines), remedy.format(queue, quote(site)))
+
+
+# --- which will be forgotten soon -------------------------------------------------------------------------------------
+
+
+def _expiry(cluster: Kafka, there: set[State], seconds: float) -> Finding:
+    if seconds >= FOR_EVER or not there:
+        return Finding("expiry", True, "no state will be forgotten")
+    fresh = committed_since(cluster, {name for name, _, _ in there}, time.time() - OLD * seconds)
+    stale = sorted({f"site '{name}' in '{queue}'" for name, queue, _ in there - fresh})
+    if not stale:
+        return Finding("expiry", True, f"{count(len(there), 'state')}, each committed lately")
+    spans = f"not committed for {how_long(OLD * seconds)}, forgotten after {how_long(seconds)}"
+    what = f"{spans}: {', '.join(stale)}"
+    return Finding("expiry", False, what, f"let the site work there (kq queue work), which commits; {KEEP}")
+
+
+def committed_since(cluster: Kafka, groups: set[str], moment: float) -> set[State]:
+    """Which (group, topic, partition) has committed since then, by Kafka's own log of commits."""
+    from kqlib.kafka import reading
+    from kqlib.queue import state
+
+    numbers = {place(group, len(cluster.partitions(OFFSETS))) for group in groups}
+    since = state.since(cluster, [(OFFSETS, number) for number in numbers], moment)
+    found = (committed(message.key()) for message in reading.read(cluster, since))
+    return {each for each in found if each}
+
+
+def place(group: str, partitions: int) -> int:
+    """Which partition of Kafka's log of commits has this group: Java's hash of its name."""
+    number = 0
+    for unit in struct.unpack(f"<{len(group.encode('utf-16-le')) // 2}H", group.encode("utf-16-le")):
+        number = (31 * number + unit) & 0xFFFFFFFF
+    return (number & 0x7FFFFFFF) % partitions
+
+
+def committed(key: bytes | None) -> State | None:
+    """What a record of that log is about, if it is a commit: version, group, topic, partition."""
+    if key is None or len(key) < 4 or struct.unpack_from(">h", key)[0] > 1:
+        return None
+    size = struct.unpack_from(">h", key, 2)[0]
+    group, rest = key[4 : 4 + size].decode(), key[4 + size :]
+    size = struct.unpack_from(">h", rest)[0]
+    return group, rest[2 : 2 + size].decode(), struct.unpack_from(">i", rest, 2 + size)[0]

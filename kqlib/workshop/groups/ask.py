@@ -1,0 +1,104 @@
+"""What the cluster knows of a group: who has what, how far behind it is, its clocks.
+
+In:  a cluster, a group's name, topics. Out: `assignment(…)`, `lag(…)`; looking joins no group and changes nothing. `clocks(…)` sets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.kafka import reading, words
+from kqlib.kafka.reading import described
+from kqlib.workshop.groups.values import Assignment, Lag, Part
+
+if TYPE_CHECKING:
+    from kqlib.kafka import Kafka
+
+
+LIMITS = "Limits are the brokers' own; a lab on its own cluster (unset KQ_BOOTSTRAP) allows a session of 1 s, a heartbeat of 0.1 s"
+
+
+def assignment(cluster: Kafka, group: str, *topics: str) -> Assignment:
+    """Who has which partitions of these topics, as the cluster sees it: a member that has just crashed is still there."""
+    parts = partitions(cluster, group, topics)
+    members = described(cluster, group)
+    ids = Counter(member.client_id for member in members)
+    called = [member.client_id if ids[member.client_id] == 1 else member.member_id for member in members]
+    held = {name: assigned(member.assignment) for name, member in zip(called, members, strict=True)}
+    return Assignment({name: sorted({*has} & {*parts}) for name, has in held.items()}, parts, group)
+
+
+def lag(cluster: Kafka, group: str, *topics: str) -> Lag:
+    """How many offsets the group is behind in each partition: its end, less what is committed (or what the log begins with)."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    parts = partitions(cluster, group, topics)
+
+    def offsets(spec: Any) -> dict[Part, int]:
+        asked = {TopicPartition(*part): spec for part in parts}
+        answers = cluster.admin.list_offsets(asked, request_timeout=reading.PATIENCE)
+        return {(at.topic, at.partition): answer.result(reading.PATIENCE).offset for at, answer in answers.items()}
+
+    low = reading.asked(cluster, lambda: offsets(OffsetSpec.earliest()))
+    end = reading.asked(cluster, lambda: offsets(OffsetSpec.latest()))
+    done = {
+        (topic, number): offset
+        for topic in dict.fromkeys(topics)
+        for number, offset in reading.committed(cluster, group, topic, [n for t, n in parts if t == topic]).items()
+    }
+    return Lag({part: max(0, end[part] - max(done.get(part, 0), low[part])) for part in parts})
+
+
+def partitions(cluster: Kafka, group: str, topics: tuple[str, ...]) -> list[Part]:
+    """All partitions of these topics, in order; wrong arguments get their sentence here."""
+    check_group(group)
+    if not topics:
+        raise NotAllowed(f"of which topic? As in lag(cluster, {group!r}, 'football')")
+    there, parts = cluster.describe().topics, []
+    for topic in dict.fromkeys(topics):
+        if topic not in there:
+            raise TopicMissing(topic=topic)
+        parts += [(topic, number) for number in sorted(there[topic].partitions)]
+    return parts
+
+
+def assigned(said: Any) -> list[Part]:
+    """A MemberAssignment as plain pairs."""
+    return sorted((part.topic, part.partition) for part in (said.topic_partitions if said else ()))
+
+
+def clocks(cluster: Kafka, group: str, session: float | None = None, heartbeat: float | None = None) -> None:
+    """Set a KIP-848 group's clocks, in seconds: the cluster keeps them with the group, they are not a client's to choose."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    check_group(group)
+    wanted = {"session.timeout.ms": session, "heartbeat.interval.ms": heartbeat}
+    for what, seconds in wanted.items():
+        check_seconds(what.partition(".")[0], seconds)
+    entries = [
+        ConfigEntry(f"consumer.{key}", str(int(seconds * 1000)), incremental_operation=AlterConfigOpType.SET)
+        for key, seconds in wanted.items()
+        if seconds is not None
+    ]
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
+    try:
+        cluster.admin.incremental_alter_configs([resource], request_timeout=10)[resource].result(15)
+    except KafkaException as error:
+        raise NotAllowed(f"the clocks of group '{group}' were not set: {words(error)}. {LIMITS}") from None
+
+
+def check_group(name: object) -> None:
+    """A group's name is a string with something in it."""
+    if not isinstance(name, str) or not name:
+        raise NotAllowed(f"a group has a name, as in 'scores', not {name!r}")
+
+
+def check_seconds(what: str, value: object) -> None:
+    """A number above 0, or None."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf):
+        raise NotAllowed(f"{what} is a number above 0, or None, not {value!r}")

@@ -1,0 +1,174 @@
+"""What happened in a group over time, and what each change cost: pure, from recorded events.
+
+In:  `Event`s (a member was assigned, revoked, crashed, …) and `Step`s (a change, from its cause until the group was settled).
+Out: `Timeline`: for each step how many partitions stood still, and the picture with a row a member.
+
+Time is cut into columns, a change and the state after it in turn, and is not drawn to scale: seconds differ on every run,
+what came before what does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from kqlib.errors import NotAllowed
+from kqlib.workshop.groups.values import Part
+from kqlib.workshop.view.picture import Picture
+from kqlib.workshop.view.timeline import Block, Column, Row
+from kqlib.workshop.view.timeline import timeline as drawn
+
+What = Part | Literal["busy", "in"]
+OVER = {"left", "crashed", "failed"}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a member: joined, assigned, revoked, lost, busy, back, left, crashed, failed."""
+
+    at: float
+    member: str
+    what: str
+    partitions: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change: from its cause until everybody who works had what the broker said."""
+
+    what: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """From when to when a member held a partition, was busy, or was in the group at all."""
+
+    member: str
+    what: What
+    start: float
+    end: float = inf
+
+    def over(self, start: float, end: float) -> bool:
+        """Was it so all that time?"""
+        return self.start <= start and end < self.end
+
+
+@dataclass(frozen=True, repr=False)
+class Stop:
+    """What a step cost: of the partitions that had an owner before, how many stood still, and how many members lost one."""
+
+    what: str
+    before: int
+    partitions: int
+    members: int
+
+    def __repr__(self) -> str:
+        return f"{self.what}: {self.partitions} of {self.before} stood still"
+
+
+@dataclass(frozen=True, repr=False)
+class Timeline:
+    """What the members of a group held over time; its repr is the picture in words."""
+
+    group: str
+    members: tuple[str, ...]
+    spans: tuple[Span, ...]
+    steps: tuple[Step, ...]
+    crashes: tuple[Event, ...] = ()
+
+    @classmethod
+    def of(cls, group: str, events: Iterable[Event], steps: Iterable[Step], members: Iterable[str] = ()) -> Timeline:
+        """From what was recorded; members: their order in the picture, else that of their first events."""
+        every = sorted(events, key=lambda event: event.at)
+        members = tuple(dict.fromkeys([*members, *(event.member for event in every)]))
+        crashes = tuple(event for event in every if event.what == "crashed")
+        return cls(group, members, tuple(_spans(every)), tuple(steps), crashes)
+
+    @property
+    def stops(self) -> list[Stop]:
+        """What each step cost, in order."""
+        return [self._stop(at) for at in range(len(self.steps))]
+
+    def last(self, steps: int = 1) -> Timeline:
+        """Only the last so many steps, and the state before them."""
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise NotAllowed(f"how many steps back? A number from 1 on, not {steps!r}")
+        before, kept = self.steps[:-steps], self.steps[-steps:]
+        begin = [Step("", before[-1].end, before[-1].end)] if before else []
+        since = begin[0].start if begin else -inf
+        there = {span.member for span in self.spans if span.end > since}
+        members = tuple(name for name in self.members if name in there)
+        return Timeline(self.group, members, self.spans, (*begin, *kept), self.crashes)
+
+    def draw(self) -> Picture:
+        """The picture: a row a member, a block a partition held, a gap where it stood still, ✕ a crash."""
+        columns: list[Column] = []
+        moments: list[tuple[float, float]] = []
+        for step, stop in zip(self.steps, self.stops, strict=True):
+            if step.what:  # a step without words is only the state that was before
+                columns.append(Column(step.what, f"{stop.partitions} of {stop.before}" if stop.before else ""))
+                moments.append((step.start, step.end))
+            columns.append(Column())
+            moments.append((step.end, step.end))
+        return drawn(columns, [self._row(name, moments) for name in self.members], self.group)
+
+    def __repr__(self) -> str:
+        return self.draw().text
+
+    def _stop(self, at: int) -> Stop:
+        """What was held when the step before was over, and what of it was not held throughout this one."""
+        step, since = self.steps[at], self.steps[at - 1].end if at else -inf
+        held = [span for span in self.spans if isinstance(span.what, tuple) and at and span.over(since, since)]
+        gone = [span for span in held if not span.over(since, step.end)]
+        return Stop(step.what, len({s.what for s in held}), len({s.what for s in gone}), len({s.member for s in gone}))
+
+    def _row(self, name: str, moments: Sequence[tuple[float, float]]) -> Row:
+        """A member's blocks, in columns."""
+        mine = [span for span in self.spans if span.member == name]
+        busy = {at for at, when in enumerate(moments) for span in mine if span.what == "busy" and span.over(*when)}
+        there = {at for at, when in enumerate(moments) for span in mine if span.what == "in" and span.over(*when)}
+        blocks = []
+        for span in sorted((s for s in mine if isinstance(s.what, tuple)), key=lambda span: (span.start, -span.end)):
+            for first, last in _stretches([at for at, when in enumerate(moments) if span.over(*when)]):
+                blocks.append(Block(first, last))
+        crashed = {
+            at
+            for at, (start, end) in enumerate(moments)
+            for c in self.crashes
+            if c.member == name and start <= c.at < end
+        }
+        return Row(name, blocks, frozenset(there), frozenset(busy), frozenset(crashed))
+
+
+def _stretches(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Neighbouring columns as first and last: [1, 2, 3, 5] is (1, 3), (5, 5)."""
+    for at, column in enumerate(columns):
+        if at == 0 or columns[at - 1] != column - 1:
+            first = column
+        if at == len(columns) - 1 or columns[at + 1] != column + 1:
+            yield first, column
+
+
+def _spans(events: Sequence[Event]) -> Iterator[Span]:
+    """From when to when each member held each partition, was busy, was there."""
+    begun: dict[tuple[str, What], float] = {}
+    for event in events:
+        begins, ends = _changes(event, [what for member, what in begun if member == event.member])
+        for what in ends:
+            if (start := begun.pop((event.member, what), None)) is not None:
+                yield Span(event.member, what, start, event.at)
+        for what in begins:
+            begun.setdefault((event.member, what), event.at)
+    for (member, what), start in begun.items():
+        yield Span(member, what, start)
+
+
+def _changes(event: Event, has: Sequence[What]) -> tuple[Sequence[What], Sequence[What]]:
+    """What begins and what ends with an event."""
+    begins: dict[str, Sequence[What]] = {"joined": ["in"], "busy": ["busy"], "assigned": event.partitions}
+    ends: dict[str, Sequence[What]] = {"back": ["busy"], "revoked": event.partitions, "lost": event.partitions}
+    return begins.get(event.what, []), has if event.what in OVER else ends.get(event.what, [])

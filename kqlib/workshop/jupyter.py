@@ -1,0 +1,76 @@
+"""JupyterLab on the notebooks of this checkout: the same settings for every reader, none of the reader's own touched.
+
+In:  a notebook (its number, its name or a file). Out: this process, turned into JupyterLab: its keys and its end are Jupyter's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import quote
+
+from kqlib.errors import NotAllowed
+from kqlib.runtime import places
+
+FIRST = "00"
+
+
+def become(notebook: str | None, browser: bool, extra: Sequence[str]) -> NoReturn:
+    """Turn this process into JupyterLab, opened on a notebook (None: the first)."""
+    repo = places.repo()
+    if repo is None:
+        raise NotAllowed("The notebooks are not here: go into the checkout (git clone brings it) and type `make lab`")
+    if find_spec("jupyterlab") is None:
+        raise NotAllowed("JupyterLab is not installed for this Python: `make lab` sets everything up")
+    words = command(repo, choose(repo, notebook or FIRST), browser, extra)
+    sys.stdout.flush()
+    os.execve(words[0], words, environment(repo, os.environ))
+
+
+def choose(repo: Path, asked: str) -> Path:
+    """The notebook that is meant by '3', '03', '03-keys' or a file's name; relative to the checkout."""
+    there = {path.stem: path for path in sorted((repo / "notebooks").glob("*.ipynb"))}
+    stem = Path(asked).stem if asked.endswith(".ipynb") else asked
+    for name, path in there.items():
+        if stem == name or (stem.isdigit() and name.split("-")[0] == stem.zfill(2)):
+            return path.relative_to(repo)
+    file = Path(asked).resolve()
+    if file.is_file() and file.suffix == ".ipynb" and file.is_relative_to(repo):
+        return file.relative_to(repo)
+    near = difflib.get_close_matches(stem, there, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there) or 'none'}"
+    raise NotAllowed(f"there is no notebook {asked!r} in this checkout; {hint}")
+
+
+def command(repo: Path, notebook: Path, browser: bool, extra: Sequence[str]) -> list[str]:
+    """What to run. On loopback only, so that a container's root may run it too; what `extra` says itself is left to it."""
+    ours = {
+        "--ServerApp.root_dir": str(repo),
+        "--LabApp.default_url": f"/lab/tree/{quote(notebook.as_posix())}",
+        "--ServerApp.ip": "127.0.0.1",
+        "--ServerApp.allow_root": "True",
+    }
+    aliases = {
+        "--ServerApp.ip": ("--ip",),
+        "--ServerApp.root_dir": ("--notebook-dir",),
+        "--ServerApp.allow_root": ("--allow-root",),
+    }
+    said = {word.partition("=")[0] for word in extra}
+    kept = [f"{name}={value}" for name, value in ours.items() if not said & {name, *aliases.get(name, ())}]
+    return [sys.executable, "-P", "-m", "jupyterlab", *kept, *([] if browser else ["--no-browser"]), *extra]
+
+
+def environment(repo: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of JupyterLab and its kernels: the checkout's profile and defaults come first, `kq` is found in cells."""
+    return {
+        **env,
+        "IPYTHONDIR": str(repo / ".ipython"),
+        "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, [str(repo / ".jupyter"), env.get("JUPYTER_CONFIG_PATH")])),
+        "JUPYTER_PREFER_ENV_PATH": "1",  # this Python's kernel, whatever kernels the user has installed elsewhere
+        "PATH": os.pathsep.join(filter(None, [str(Path(sys.executable).parent), env.get("PATH")])),
+    }

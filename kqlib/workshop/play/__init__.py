@@ -1,0 +1,10 @@
+"""Playgrounds: what a notebook has shown, to try by hand. Each is a thin shell over the pictures of its room."""
+
+from kqlib.workshop.play.delivery import delivery
+from kqlib.workshop.play.group import group
+from kqlib.workshop.play.keys import keys
+from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.queue import queue
+from kqlib.workshop.play.schemas import schemas
+
+__all__ = ["Playground", "delivery", "group", "keys", "queue", "schemas"]

@@ -1,0 +1,123 @@
+"""Which promises does a queue keep? Each is a short check, run on a real Kafka against any queue with some of the verbs.
+
+    kq.promises(lambda cluster, name: kq.Site(cluster, "site").queue(name))     # one queue: a row a promise
+    kq.promises({"mine": MyQueue, **kq.queue.rungs.LADDER})                     # several, side by side
+    kq.promises(MyQueue, only=["first in, first out", "lease expires"])
+
+In:  a factory (cluster, name) -> anything with the verbs of a queue, or several by name; `name` is a topic with one partition.
+     A factory whose queue needs a server has `serving(cluster)`, a context manager that is open while a cluster's trials run.
+Out: `Scores`: ✓ (of how many trials), ✗ (what was seen), – (not offered); `.draw(promise)` shows an item's deliveries.
+
+A check is written in workers (`stage.py`); each worker is a process of its own (`nursery.py`), so that it can be killed. The
+checks stand in `checks.py` and `crashes.py`, where they run in `run.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kqlib.errors import NotAllowed
+from kqlib.workshop.promises import store
+from kqlib.workshop.promises.checks import ONE
+from kqlib.workshop.promises.crashes import CRASHES
+from kqlib.workshop.promises.hands import known_clients
+from kqlib.workshop.promises.values import Promise, Scores, Verdict
+
+__all__ = ["PROMISES", "Promise", "Scores", "Verdict", "promises"]
+
+PROMISES: dict[str, Promise] = {promise.name: promise for promise in (*ONE, *CRASHES)}
+
+Factory = Callable[..., Any]
+
+
+def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | None = None) -> Scores:
+    """Try the promises on a queue, or on several side by side: a table of which are kept. `only`: names from `PROMISES`."""
+    factories, chosen = _named(factory), _chosen(only)
+    packed = {name: (_packed(name, each), _taken(each)) for name, each in factories.items()}
+    from kqlib.workshop.promises.run import score
+
+    def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
+        queues = dict.fromkeys(queue for queue, _ in pairs)
+        serving = [found for queue in queues if callable(found := getattr(factories[queue], "serving", None))]
+        modules = dict.fromkeys(module for queue in queues for module in _homes(factories[queue]))
+        return score(packed, [(queue, PROMISES[name]) for queue, name in pairs], serving, modules)
+
+    known = {name: (each, packed[name][0]) for name, each in factories.items()}
+    found = store.verdicts(store.keys(known, [each.name for each in chosen]), tried)
+    verdicts = {queue: {each.name: found[queue, each.name] for each in chosen} for queue in factories}
+    return Scores(verdicts, {name: _costs(each) for name, each in factories.items()})
+
+
+def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
+    """Factories by name; one alone is called by its own."""
+    if isinstance(factory, Mapping):
+        named = dict(factory)
+    else:
+        name = getattr(factory, "name", None) or getattr(factory, "__name__", "queue")
+        named = {name if isinstance(name, str) and name != "<lambda>" else "queue": factory}
+    if not named:
+        raise NotAllowed("no queue to score: give a factory, as in kq.promises(MyQueue)")
+    for name, each in named.items():
+        if not isinstance(name, str) or not name:
+            raise NotAllowed(f"a queue's name in the table is text, not {name!r}")
+        if not callable(each):
+            raise NotAllowed(
+                f"{name!r} is no factory: it is called with a cluster and a topic's name, and gives a queue"
+            )
+        _accepts(name, each)
+    return named
+
+
+def _accepts(name: str, factory: Factory) -> None:
+    try:
+        inspect.signature(factory).bind(None, "topic")
+    except TypeError:
+        raise NotAllowed(f"{name!r} must take a cluster and a topic's name, as in lambda cluster, name: …") from None
+    except ValueError:
+        return  # written in C: it says nothing about its arguments
+
+
+def _chosen(only: Sequence[str] | None) -> list[Promise]:
+    """The promises to try, in their order."""
+    if isinstance(only, str):
+        raise NotAllowed(f"only is a list of names, as in only=[{only!r}]")
+    for name in only or ():
+        if name not in PROMISES:
+            raise NotAllowed(f"there is no promise {name!r}; there are {', '.join(map(repr, PROMISES))}")
+    if only is not None and not only:
+        raise NotAllowed("only names no promise: leave it out, and all are tried")
+    return [promise for name, promise in PROMISES.items() if only is None or name in only]
+
+
+def _packed(name: str, factory: Factory) -> bytes:
+    """The factory as it travels to a worker's process, code and all if it comes from a notebook's cell."""
+    from pyspark import cloudpickle
+
+    known_clients()
+    try:
+        return bytes(cloudpickle.dumps(factory))
+    except Exception as error:  # whatever pickle raises for what cannot travel: a lock, a client, an open file
+        why = f"{type(error).__name__}: {error}"
+        raise NotAllowed(f"{name!r} cannot travel to another process, where its workers live ({why})") from None
+
+
+def _homes(factory: Factory) -> list[str]:
+    """The modules of kqlib in which a factory and what it inherits from are defined."""
+    kind = factory if isinstance(factory, type) else type(factory)
+    return [each.__module__ for each in kind.__mro__ if each.__module__.startswith("kqlib.")]
+
+
+def _costs(factory: Factory) -> Mapping[str, str]:
+    """What a rung says that it costs; a class that stands on a rung does not inherit that."""
+    costs = vars(factory).get("costs", {}) if isinstance(factory, type) else getattr(factory, "costs", {})
+    return costs if isinstance(costs, Mapping) else {}
+
+
+def _taken(factory: Factory) -> frozenset[str]:
+    """The wishes that a factory takes: its keyword arguments."""
+    try:
+        return frozenset(inspect.signature(factory).parameters)
+    except ValueError:
+        return frozenset()

@@ -1,0 +1,29 @@
+"""A share group's queue to be scored beside others, with what it costs: `kq.promises({"share group": SHARE})`.
+
+In:  a cluster, a topic's name. Out: a `ShareQueue`; `costs` are the ladder's last rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kqlib.kafka.cluster import Kafka
+from kqlib.share.queue import ShareQueue
+from kqlib.workshop.ladder import lines_of
+
+
+class Share:
+    """The factory."""
+
+    def __call__(self, cluster: Kafka, name: str, order: str = "any", lease: float | None = None) -> ShareQueue:
+        """A queue of that name, on a group of its own."""
+        return ShareQueue(cluster, name, order=order, lease=lease)
+
+    @property
+    def costs(self) -> dict[str, str]:
+        """Its lines, beside what it takes of the queue's rooms (puts, items); the books are kept by the broker."""
+        lines = lines_of(Path(__file__).parent, "promised", "__init__")
+        return {"lines · commits an item": f"≈ {lines:,} · ≤ 1", "gives up": "key order, delay, dead letters"}
+
+
+SHARE = Share()

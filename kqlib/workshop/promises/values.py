@@ -1,0 +1,173 @@
+"""What a promise is and how a queue kept it: plain values, no Kafka.
+
+In:  promises, and what was seen when each was tried. Out: `Scores`, the table that `kq.promises` shows.
+A check says what it saw by raising: `Broken` with one line, `NotOffered` with the verb that the queue does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kqlib.errors import NotAllowed
+from kqlib.text import count
+from kqlib.workshop.view.deliveries import Delivery, deliveries
+from kqlib.workshop.view.ladder import Ladder, Rung, Step
+from kqlib.workshop.view.picture import Picture
+
+if TYPE_CHECKING:
+    from kqlib.workshop.promises.stage import Stage
+
+SILENT = {
+    "Unreachable",
+    "NotNow",
+    "NotInTime",
+    "TimeoutError",
+    "NoNode",
+    "Unavailable",
+}  # a cluster or a node did not answer
+UNANSWERED = SILENT | {"KafkaException"}  # this one may be either: a group also refuses a stale member so
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise: its name, its sentence, how many trials one run makes, how many brokers it wants, and its check."""
+
+    name: str
+    sentence: str
+    trials: int
+    check: Callable[[Stage], None]
+    brokers: int = 1
+    slow: bool = False  # it waits for what may never come: tried first
+    outage: bool = False  # all brokers stand still: tried last
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.sentence}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one queue kept one promise: kept True (`trials` says how often it was tried), False (`seen` says what happened), None."""
+
+    kept: bool | None
+    trials: int = 0
+    seen: str = ""
+    item: str = field(default="", compare=False)  # the one that broke it, else the busiest
+    deliveries: tuple[Delivery, ...] = field(default=(), compare=False, repr=False)
+    answered: bool = field(default=True, compare=False, repr=False)  # False: a call of the trial got none in time
+
+
+class Broken(Exception):  # noqa: N818 - what is wrong, not that it is
+    """A promise was broken: one line of what was seen, and of which item."""
+
+    def __init__(self, seen: str, item: str | None = None, *, answered: bool = True) -> None:
+        super().__init__(seen)
+        self.seen, self.item, self.answered = seen, item, answered
+
+
+class NotOffered(Exception):  # noqa: N818
+    """The queue has no such verb."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(verb)
+        self.verb = verb
+
+
+class Refused(Exception):  # noqa: N818
+    """The queue raised: which error, and its message."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(kind, why)  # as they came, so that it can travel between processes
+        self.kind, self.why = kind, why
+
+    @property
+    def answered(self) -> bool:
+        """Did the queue refuse, or did its cluster not answer?"""
+        return self.kind not in UNANSWERED
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.why}" if self.why else self.kind
+
+
+@dataclass(frozen=True, repr=False)
+class Scores:
+    """Which queue keeps which promise. `scores["ledger", "extend"]` is one `Verdict`; `a | b` puts two tables side by side."""
+
+    verdicts: Mapping[str, Mapping[str, Verdict]]  # by queue, then by promise
+    costs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by queue, then what is counted
+
+    def __getitem__(self, place: str | tuple[str, str]) -> Verdict:
+        queue, promise = place if isinstance(place, tuple) else (None, place)
+        queue = self._queue(queue)
+        if promise not in self.verdicts[queue]:
+            raise NotAllowed(f"no promise {promise!r} was tried; there are {', '.join(map(repr, self.promises))}")
+        return self.verdicts[queue][promise]
+
+    @property
+    def queues(self) -> list[str]:
+        """Its columns."""
+        return list(self.verdicts)
+
+    @property
+    def promises(self) -> list[str]:
+        """Its rows."""
+        return list(dict.fromkeys(name for verdicts in self.verdicts.values() for name in verdicts))
+
+    def only(self, *promises: str) -> Scores:
+        """The same table with these rows."""
+        rows = {queue: {name: self[queue, name] for name in promises} for queue in self.queues}
+        return Scores(rows, self.costs)
+
+    def kept(self, queue: str | None = None) -> list[str]:
+        """The promises that a queue keeps."""
+        return [name for name, verdict in self.verdicts[self._queue(queue)].items() if verdict.kept]
+
+    def broken(self, queue: str | None = None) -> list[str]:
+        """The promises that a queue breaks."""
+        return [name for name, verdict in self.verdicts[self._queue(queue)].items() if verdict.kept is False]
+
+    def draw(self, promise: str, queue: str | None = None) -> Picture:
+        """The deliveries of one item while this promise was tried: of the one that broke it, else of the busiest."""
+        verdict = self[self._queue(queue), promise]
+        return deliveries(
+            verdict.deliveries, " · ".join([promise, *([f"item {verdict.item}"] if verdict.item else [])])
+        )
+
+    @property
+    def reasons(self) -> str:
+        """What was seen, a line for each ✗ and –."""
+        return self.ladder().reasons
+
+    def ladder(self) -> Ladder:
+        """The same as a picture: rows are promises, columns queues, below them what each costs."""
+        rungs = []
+        for name, verdicts in self.verdicts.items():
+            steps = {promise: Step(each.kept, each.trials, each.seen) for promise, each in verdicts.items()}
+            rungs.append(Rung(name, steps, self.costs.get(name, {})))
+        return Ladder(tuple(rungs))
+
+    def __or__(self, other: Scores) -> Scores:
+        if twice := sorted(set(self.queues) & set(other.queues)):
+            raise NotAllowed(
+                f"both tables have a queue {twice[0]!r}: score it under another name, as in {{'mine': factory}}"
+            )
+        return Scores({**self.verdicts, **other.verdicts}, {**self.costs, **other.costs})
+
+    def __repr__(self) -> str:
+        return self.ladder().text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """In a notebook it is the ladder."""
+        return self.ladder()._repr_mimebundle_()
+
+    def _queue(self, name: str | None) -> str:
+        if name is not None and name in self.verdicts:
+            return name
+        if name is not None:
+            raise NotAllowed(f"no queue {name!r} was scored; there are {', '.join(self.queues)}")
+        if len(self.verdicts) != 1:
+            raise NotAllowed(
+                f"{count(len(self.verdicts), 'queue')} are in this table: say which, one of {', '.join(self.queues)}"
+            )
+        return self.queues[0]

@@ -1,0 +1,101 @@
+"""Real Kafka in anyone's own tests: install kqlib, name a fixture.
+
+    def test_what_i_put_comes_out(kq_cluster, kq_topic):
+        producer = Producer(kq_cluster.client())
+        producer.produce(kq_topic, b"hello")
+        assert producer.flush(10) == 0
+
+    def test_a_goal_is_counted(kq_queue):
+        kq_queue.put(b"goal")
+        assert kq_queue.claim(wait=10).data == b"goal"
+
+kq_cluster   one cluster for the whole run (KQ_BOOTSTRAP names one's own; else an embedded one is started, once per worker)
+kq_topic     a topic of its own for each test, with one partition unless `@pytest.mark.kq_partitions(4)` says otherwise
+kq_queue     a queue of its own for each test, on a site of its own, closed afterwards; the same marker
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from kqlib.kafka import Kafka
+    from kqlib.queue import Queue
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the house's marker known."""
+    config.addinivalue_line("markers", "kq_partitions(n): how many partitions this test's kq_topic or kq_queue has")
+
+
+@pytest.fixture(scope="session")
+def kq_cluster() -> Iterator[Kafka]:
+    """A real Kafka for the whole run."""
+    from kqlib.kafka import connect
+
+    with connect() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kq_topic(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a new topic, deleted after the test."""
+    from kqlib.topics import Plan, Topic
+
+    name, partitions = _named(request)
+    Plan({name: Topic(partitions)}).apply(kq_cluster, quiet=True)  # returns when it is there
+    yield name
+    _delete(kq_cluster, name)
+
+
+@pytest.fixture
+def kq_queue(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[Queue]:
+    """A new queue with its dead letters, and a site that nobody else uses; all of it is gone after the test."""
+    from kqlib.queue import Site
+    from kqlib.topics import Plan, QueueTopic
+
+    name, partitions = _named(request)
+    Plan({name: QueueTopic(partitions=partitions)}).apply(kq_cluster, quiet=True)
+    try:
+        with Site(kq_cluster, name) as site:
+            yield site.queue(name)
+        _forget(kq_cluster, name)
+    finally:
+        _delete(kq_cluster, name)
+        _delete(kq_cluster, f"{name}.dead")
+
+
+def _forget(cluster: Kafka, name: str) -> None:
+    """The group goes, and the notes in kq.queues, which is everybody's."""
+    from confluent_kafka import KafkaException
+
+    from kqlib.queue import Site
+
+    with Site(cluster, name) as site:  # the test may have closed its own
+        keys = [key for key in site._notes.keys() if key[0] == name]  # noqa: SIM118 - no dict
+        site._notes.write([(key, None) for key in keys], site._sender())
+    with suppress(KafkaException):  # who only put was never in a group
+        cluster.admin.delete_consumer_groups([name], request_timeout=10)[name].result(15)
+
+
+def _named(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """A name after the test, and how many partitions it asks for."""
+    marker = request.node.get_closest_marker("kq_partitions")
+    name = re.sub(r"[^a-zA-Z0-9-]+", "-", f"{request.node.name}-{secrets.token_hex(3)}")[-200:]
+    return name, marker.args[0] if marker else 1
+
+
+def _delete(cluster: Kafka, topic: str) -> None:
+    from confluent_kafka import KafkaException
+
+    try:
+        cluster.admin.delete_topics([topic])[topic].result(15)
+    except KafkaException as error:
+        if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # the test has deleted it itself
+            raise
