@@ -15,7 +15,7 @@ from kqlib.errors import KqError, NotAllowed
 from kqlib.runtime import places
 from kqlib.schemas import Registry
 from kqlib.workshop import games
-from kqlib.workshop.games import seasons
+from kqlib.workshop.games import day, seasons
 
 VERSIONS = "the schema of games has the versions 1, 2, 3, 4; 'no-default' and 'other-type' were refused"
 
@@ -61,7 +61,7 @@ def test_the_derby_is_a_hot_game_and_three_customers_are_big(sport: str) -> None
     assert derby == games.SPORTS[sport].games[0]
     assert most > 3 * next_most
     customers = Counter(event.customer for event in events).most_common()
-    assert {name for name, _ in customers[:3]} == set(games.BIG)
+    assert {name for name, _ in customers[:3]} == set(day.BIG)
     assert customers[2][1] > 5 * customers[3][1]
     assert len(customers) == 43
 

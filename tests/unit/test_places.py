@@ -77,7 +77,7 @@ def test_the_repo_is_around_the_package_else_around_the_current_directory(monkey
     (home / "elsewhere" / "notebooks" / "solutions").mkdir(parents=True)
     if beside:
         (home / "house" / beside).mkdir()
-    monkeypatch.setattr(places, "__file__", str(home / "house" / "kqlib" / "places.py"))
+    monkeypatch.setattr(places, "__file__", str(home / "house" / "kqlib" / "runtime" / "places.py"))
     monkeypatch.chdir(home / cwd)
     assert places.repo() == (home / expected if expected else None)
 

@@ -93,7 +93,7 @@ def test_a_verdict_is_named_by_the_code_the_judge_the_locks_java_and_the_promise
     for changed in ("kqlib/workshop/ladder.py", "kqlib/runtime/jars.lock", "requirements.lock"):
         (tmp_path / changed).write_text("changed")
         found.append(names())
-    (tmp_path / "kqlib/queue/new.py").write_text("")
+    (tmp_path / "kqlib/workshop/new.py").write_text("")
     found.append(names())
     monkeypatch.setattr(store.java, "find", lambda: Java(tmp_path, 17, "JAVA_HOME"))
     found.append(names())

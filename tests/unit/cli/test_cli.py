@@ -135,7 +135,7 @@ def test_help_does_not_load_what_only_a_command_needs() -> None:
     code = "import sys, kqlib; before = {*sys.modules}; from kqlib.command.main import main; main([]); print([before, {*sys.modules}])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = eval(ran.stdout.splitlines()[-1])
-    assert "kqlib.__main__" in after - before
+    assert "kqlib.command.main" in after - before
     assert len(after - before) < 20, after - before
     assert not {each.split(".")[0] for each in after} & {"pyspark", "fastapi", "httpx", "IPython"}
 

@@ -26,7 +26,7 @@ from kqlib.queue import Item
 from kqlib.queue.gc import Garbage
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.state import Seen
-from kqlib.text import how_long
+from kqlib.text import as_json, how_long
 from tests.conftest import Marked
 from tests.patience import PATIENCE
 from tests.unit.cli.conftest import run
@@ -317,7 +317,7 @@ def test_an_item_as_json_keeps_text_readable_and_bytes_exact() -> None:
     found = item(
         key=b"ARS", value=b"\xff", headers=[("trace", b"1"), ("odd", b"\xfe"), ("none", None), ("kq-due", b"5")]
     )
-    shown = json.loads(text.as_json(said.item(found)))
+    shown = json.loads(as_json(said.item(found)))
     assert shown == {
         "id": "football/3/41",
         "attempt": 2,

@@ -1,0 +1,154 @@
+"""Which part of kqlib may import which: two floors, three doors, no circles. Imports for types count as well.
+
+An exception of today stands in a list below. One that is no longer needed has to leave it: the lists only become shorter.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import kqlib
+
+ROOT = Path(kqlib.__file__).parent
+Graph = Mapping[str, set[str]]
+
+# They open the workshop when they are asked to.
+DOORS = ("kqlib", "kqlib.kafka", "kqlib.command")
+# They compute: nothing that they import, and nothing that this imports, talks to Kafka.
+PURE = (
+    *("kqlib.errors", "kqlib.keys", "kqlib.text", "kqlib.topic_rules"),
+    *("kqlib.queue.ledger", "kqlib.queue.retry", "kqlib.schemas.rules"),
+    *("kqlib.workshop.view", "kqlib.workshop.groups.values", "kqlib.workshop.groups.timeline"),
+)
+# Who may not know whom: the queue knows no room that builds on it.
+BELOW = {
+    "kqlib.runtime": (
+        "kqlib.kafka",
+        "kqlib.topics",
+        "kqlib.queue",
+        "kqlib.schemas",
+        "kqlib.share",
+        "kqlib.virtual",
+        "kqlib.spark",
+    ),
+    "kqlib.kafka": ("kqlib.topics", "kqlib.queue", "kqlib.schemas", "kqlib.share", "kqlib.virtual", "kqlib.spark"),
+    "kqlib.queue": ("kqlib.schemas", "kqlib.share", "kqlib.virtual", "kqlib.spark", "kqlib.command"),
+    "kqlib.schemas": ("kqlib.queue", "kqlib.share", "kqlib.virtual", "kqlib.spark", "kqlib.command"),
+    "kqlib.share": ("kqlib.virtual", "kqlib.spark", "kqlib.command"),
+    "kqlib.virtual": ("kqlib.share", "kqlib.spark", "kqlib.command"),
+    "kqlib.spark": ("kqlib.share", "kqlib.virtual", "kqlib.command"),
+    "kqlib.workshop": ("kqlib.command",),
+}
+BELOW_TODAY = {("kqlib.virtual.queue", "kqlib.share.work")}
+CIRCLES_TODAY = [
+    [
+        *("kqlib.queue.claim", "kqlib.queue.look", "kqlib.queue.put", "kqlib.queue.queue"),
+        *("kqlib.queue.redrive", "kqlib.queue.site", "kqlib.queue.step", "kqlib.queue.work"),
+    ],
+    [
+        *("kqlib.queue.commits", "kqlib.queue.ending", "kqlib.queue.fetch"),
+        *("kqlib.queue.member", "kqlib.queue.partitions", "kqlib.queue.transactions"),
+    ],
+    ["kqlib.queue.lease", "kqlib.queue.line", "kqlib.queue.owner"],
+    ["kqlib.schemas.registry", "kqlib.schemas.wire"],
+    ["kqlib.virtual.client", "kqlib.virtual.queue"],
+    ["kqlib.virtual.node", "kqlib.virtual.routes"],
+    ["kqlib.workshop.promises.hands", "kqlib.workshop.promises.stage", "kqlib.workshop.promises.values"],
+]
+
+
+def modules() -> dict[str, Path]:
+    """Every module of kqlib by its name."""
+    found = {}
+    for file in ROOT.rglob("*.py"):
+        parts = ["kqlib", *file.relative_to(ROOT).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def imports(text: str, known: Mapping[str, object]) -> Iterator[str]:
+    """The modules of kqlib that this text imports, wherever it does so."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            for each in node.names:
+                inside = f"{node.module}.{each.name}"
+                yield inside if inside in known else node.module
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    there = modules()
+    return {name: set(imports(file.read_text(encoding="utf-8"), there)) for name, file in there.items()}
+
+
+def within(module: str, *parts: str) -> bool:
+    """Is it one of these parts, or in one of them?"""
+    return any(module == part or module.startswith(f"{part}.") for part in parts)
+
+
+def reached(graph: Graph, name: str) -> set[str]:
+    """What this name leads to, over any number of imports."""
+    seen, left = set[str](), [name]
+    while left:
+        new = graph.get(left.pop(), set()) - seen
+        seen |= new
+        left += new
+    return seen
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    """The groups of names that lead to each other."""
+    reach = {name: reached(graph, name) for name in graph}
+    found = {tuple(sorted({name, *(to for to in seen if name in reach.get(to, ()))})) for name, seen in reach.items()}
+    return sorted(list(group) for group in found if len(group) > 1)
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set()}) == [["a", "b", "c"]]
+
+
+def test_imports_for_types_and_those_inside_of_functions_count() -> None:
+    text = "if TYPE_CHECKING:\n    from k.a import b\ndef f():\n    import k.c\n    from k import d\n"
+    assert sorted(imports(text, {"k": 1, "k.a": 1, "k.c": 1, "k.d": 1})) == ["k.a", "k.c", "k.d"]
+
+
+def test_only_three_doors_lead_to_the_workshop(graph: Graph) -> None:
+    outside = {name: tos for name, tos in graph.items() if not within(name, "kqlib.workshop", "kqlib.command")}
+    upwards = {name for name, tos in outside.items() if any(within(to, "kqlib.workshop") for to in tos)}
+    assert upwards == {"kqlib", "kqlib.kafka"}
+
+
+@pytest.mark.parametrize("room", BELOW)
+def test_a_room_does_not_know_those_that_build_on_it(graph: Graph, room: str) -> None:
+    found = {(name, to) for name, tos in graph.items() if within(name, room) for to in tos if within(to, *BELOW[room])}
+    assert found == {(name, to) for name, to in BELOW_TODAY if within(name, room)}
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_what_computes_leads_to_nothing_that_talks_to_kafka(graph: Graph, part: str) -> None:
+    for name in filter(lambda name: within(name, part), graph):
+        assert [to for to in reached(graph, name) if within(to, "kqlib.kafka")] == [], name
+
+
+def test_no_rooms_know_each_other(graph: Graph) -> None:
+    rooms: dict[str, set[str]] = defaultdict(set)
+
+    def room(name: str) -> str:
+        parts = name.split(".")
+        return ".".join(parts[: 3 if parts[1:2] == ["workshop"] else 2])
+
+    for name, tos in graph.items():
+        if name not in DOORS and not within(name, "kqlib.command"):
+            rooms[room(name)] |= {room(to) for to in tos} - {room(name)}
+    assert circles(rooms) == []
+
+
+def test_no_modules_know_each_other_but_those_of_today(graph: Graph) -> None:
+    assert circles({name: tos for name, tos in graph.items() if name not in DOORS}) == CIRCLES_TODAY
