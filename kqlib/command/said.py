@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kqlib.text import cut, plain
-from kqlib.workshop.view import Table
 
 if TYPE_CHECKING:
     from kqlib.queue import Item
@@ -49,6 +48,8 @@ def table(rows: Sequence[Sequence[Any]], columns: Sequence[str], title: str = ""
     rows = [
         [cut(one, most) if isinstance(one, str) else one for one, most in zip(row, wide, strict=True)] for row in rows
     ]
+    from kqlib.workshop.view import Table
+
     return Table(rows, columns, title).text
 
 

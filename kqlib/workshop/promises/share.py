@@ -5,8 +5,6 @@ In:  a cluster, a topic's name. Out: a `ShareQueue`; `costs` are the ladder's la
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kqlib.kafka.cluster import Kafka
 from kqlib.share.queue import ShareQueue
 from kqlib.workshop.ladder import lines_of
@@ -22,7 +20,7 @@ class Share:
     @property
     def costs(self) -> dict[str, str]:
         """Its lines, beside what it takes of the queue's rooms (puts, items); the books are kept by the broker."""
-        lines = lines_of(Path(__file__).parent, "promised", "__init__")
+        lines = lines_of("share", "__init__")
         return {"lines · commits an item": f"≈ {lines:,} · ≤ 1", "gives up": "key order, delay, dead letters"}
 
 

@@ -93,7 +93,7 @@ class Virtual:
     @property
     def costs(self) -> dict[str, str]:
         """Its lines: all rooms of the nodes and their client, rounded, beside the queue's that they stand on."""
-        lines = lines_of(Path(__file__).parent, "promised", "nearby", "shop", "outbox", "__init__")
+        lines = lines_of("virtual", "outbox", "__init__")
         return {"lines · commits an item": f"≈ {lines:,} · 2", "gives up": "outputs with acks"}
 
 
@@ -115,7 +115,7 @@ def addresses(cluster: Kafka, topic: str) -> list[str]:
 
 
 def _process(said: IO[bytes]) -> subprocess.Popen[str]:
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-P", "-c", NODE]
     return subprocess.Popen(
