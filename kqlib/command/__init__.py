@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Protocol, cast
 
-ROOMS = ("games", "queue", "virtual", "pipeline")
+ROOMS = ("games", "queue", "virtual", "pipeline", "metrics")
 
 
 class Command(Protocol):

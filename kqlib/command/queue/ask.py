@@ -9,15 +9,18 @@ import argparse
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from kqlib.command import near
 from kqlib.command.said import tell
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.kafka.reading import described
-from kqlib.queue import Site
+from kqlib.queue import Site, look, state
 from kqlib.queue.dead import DEAD
 from kqlib.queue.granted import not_there
+from kqlib.queue.incidents import Incident
+from kqlib.queue.ledger import Ledger
 from kqlib.topic_rules import RESERVED
 from kqlib.workshop.cluster import up
 
@@ -56,6 +59,26 @@ def check(cluster: Kafka, name: str) -> None:
     guess = near(name, queues(topics)) or near(name, topics)
     why = str(not_there(cluster, name)).rstrip(".")
     raise KqError(f"{why}.{guess.replace('; did', ' Did', 1)}")
+
+
+class Partition(NamedTuple):
+    """A partition of a queue as it can be known from outside of the processes that work on it."""
+
+    number: int
+    seen: state.Seen
+    floor: int  # below it all is done, purged items aside
+    ledger: Ledger
+    incidents: list[Incident]
+
+
+def partitions(site: Site, queue: str) -> Iterator[Partition]:
+    """Each partition of a queue, as it is for a site."""
+    for number, (each, mark) in look.seen(site, queue).items():
+        at = (queue, number)
+        ledger = look.ledger_of(site._notes, site.name, at, each)
+        floor = ledger.floor
+        ledger.purge(max(each.low, mark))
+        yield Partition(number, each, floor, ledger, look.untold(site._notes, site.name, at, each))
 
 
 def queues(topics: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kqlib.command import said
-from kqlib.command.queue.ask import noted, opened, owners, queues, say_if_new, users
+from kqlib.command.queue.ask import noted, opened, owners, partitions, queues, say_if_new, users
 from kqlib.command.said import tell
 from kqlib.errors import KqError, LedgerCorrupt, LedgerLost
 from kqlib.queue import Site, look, state
@@ -133,15 +133,11 @@ def _terms(shown: dict[str, Any]) -> str:
 
 def _shown(site: Site, name: str) -> dict[str, Any]:
     """Everything that can be known from outside of the processes that work on it."""
-    seen, owned = look.seen(site, name), owners(site.cluster, site.name, name) or {}
+    there, owned = list(partitions(site, name)), owners(site.cluster, site.name, name) or {}
     first = look.peek(site, name, 1)
     parts, told, claimed, blocked = [], list[dict[str, Any]](), 0, ""
-    for number, (each, mark) in seen.items():
-        at = (name, number)
-        ledger = look.ledger_of(site._notes, site.name, at, each)
-        floor = ledger.floor
-        ledger.purge(max(each.low, mark))
-        for one in look.untold(site._notes, site.name, at, each):
+    for number, each, floor, ledger, incidents in there:
+        for one in incidents:
             told.append({"partition": number, **one.plain(), "lost": one.lost, "what": str(one)})
         claimed += ledger.open
         tries = max((attempts for _, _, attempts in ledger.runs()), default=0)
@@ -156,7 +152,7 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
         "site": site.name,
         "status": site._notes.get(site.name, name, "status") or ("used" if site.name in known else "never used"),
         "terms": site._notes.get(site.name, name, "terms"),
-        "topic_id": next((each.topic_id for each, _ in seen.values()), ""),
+        "topic_id": next((each.seen.topic_id for each in there), ""),
         "depth": look.depth(site, name),
         "claimed": claimed,
         "dead": _depth(name + DEAD, look.depths(site, [name + DEAD])) if name + DEAD in topics else None,

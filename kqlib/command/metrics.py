@@ -1,0 +1,107 @@
+"""Print the numbers of every queue and site for Prometheus.
+
+In:  the names of sites, or none for all of them. Out: gauges on stdout. They come from Kafka alone: no process that works on a queue
+is asked, and none has to run. A queue whose state cannot be read has `kqlib_queue_state_readable` 0 and no other number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kqlib.command.said import tell
+
+if TYPE_CHECKING:
+    from kqlib.kafka import Kafka
+    from kqlib.queue import Site
+
+PREFIX = "kqlib_"
+HELP = {
+    "queue_items": "Items that are not acknowledged, claimed ones included.",
+    "queue_dead_letters": "Items in the queue's dead-letter topic.",
+    "queue_claimed_items": "Items that are handed out, wait until they are due, or were passed over.",
+    "queue_oldest_item_age_seconds": "Time since the oldest item that is not acknowledged was put.",
+    "queue_lost_items": "Items that were never handed out: their records or the site's commits were changed by others.",
+    "queue_state_readable": "1 if the site's state of this queue can be read, else 0.",
+    "site_members": "Processes in the site's consumer group.",
+}
+Row = tuple[str, dict[str, str], float]  # a gauge, its labels, its value
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `kq metrics`."""
+    text = "print the numbers of this site alone; may be repeated (default: every site that has used a queue)"
+    parser.add_argument("--site", action="append", default=[], metavar="SITE", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print them."""
+    from kqlib.workshop.cluster import up
+
+    with up.current() as cluster:
+        print(exposed(list(measured(cluster, args.site))), end="")
+    return 0
+
+
+def measured(cluster: Kafka, sites: list[str]) -> Iterator[Row]:
+    """The gauges of these sites, or of all that are known."""
+    from kqlib.command.queue.ask import noted, queues
+    from kqlib.errors import KqError
+    from kqlib.kafka.reading import described
+    from kqlib.queue import Site
+
+    names = queues(list(cluster.describe().topics))
+    with Site(cluster, sites[0] if sites else "kq-metrics") as site:
+        site._notes.catch_up()
+        used = {name: noted(site, name) for name in names}
+    for each in sites or sorted({site for some in used.values() for site in some}):
+        try:
+            yield "site_members", {"site": each}, len(described(cluster, each))
+        except KqError as error:
+            tell(f"kq: {error}")
+        with Site(cluster, each) as site:
+            yield from _of_site(site, [name for name in names if each in used[name]])
+
+
+def _of_site(site: Site, names: list[str]) -> Iterator[Row]:
+    from kqlib.command.queue.ask import partitions
+    from kqlib.errors import LedgerCorrupt, LedgerLost
+    from kqlib.queue import look
+    from kqlib.queue.dead import DEAD
+
+    depths = look.depths(site, [*names, *(name + DEAD for name in names)])
+    for name in names:
+        labels = {"queue": name, "site": site.name}
+        depth, dead = depths.get(name), depths.get(name + DEAD)
+        readable = not isinstance(depth, LedgerCorrupt | LedgerLost)
+        yield "queue_state_readable", labels, readable
+        if isinstance(depth, int):
+            parts = list(partitions(site, name))
+            yield "queue_items", labels, depth
+            yield "queue_claimed_items", labels, sum(part.ledger.open for part in parts)
+            yield "queue_lost_items", labels, sum(one.lost for part in parts for one in part.incidents)
+            if first := look.peek(site, name, 1):
+                yield "queue_oldest_item_age_seconds", labels, time.time() - first[0].created.timestamp()
+        elif depth is not None:
+            tell(f"kq: '{name}': {depth}")
+        if isinstance(dead, int):
+            yield "queue_dead_letters", labels, dead
+
+
+def exposed(rows: list[Row]) -> str:
+    """The rows in Prometheus' text format, each gauge with its help."""
+    lines = []
+    for name, text in HELP.items():
+        found = [(labels, value) for gauge, labels, value in rows if gauge == name]
+        if found:
+            lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} gauge"]
+        for labels, value in found:
+            said = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{PREFIX}{name}{{{said}}} {value:g}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

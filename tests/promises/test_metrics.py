@@ -1,0 +1,80 @@
+"""`kq metrics`: the numbers of queues and sites, from outside of the processes that work on them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import kqlib as kq
+from kqlib.command.main import main
+from kqlib.command.metrics import exposed
+from kqlib.kafka import Kafka
+from tests.promises.queues import topic
+from tests.promises.test_queue_crashes import moved
+
+GAUGE = re.compile(r"kqlib_(\w+)\{(.*)\} (\S+)")
+
+
+def numbers(capsys: pytest.CaptureFixture[str], *typed: str) -> dict[tuple[str, ...], float]:
+    """What `kq metrics` prints, by a gauge's name and its labels."""
+    assert main(["metrics", *typed]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    found = [GAUGE.fullmatch(line) for line in lines]
+    assert all(found), lines
+    return {(each[1], *re.findall(r'"([^"]*)"', each[2])): float(each[3]) for each in found if each}
+
+
+def test_the_numbers_are_those_of_each_site_and_nobody_who_works_is_asked(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    name = topic(kq_cluster, 2)
+    eu, us = f"{name}-eu", f"{name}-us"
+    with kq.Site(kq_cluster, eu) as first, kq.Site(kq_cluster, us) as second:
+        queue = first.queue(name)
+        queue.put_many([(b"%d" % number, b"key %d" % number) for number in range(7)])
+        (done,) = queue.claim_many(1, wait=5)
+        queue.ack(done)
+        (bad,) = queue.claim_many(1)
+        queue.bury(bad, "broken")
+        assert len(queue.claim_many(2)) == 2
+        assert second.queue(name).claim() is not None
+        found = numbers(capsys)
+        assert numbers(capsys, "--site", eu).keys() == {key for key in found if eu in key}  # one site alone
+        ages = [found.pop(("queue_oldest_item_age_seconds", name, site)) for site in (eu, us)]
+        assert {key: value for key, value in found.items() if name in key or eu in key or us in key} == {
+            ("queue_items", name, eu): 5,
+            ("queue_items", name, us): 7,
+            ("queue_claimed_items", name, eu): 2,
+            ("queue_claimed_items", name, us): 1,
+            ("queue_lost_items", name, eu): 0,
+            ("queue_lost_items", name, us): 0,
+            ("queue_dead_letters", name, eu): 1,
+            ("queue_dead_letters", name, us): 0,
+            ("queue_state_readable", name, eu): 1,
+            ("queue_state_readable", name, us): 1,
+            ("site_members", eu): 1,
+            ("site_members", us): 1,
+        }
+        assert all(0 < age < 60 for age in ages)
+
+
+def test_a_state_that_cannot_be_read_is_a_number_too(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    name = topic(kq_cluster)
+    with kq.Site(kq_cluster, name) as site:
+        queue = site.queue(name)
+        queue.put(b"a")
+        queue.ack(queue.claim(wait=5))
+    moved(kq_cluster, name, 0, "1 7 somebody wrote-here")
+    found = numbers(capsys, "--site", name)
+    assert found["queue_state_readable", name, name] == 0
+    assert ("queue_items", name, name) not in found
+
+
+def test_labels_are_escaped() -> None:
+    (*_, line) = exposed([("site_members", {"site": 'a"b\\c'}, 2)]).splitlines()
+    assert line == r'kqlib_site_members{site="a\"b\\c"} 2'
