@@ -37,6 +37,7 @@ PARTS = {
     "style": [sys.executable, "-m", "ruff", "check", "."],
     "format": [sys.executable, "-m", "ruff", "format", "--check", "."],
     "types": [sys.executable, "-m", "mypy"],
+    "size": [sys.executable, "-m", "tests.size"],
     "unit": [*PLAIN, "-n", "2", "--dist", "worksteal", "tests/unit"],
     "promises": [*PLAIN, "-n", "3", *BY_FILE, "tests/promises"],
     "notebooks": [sys.executable, "-m", "tests.notebooks.compare", "-n", "2"],
@@ -45,7 +46,7 @@ PARTS = {
     "browser": [*PLAIN, "-n", "1", "tests/browser"],
     "faults": [*PLAIN, "-n", "2", *BY_TEST, "tests/faults"],
 }
-CHECK = ["style", "format", "types", "unit"]
+CHECK = ["style", "format", "types", "size", "unit"]
 RUNS = {"test": [*CHECK, "promises", "notebooks", "gates", "spark", "browser"], "check": CHECK}
 LANES = 2  # parts at once: where one waits for a lease or a session, the other works
 NOT_MINE = (
