@@ -231,6 +231,26 @@ def test_many_letters_go_back_into_a_topic_that_takes_small_batches(site: Site, 
     assert queue.redrive(60) == 60 and queue.depth() == 60
 
 
+def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(
+    site: Site, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It moves as many letters in a transaction as one batch of the topic takes. The topic's limit is lowered after the first."""
+    queue = site.queue(topic(kq_cluster, **{"max.message.bytes": 20_000}))
+    buried(queue, *("x" for _ in range(30)), value=bytes(3_000))
+    end = site._end
+
+    def ends(ending: Any) -> None:
+        end(ending)
+        play.configure(kq_cluster, ResourceType.TOPIC, queue.name, max_message_bytes="500")
+
+    monkeypatch.setattr(site, "_end", ends)
+    with pytest.raises(PayloadTooLarge) as error:
+        queue.redrive(30)
+    moved = queue.depth()
+    assert 0 < moved < 30 and queue.dead.depth() == 30 - moved
+    assert str(error.value).endswith(f"Dead letters that went back before this error: {moved}.")
+
+
 # --- discard --------------------------------------------------------------------------------------------------------------
 
 
