@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
-from kqlib.queue.claim import SEEN, Claiming
+from kqlib.queue.claim import FIRST, SEEN, Claiming
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Handled
 from kqlib.queue.loader import ANEW
@@ -292,6 +292,8 @@ class Queue(Claiming):
         self._usable()
         with self._member.changed:
             self._join()
+            while loading := self._member._loading.get((self.name, partition)):
+                self._wait_for(loading.since + FIRST)
             self._usable_here()
             owner = self._member.owners.get((self.name, partition))
             if owner is None:

@@ -285,6 +285,27 @@ def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_cou
         queue.dead.discard(f"{queue.dead.name}/0/2999")
 
 
+def test_discard_waits_for_the_state_of_the_partition_and_calls_it_no_other_process(
+    site: Site, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
+) -> None:
+    """Of two partitions one is read again, as after a transaction without an answer. The other one is there all the time."""
+    queue, look = site.queue(topic(kq_cluster, 2)), site._waiter.look
+    put(kq_cluster, queue.name, b"0")
+    put(kq_cluster, queue.name, b"1", partition=1)
+    assert queue.claim(wait=WAIT) is not None
+    within(WAIT, lambda: len(site._member.owners_of(queue.name)) == 2)
+
+    def looks(*words: Any) -> Any:
+        time.sleep(1.0)
+        return look(*words)
+
+    monkeypatch.setattr(site._waiter, "look", looks)
+    with site._member.changed:
+        site._member.reload(site._member.owners[queue.name, 1], "its state is read again")
+    queue.discard(f"{queue.name}/1/0")
+    assert data(queue.peek(9)) == [b"0"]
+
+
 # --- reasons --------------------------------------------------------------------------------------------------------------
 
 
