@@ -2,7 +2,7 @@
 a docstring alone is gone under `python -OO`, and the message with it.
 
     raise TopicMissing(topic="football")     # str(): 'football' does not exist on this cluster. Queues are ...
-    error.topic                              # the facts stay readable as attributes
+    error.topic                              # the facts stay readable as attributes; `more` is added to the message
 
 A message says what happened, what is still safe where that is in doubt, and what to do next.
 """
@@ -22,7 +22,7 @@ class KqError(Exception):
     def __init__(self, why: str = "", **facts: Any) -> None:
         self.__dict__.update(facts, why=why)
         self.facts = {"why": why, **facts}
-        super().__init__(type(self).says.format(**self.facts))
+        super().__init__(type(self).says.format(**self.facts) + facts.get("more", ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.facts)

@@ -30,20 +30,29 @@ from tests.measured import Measured
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.plugin"]
 PLAIN = [*PYTEST, "-p", "no:nbval"]  # importing nbval takes longer than the unit tests of a whole package
-BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]  # a file's clusters belong to one worker; long files first
-BY_TEST = ["--dist", "load", "--maxschedchunk", "1"]  # long tests first
+ONCE = [
+    "--max-worker-restart",
+    "0",
+]  # a test that ended its worker ends the part: xdist would try it again and again, or hang
+BY_FILE = [
+    *ONCE,
+    "--dist",
+    "loadfile",
+    "--no-loadscope-reorder",
+]  # a file's clusters belong to one worker; long files first
+BY_TEST = [*ONCE, "--dist", "load", "--maxschedchunk", "1"]  # long tests first
 
 PARTS = {
     "style": [sys.executable, "-m", "ruff", "check", "."],
     "format": [sys.executable, "-m", "ruff", "format", "--check", "."],
     "types": [sys.executable, "-m", "mypy"],
     "size": [sys.executable, "-m", "tests.size"],
-    "unit": [*PLAIN, "-n", "2", "--dist", "worksteal", "tests/unit"],
+    "unit": [*PLAIN, "-n", "2", *ONCE, "--dist", "worksteal", "tests/unit"],
     "promises": [*PLAIN, "-n", "3", *BY_FILE, "tests/promises"],
     "notebooks": [sys.executable, "-m", "tests.notebooks.compare", "-n", "2"],
     "gates": [*PYTEST, "-n", "2", *BY_TEST, "tests/notebooks"],
     "spark": [*PLAIN, "-n", "2", *BY_FILE, "tests/spark"],
-    "browser": [*PLAIN, "-n", "1", "tests/browser"],
+    "browser": [*PLAIN, "-n", "1", *ONCE, "tests/browser"],
     "faults": [*PLAIN, "-n", "2", *BY_TEST, "tests/faults"],
 }
 CHECK = ["style", "format", "types", "size", "unit"]

@@ -1,8 +1,8 @@
 """What every part of a run adds to pytest: a limit for each test, no silent skip, and a line for the run's table.
 
 In:  KQ_TIMES, a file; without it no line is written. KQ_NIGHTLY: run the long proofs too.
-Out: one JSON line for each test. A test that is over its limit ends its worker: its name, every thread's stack and the
-end of each broker's log are printed, and the other tests still run.
+Out: one JSON line for each test. Of a test that is over its limit the name, every thread's stack and the end of each broker's log
+are printed. Then it fails, and the other tests still run. Where Python cannot raise that, the process ends, and with it the part.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import faulthandler
 import gc
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Generator
@@ -22,6 +23,7 @@ from tests.patience import PATIENCE
 
 LIMIT = 90.0  # seconds, × patience; `@pytest.mark.limit(200)` for a test that does more
 CELL = 150.0  # for a notebook's cell: nbval's own limit of 120 s comes first
+GRACE = 30.0  # seconds, × patience, until the process ends in which a test does not end at its limit
 TAIL = 4_000  # characters of a broker's log
 STDERR = os.dup(2)  # before pytest captures it
 
@@ -31,7 +33,8 @@ MAY_SKIP = {  # in CI every other skip is a failure
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the markers known, and the signal that ends a test."""
+    signal.signal(signal.SIGALRM, _fail)
     config.addinivalue_line("markers", "limit(seconds): how long this test may take, × patience")
     config.addinivalue_line("markers", "nightly: a proof that takes over 20 s; `make nightly` runs it (KQ_NIGHTLY)")
 
@@ -50,13 +53,15 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """End the worker when this test is over its limit."""
+    """End this test when it is over its limit."""
     marker = item.get_closest_marker("limit")
     seconds = (marker.args[0] if marker else CELL if _is_cell(item) else LIMIT) * PATIENCE
     timer = threading.Timer(seconds, _end, [item.nodeid, seconds])
     timer.daemon = True
     timer.start()
-    faulthandler.dump_traceback_later(seconds + 15, exit=True, file=STDERR)  # where no Python thread can run
+    faulthandler.dump_traceback_later(
+        seconds + GRACE * PATIENCE, exit=True, file=STDERR
+    )  # where no Python thread can run
     try:
         return (yield)
     finally:
@@ -72,7 +77,13 @@ def _end(name: str, seconds: float) -> None:
     os.write(STDERR, f"\n{name} is over its limit of {seconds:.0f} s (patience {PATIENCE:g})\n".encode())
     faulthandler.dump_traceback(file=STDERR)
     os.write(STDERR, "\n".join(_logs()).encode())
-    os._exit(70)
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, signal.SIGALRM)
+
+
+def _fail(*_: object) -> None:
+    pytest.fail("it is over its limit: see where each thread was, in the output of this part")
 
 
 def _logs() -> list[str]:

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kqlib.errors import BadPayload, LeaseLost, NotAllowed, NotCreated, QueueDeleted
-from kqlib.queue import gc
+from kqlib.errors import BadPayload, LeaseLost, NotAllowed, NotCreated, QueueDeleted, TopicMissing
+from kqlib.queue import gc, look
 from kqlib.queue.gc import Garbage
 from kqlib.queue.item import Item
 from kqlib.queue.queue import Queue
@@ -63,12 +63,14 @@ class DrupalQueue:
     def delete_queue(self) -> None:
         """Not available any more, and empty: whatever is in it counts as done for this site. The topic stays as it is.
 
-        Again: what somebody has put since counts as done as well.
+        Again: what somebody has put since counts as done as well. If the topic is gone, the queue is deleted all the same.
         """
-        if (status := self._status()) == AVAILABLE:
-            self._note(DELETED)  # first: what is put from now on is refused
-        if status is not None:
-            (self._queue or self.site.queue(self.name)).purge()
+        if self._status() is not None:
+            note = (self.site.name, self.name, "status"), DELETED  # after the marks: what is marked deleted is empty
+            try:
+                look.purge(self.site, self.name, note)
+            except TopicMissing:
+                self._note(DELETED)
 
     def number_of_items(self) -> int:
         """How many are not deleted, claimed ones included."""

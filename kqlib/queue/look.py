@@ -22,7 +22,7 @@ from kqlib.queue.ledger import Ledger
 from kqlib.queue.line import View
 
 if TYPE_CHECKING:
-    from kqlib.queue.notes import Notes
+    from kqlib.queue.notes import Key, Notes
     from kqlib.queue.queue import Queue
     from kqlib.queue.site import Site
 
@@ -178,13 +178,14 @@ def _ours(record: Any, site: str) -> bool:
     return for_site(record.headers(), site)
 
 
-def purge(site: Site, queue: str) -> None:
-    """A mark for each partition at its present end; owners see it within a second."""
+def purge(site: Site, queue: str, *more: tuple[Key, Any]) -> None:
+    """A mark for each partition at its present end; other owners see it within a second. more: notes to write after the marks."""
     marks = [
         ((site.name, queue, "purge", number), {"topic": each.topic_id, "offset": each.end})
         for number, (each, _) in seen(site, queue).items()
     ]
-    site._notes.write(marks, site._sender())
+    site._notes.write([*marks, *more], site._sender())
+    site._member.apply_marks()
 
 
 def peek(site: Site, queue: str, n: int) -> list[Item]:

@@ -45,6 +45,7 @@ from kqlib.topic_rules import QUEUES
 
 log = logging.getLogger("kqlib.queue")
 PATIENCE = 10.0
+UNCHANGED = "Nothing was changed."
 Key = tuple[Any, ...]
 
 
@@ -96,15 +97,16 @@ class Notes:
         if not notes:
             return
         sent = sender.send(QUEUES, (_record(key, value) for key, value in notes), len(notes))
-        for error in sent.errors.values():
-            safe = "What was noted before is unchanged" + "; the note may yet arrive" * (not is_refused(error)) + "."
+        errors, safe = sent.errors.values(), f"It may have been stored in '{QUEUES}', or not."
+        if len(errors) == len(notes) and all(map(is_refused, errors)):
+            safe = UNCHANGED
+        for error in errors:
             lacks = not_allowed(WRITE_NOTES, self.cluster, safe)
             raise as_ours(error, self.cluster.bootstrap, f"write to '{QUEUES}'", safe, QUEUES, lacks=lacks)
         if None in sent.ids:
-            raise Unreachable(
-                address=self.cluster.bootstrap, why=f"no answer to a note for '{QUEUES}'; it may yet arrive"
-            )
-        self._until(max(int(id_.rpartition("/")[2]) for id_ in sent.ids if id_) + 1)
+            raise Unreachable(address=self.cluster.bootstrap, why=f"no answer to a note. {safe}".rstrip("."))
+        end = max(int(id_.rpartition("/")[2]) for id_ in sent.ids if id_) + 1
+        self._until(end, safe=f"It is stored in '{QUEUES}' and takes effect.")
 
     def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender, failed: Callable[[KafkaError], None]) -> None:
         """Written soon; `failed` is called if it cannot be. The first time a warning says so."""
@@ -130,7 +132,7 @@ class Notes:
         admin, part = self.cluster.admin, TopicPartition(QUEUES, 0)
         return int(admin.list_offsets({part: OffsetSpec.latest()}, request_timeout=5)[part].result(6).offset)
 
-    def _until(self, position: int, seconds: float = PATIENCE) -> None:
+    def _until(self, position: int, seconds: float = PATIENCE, safe: str = UNCHANGED) -> None:
         def there() -> bool:
             return self._position >= position or self._refused is not None
 
@@ -139,13 +141,13 @@ class Notes:
                 self._doubted = True
                 self._changed.wait_for(there, seconds * 2 / 3)
             if self._position < position:
-                raise self._unread(self._refused)
+                raise self._unread(self._refused, safe)
 
-    def _unread(self, error: KafkaError | None) -> KqError:
+    def _unread(self, error: KafkaError | None, safe: str = UNCHANGED) -> KqError:
         """Why the notes could not be read to their end."""
         if error is None:
-            return Unreachable(address=self.cluster.bootstrap, why=f"'{QUEUES}' could not be read to its end")
-        safe = "Nothing was changed."
+            why = f"'{QUEUES}' could not be read to its end. {safe}"
+            return Unreachable(address=self.cluster.bootstrap, why=why.rstrip("."))
         lacks = not_allowed(READ_NOTES, self.cluster, safe)
         return as_ours(error, self.cluster.bootstrap, f"read '{QUEUES}'", safe, lacks=lacks)
 

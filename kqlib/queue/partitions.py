@@ -314,6 +314,13 @@ class Partitions:
                     owner.wanted = owner.version  # the new epoch is committed before the first claim
                 self.changed.notify_all()
 
+    def apply_marks(self) -> None:
+        """What somebody has purged is not there any more, in this process too."""
+        with self.changed:
+            for at, owner in self.owners.items():
+                self._mark(at, owner)
+            self.changed.notify_all()
+
     def _mark(self, at: At, owner: Owner) -> None:
         """Apply the queue's purge mark and its rewind, once."""
         mark = self._mark_for(at, owner.ledger.topic)

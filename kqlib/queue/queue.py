@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
-from kqlib.queue.claim import SEEN, Claiming
+from kqlib.queue.claim import FIRST, SEEN, Claiming
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Handled
 from kqlib.queue.loader import ANEW
@@ -258,7 +258,7 @@ class Queue(Claiming):
         """How many items are not acked, claimed ones included; from any process."""
         self.site._check_open()
         self.site._notes.catch_up()
-        self._apply_marks()
+        self._member.apply_marks()
         with self._member.changed:  # an owner knows which of the offsets that it has read are items
             own = {owner.partition: owner.view() for owner in self._mine()}
         self.site._flush(self.name)
@@ -268,15 +268,6 @@ class Queue(Claiming):
         """Everything now in it counts as done, whoever owns it. Durable when it returns."""
         self.site._check_open()
         look.purge(self.site, self.name)
-        self._apply_marks()
-
-    def _apply_marks(self) -> None:
-        """What somebody has purged is not there any more, in this process too."""
-        with self._member.changed:
-            for at, owner in self._member.owners.items():
-                if at[0] == self.name:
-                    self._member._mark(at, owner)
-            self._member.changed.notify_all()
 
     def peek(self, n: int = 10) -> list[Item]:
         """The first n items that are not done, without claiming them."""
@@ -292,6 +283,8 @@ class Queue(Claiming):
         self._usable()
         with self._member.changed:
             self._join()
+            while loading := self._member._loading.get((self.name, partition)):
+                self._wait_for(loading.since + FIRST)
             self._usable_here()
             owner = self._member.owners.get((self.name, partition))
             if owner is None:

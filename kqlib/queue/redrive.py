@@ -97,6 +97,12 @@ def into_queue(queue: Queue, into: Any) -> Queue:
     return into
 
 
+def broken_off(error: KqError, moved: int) -> KqError:
+    """The same error, which also says how many letters went back before it."""
+    more = f" Dead letters that went back before this error: {moved}."
+    return type(error)(**error.facts, more=more) if moved else error
+
+
 class Redrive:
     """One call of `redrive`."""
 
@@ -125,6 +131,8 @@ class Redrive:
                     break
             else:
                 self._missing.clear()  # not looked for any more
+        except KqError as error:  # it is about the last transaction; those before it are done
+            raise broken_off(error, 0 if self.dry_run else self.moved) from None
         finally:
             self._where_they_were()
         why = self._blocked or "it is done already, somebody has it, or another process has its partition"
@@ -151,12 +159,13 @@ class Redrive:
                 going[item] = out
         try:
             self._set_aside([item for item in items if self.dry_run or item not in going])
-            for some in [] if self.dry_run else _batches(going, self._limit):
-                self._move(some)
+            for some in _batches(going, self._limit):
+                if not self.dry_run:
+                    self._move(some)
+                self.moved += len(some)
         except BaseException:
             self.letters._unclaim(items)
             raise
-        self.moved += len(going)
 
     def _was_there(self, letter: Item) -> bool:
         return letter.offset < self._ends.get((letter.queue, letter.partition), 0)

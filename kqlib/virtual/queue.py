@@ -17,6 +17,7 @@ from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import arguments, dead
 from kqlib.queue.item import Put, put_of
 from kqlib.queue.put import One
+from kqlib.queue.redrive import broken_off
 from kqlib.queue.retry import Retry
 from kqlib.queue.work import Until, Worked
 from kqlib.share.work import Work
@@ -189,7 +190,10 @@ class VirtualQueue(One):
         path, moved = f"/consumers/{self.consumer}/redrive", 0
         while moved < n:
             body = {"n": min(AT_ONCE, n - moved)}
-            said = self.client._ask("POST", self.dead.name, path, body, again=False)["moved"]
+            try:
+                said = self.client._ask("POST", self.dead.name, path, body, again=False)["moved"]
+            except KqError as error:
+                raise broken_off(error, moved) from None
             moved += said
             if not said:
                 break

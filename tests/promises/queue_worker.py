@@ -20,7 +20,7 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site, claim, look, queue, site
 from tests.patience import WAIT
 
-PATIENT = ((look, "BRIEFLY"), (claim, "FIRST"), (claim, "SEEN"), (queue, "SEEN"), (site, "VISIBLE"))
+PATIENT = ((look, "BRIEFLY"), (claim, "FIRST"), (claim, "SEEN"), (queue, "FIRST"), (queue, "SEEN"), (site, "VISIBLE"))
 """Seconds after which the library stops looking and says what it knows. In these tests it looks as long as the run waits."""
 
 FORKS = multiprocessing.get_context("forkserver")

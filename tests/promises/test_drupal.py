@@ -11,9 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kqlib.errors import BadPayload, LeaseLost, NotAllowed, QueueDeleted, TopicMissing
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue, Garbage, NotCreated
+from kqlib.queue.notes import Notes
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT
-from tests.promises.play import claimed
+from tests.promises.play import claimed, delete
 
 
 @pytest.fixture
@@ -107,6 +108,34 @@ def test_a_deleted_queue_is_empty_and_what_was_done_stays_done_when_it_is_back(k
     queue.create_item("new")
     assert claimed(queue).data == "new"
     assert queue.claim_item() is None
+
+
+def test_a_process_that_dies_while_it_deletes_a_queue_leaves_it_as_it_was_or_deleted_and_empty(
+    site, topics, queue, monkeypatch
+):
+    """It dies after any of its writes to kq.queues. The next process creates the queue, and either all items are there or none."""
+    queue.create_item(1)
+    write = Notes.write
+
+    def dies(notes, *words):
+        write(notes, *words)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(Notes, "write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            queue.delete_queue()
+    deleted = queue._status() == "deleted"
+    queue.create_queue()
+    assert queue.number_of_items() == (0 if deleted else 1)
+
+
+def test_a_queue_whose_topic_is_gone_can_be_deleted(kq_cluster, site, queue, topics):
+    delete(kq_cluster, topics[0])
+    for _ in range(2):
+        DrupalQueue(site, topics[0]).delete_queue()
+    with pytest.raises(QueueDeleted):
+        queue.create_item(1)
 
 
 def test_deleting_for_one_site_changes_nothing_for_another(kq_cluster, queue, topics):

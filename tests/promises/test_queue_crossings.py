@@ -283,6 +283,30 @@ def test_a_queue_that_was_deleted_since_the_put_takes_nothing_from_a_transaction
         assert out.number_of_items() == 0
 
 
+def test_a_purge_that_is_not_answered_may_have_been_stored_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
+) -> None:
+    """The broker stands still when the marks are sent, and stores them when it goes on."""
+    with Cluster() as cluster:
+        name = topic(cluster)
+        with Site(cluster, name) as site:
+            sender = site._sender()
+            sender._settings["delivery.timeout.ms"] = int(4_000 * PATIENCE)
+            queue, send = site.queue(name), sender.send
+            queue.put(b"a")
+
+            def sends(*words: Any) -> Any:
+                cluster.broker(1).pause()
+                return send(*words)
+
+            with monkeypatch.context() as patch, pytest.raises(Unreachable) as error:
+                patch.setattr(sender, "send", sends)
+                queue.purge()
+            cluster.broker(1).resume()
+            assert "It may have been stored in 'kq.queues', or not" in str(error.value)
+            within(WAIT, lambda: queue.depth() == 0, "it was not stored")
+
+
 def test_a_note_that_no_program_can_read_stops_no_site() -> None:
     name = "football"
     with Cluster() as cluster:

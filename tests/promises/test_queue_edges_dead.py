@@ -231,6 +231,26 @@ def test_many_letters_go_back_into_a_topic_that_takes_small_batches(site: Site, 
     assert queue.redrive(60) == 60 and queue.depth() == 60
 
 
+def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(
+    site: Site, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It moves as many letters in a transaction as one batch of the topic takes. The topic's limit is lowered after the first."""
+    queue = site.queue(topic(kq_cluster, **{"max.message.bytes": 20_000}))
+    buried(queue, *("x" for _ in range(30)), value=bytes(3_000))
+    end = site._end
+
+    def ends(ending: Any) -> None:
+        end(ending)
+        play.configure(kq_cluster, ResourceType.TOPIC, queue.name, max_message_bytes="500")
+
+    monkeypatch.setattr(site, "_end", ends)
+    with pytest.raises(PayloadTooLarge) as error:
+        queue.redrive(30)
+    moved = queue.depth()
+    assert 0 < moved < 30 and queue.dead.depth() == 30 - moved
+    assert str(error.value).endswith(f"Dead letters that went back before this error: {moved}.")
+
+
 # --- discard --------------------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +283,27 @@ def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_cou
     within(10, lambda: [owner.full for owner in queue._member.owners_of(queue.dead.name)] == [fetch.FULL])
     with pytest.raises(NotAllowed, match="it could not be read: too much is in memory"):
         queue.dead.discard(f"{queue.dead.name}/0/2999")
+
+
+def test_discard_waits_for_the_state_of_the_partition_and_calls_it_no_other_process(
+    site: Site, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
+) -> None:
+    """Of two partitions one is read again, as after a transaction without an answer. The other one is there all the time."""
+    queue, look = site.queue(topic(kq_cluster, 2)), site._waiter.look
+    put(kq_cluster, queue.name, b"0")
+    put(kq_cluster, queue.name, b"1", partition=1)
+    assert queue.claim(wait=WAIT) is not None
+    within(WAIT, lambda: len(site._member.owners_of(queue.name)) == 2)
+
+    def looks(*words: Any) -> Any:
+        time.sleep(1.0)
+        return look(*words)
+
+    monkeypatch.setattr(site._waiter, "look", looks)
+    with site._member.changed:
+        site._member.reload(site._member.owners[queue.name, 1], "its state is read again")
+    queue.discard(f"{queue.name}/1/0")
+    assert data(queue.peek(9)) == [b"0"]
 
 
 # --- reasons --------------------------------------------------------------------------------------------------------------

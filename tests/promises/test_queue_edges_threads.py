@@ -416,6 +416,8 @@ def test_a_partition_that_goes_gives_back_what_no_handler_has_begun(
         queue = site.queue(name, lease=60)
         queue.put_many([(b"%d" % n, b"%d" % n) for n in range(20)])
         assert queue.claim(wait=WAIT)
+        at_hand = lambda: sum(owner.view().fresh for owner in site._member.owners_of(name))  # noqa: E731
+        within(WAIT, lambda: at_hand() == 19, "the other records are not read")  # the one thread claims once
 
         def handler(item: Any) -> None:
             handled.append(item.data)

@@ -332,6 +332,19 @@ def test_notes_that_may_not_be_read_are_named(locked: Cluster, app: Kafka, left:
         pass
 
 
+def test_a_purge_that_is_stored_and_cannot_be_read_back_says_that_it_is_stored(locked: Cluster, app: Kafka) -> None:
+    name = topic(locked)
+    may(locked, *map(rule, full(name, name)))
+    with Site(app, name) as site:
+        queue = site.queue(name)
+        queue.put(b"1")
+        may(locked, *(rule(right) for right in full(name, name) if str(right) != "READ on topic 'kq.queues'"))
+        with refused("lacks READ on topic 'kq.queues'", "stored in 'kq.queues' and takes effect", within=WAIT):
+            _until(lambda: queue.put(b"2") and queue.purge() is not None)
+    with Site(locked, name) as site:
+        assert site.queue(name).depth() == 0
+
+
 def test_a_neighbours_group_that_may_not_be_seen_is_named(locked: Cluster, app: Kafka) -> None:
     for name in ("fans", "neighbours"):
         stocked(locked, name, "hockey")

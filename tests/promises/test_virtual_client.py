@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kqlib.errors import KqError, LeaseLost, NotAllowed
+from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed
 from kqlib.queue.retry import Retry
 from kqlib.virtual.client import Client
 from kqlib.virtual.errors import NodeDied, NoNode, NotFound
@@ -119,6 +119,25 @@ def test_what_fails_goes_to_the_dead_letters_with_its_story_and_back(client, wit
     within(60, lambda: queue.depth() == 1, "what was put back to be read")  # the letters lie in another partition
     queue.work(lambda item: done.append(item.attempt), until="empty")
     assert done == [1]
+
+
+def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(client, monkeypatch):
+    """It moves a thousand letters with one request. Here it is one letter, and the client is closed after the first."""
+    queue = client.queue("half-way")
+    queue.put_many([(b"1", None), (b"2", None)])
+    for item in queue.claim_many(2, wait=WAIT):
+        queue.bury(item)
+    monkeypatch.setattr("kqlib.virtual.queue.AT_ONCE", 1)
+    ask = client._ask
+
+    def asks(*words, **how):
+        said = ask(*words, **how)
+        client.close()
+        return said
+
+    monkeypatch.setattr(client, "_ask", asks)
+    with pytest.raises(Closed, match=r"Dead letters that went back before this error: 1\.$"):
+        queue.redrive(2)
 
 
 def test_a_deleted_queue_is_gone_and_begins_anew(client):

@@ -65,6 +65,24 @@ def test_a_test_that_hangs_is_named_with_every_thread_and_the_others_still_run(t
     assert outcomes["test_three.py::test_hangs"] == "failed"
 
 
+DEAF = """
+import ctypes, pytest
+
+@pytest.mark.limit(0.5)
+def test_hears_no_signal():
+    ctypes.PyDLL(None).sleep(60)  # with the interpreter's lock held
+"""
+
+
+def test_where_python_cannot_end_a_test_its_process_ends_and_so_does_the_part(tmp_path: Path) -> None:
+    (tmp_path / "test_deaf.py").write_text(DEAF)
+    (tmp_path / "conftest.py").write_text("import tests.plugin\n\ntests.plugin.GRACE = 0.5\n")
+    done = pytest_on(tmp_path, "-p", "xdist", "-n", "1", *run.BY_FILE, "-k", "hears_no_signal")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "1 failed" in said
+    assert "in test_hears_no_signal" in said
+
+
 BROKER = """
 import time, pathlib, types, pytest
 from kqlib.workshop.cluster.embedded import Cluster
@@ -82,7 +100,7 @@ def test_waits_for_a_broker():
 def test_a_timeout_prints_the_end_of_each_brokers_log(tmp_path: Path) -> None:
     (tmp_path / "test_broker.py").write_text(BROKER, encoding="utf-8")
     done = pytest_on(tmp_path, "-k", "waits_for_a_broker")
-    assert done.returncode == 70
+    assert done.returncode == 1
     assert "test_waits_for_a_broker is over its limit of 1 s" in done.stderr
     assert done.stderr.rstrip().endswith("its last line")
     assert "its first line" not in done.stderr
