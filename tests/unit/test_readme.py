@@ -1,4 +1,4 @@
-"""What README, ARCHITECTURE and CONTRIBUTING say is there."""
+"""What README, ARCHITECTURE, CONTRIBUTING and two pages of docs/ name is there."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from kqlib.command.main import parsers
 from tests.notebooks.pictures import pictures
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/pipelines.md")
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", PAGES)
 def test_every_link_leads_somewhere(name: str) -> None:
-    targets = re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text())
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+    page = ROOT / name
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    assert targets and [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", PAGES)
 def test_every_make_target_that_is_named_exists(name: str) -> None:
     named = set(re.findall(r"(?:`|^)make ([a-z]+)\b", (ROOT / name).read_text(), re.MULTILINE))
     assert {target for target in named if f"\n{target}:" not in MAKEFILE} == set()
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", PAGES)
 def test_every_kq_command_that_is_named_exists(name: str) -> None:
     commands = parsers()[1]
     named = set(re.findall(r"(?:`|^|\()kq ([a-z]+)\b", (ROOT / name).read_text(), re.MULTILINE))
@@ -46,16 +47,42 @@ def test_the_readmes_pictures_are_the_notebooks_own() -> None:
     assert stored == pictures()
 
 
-def test_every_room_is_in_the_architecture() -> None:
-    """Each in its own part of the tree: other rooms have a node.py and a settings.py as well."""
+def test_every_module_is_in_the_architectures_tree_and_nothing_else() -> None:
+    """Each in its own part of the tree: other directories have a cluster.py and a __init__.py as well."""
     tree = (ROOT / "ARCHITECTURE.md").read_text().split("\nkqlib/\n")[1].split("\n```")[0]
-    rooms = [path for path in (ROOT / "kqlib").iterdir() if path.name not in {"__pycache__", "py.typed"}]
-    names = {path.name + "/" if path.is_dir() else path.name for path in rooms}
-    assert missing(names, "\n".join(re.findall(r"^  \S.*", tree, re.MULTILINE))) == set()
-    broker = re.split(r"\n  (?=\S)", tree.split("\n  broker/")[1])[0]
-    assert missing({path.name for path in (ROOT / "kqlib" / "broker").glob("[a-z]*.py")}, broker) == set()
+    assert listed(tree, 2) == entries(ROOT / "kqlib")
+    for name in ("kafka", "runtime", "workshop"):
+        part = re.split(r"\n  (?=\S)", tree.split(f"\n  {name}/")[1])[0]
+        modules = {entry for entry in entries(ROOT / "kqlib" / name) if entry.endswith((".py", "/"))}
+        assert listed(part, 4) == modules - {"__init__.py"}, name
 
 
-def missing(names: set[str], text: str) -> set[str]:
-    """Those that are not in the text as whole names."""
-    return {name for name in names if not re.search(rf"(?<![\w/]){re.escape(name)}", text)}
+def entries(directory: Path) -> set[str]:
+    """What is in a directory, as the tree writes it."""
+    found = (path for path in directory.iterdir() if path.name != "__pycache__")
+    return {path.name + "/" * path.is_dir() for path in found}
+
+
+def listed(tree: str, indent: int) -> set[str]:
+    """The first words of the lines with this indent."""
+    return set(re.findall(rf"^ {{{indent}}}(\S+)", tree, re.MULTILINE))
+
+
+def test_the_architecture_has_at_most_2500_words() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text().split()) <= 2_500
+
+
+def test_every_function_that_the_architecture_links_is_in_that_file() -> None:
+    links = re.findall(r"\[`([\w.]+)`\]\(([^)]+\.py)\)", (ROOT / "ARCHITECTURE.md").read_text())
+    assert len(links) > 20
+    for name, file in links:
+        last = name.rpartition(".")[2]
+        assert re.search(rf"^ *(?:def|class) {last}\b", (ROOT / file).read_text(), re.MULTILINE), (name, file)
+
+
+def test_every_test_that_the_architecture_names_is_in_a_file_that_it_links() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    linked = "".join((ROOT / file).read_text() for file in re.findall(r"\]\((tests/[^)]+)\)", text))
+    named = re.findall(r"`(test_\w+)`", text)
+    assert len(named) > 5
+    assert [test for test in named if f"def {test}(" not in linked] == []
