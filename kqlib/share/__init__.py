@@ -1,7 +1,7 @@
 """The same verbs on Kafka's own share groups (KIP-932): `kq.ShareQueue(cluster, "football", group="…")`.
 
 In:  a topic, a group, calls from any thread. Out: items, each locked for this process by the broker. `group.py` sets the group,
-`member.py` is one consumer and its thread, `queue.py` has the verbs; `promised.py` has it scored beside other queues.
+`member.py` is one consumer and its thread, `queue.py` has the verbs.
 Rights on a cluster with rules: READ on the topic and on the group to claim, WRITE on the topic to put, DESCRIBE_CONFIGS on the group
 to know its terms. ALTER_CONFIGS on the group only for who sets it up: once, by the first ShareQueue or by `kq kafka configs`.
 

@@ -1,7 +1,7 @@
 """Spark's driver JVM under the house's rule: it cannot outlive this Python, and its directory goes with it.
 
 PySpark starts its JVM as a plain child, which a SIGKILL of Python survives by seconds and whose files by ever. Here a reaper starts it
-(`broker/reaper.py`), directly: without the launcher's own JVM, and so without the module that a Java from PyPI lacks.
+(`runtime/reaper.py`), directly: without the launcher's own JVM, and so without the module that a Java from PyPI lacks.
 
 In:  a class path, options. Out: `Jvm`: the gateway that PySpark talks through; `close()` leaves no process and no file.
 """

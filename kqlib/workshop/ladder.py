@@ -1,8 +1,8 @@
 """The ladder: four queues on Kafka, each on one screen, each keeping a promise that the one before it breaks.
 
-    kq.promises(rungs.LADDER)                           # all four, scored side by side
-    kq.promises({**rungs.LADDER, "ledger": rungs.LEDGER})  # and the real one
-    queue = rungs.LeasesInMemory(cluster, "football")
+    kq.promises(ladder.LADDER)                           # all four, scored side by side
+    kq.promises({**ladder.LADDER, "ledger": ladder.LEDGER})  # and the real one
+    queue = ladder.LeasesInMemory(cluster, "football")
 
 In:  a cluster and a topic. Out: some of the verbs put claim ack release extend depth; plain confluent-kafka, nothing hidden.
 They are lessons, not tools: what each gives up stands in its `costs`, and `kq.promises` shows it. The second and the third are

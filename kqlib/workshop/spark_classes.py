@@ -2,7 +2,7 @@
 
 A session then starts with half the work.
 
-In:  nothing. Out: the archive in the cache (`broker/archive.py`); nothing happens where it is. What is recorded is a small pipeline:
+In:  nothing. Out: the archive in the cache (`runtime/archive.py`); nothing happens where it is. What is recorded is a small pipeline:
 games in Kafka become standings in Kafka and Parquet, so that a first query of any kind finds its classes.
 """
 

@@ -19,7 +19,7 @@ from kqlib.errors import Closed, KqError, LeaseLost
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
 from kqlib.queue.site import _set_session
-from kqlib.workshop import ladder as rungs
+from kqlib.workshop import ladder
 from tests.faults.writing import Writing, until_told
 
 
@@ -71,7 +71,7 @@ class Worker:
         self.written.ended(call, bad)
 
 
-class Broken(rungs.AutoCommit):
+class Broken(ladder.AutoCommit):
     """The ladder's first rung with this worker's verbs: what was polled counts as done."""
 
     def claim_many(self, n: int, wait: float) -> list[Any]:

@@ -1,7 +1,7 @@
 """Which promises does a queue keep? Each is a short check, run on a real Kafka against any queue with some of the verbs.
 
     kq.promises(lambda cluster, name: kq.Site(cluster, "site").queue(name))     # one queue: a row a promise
-    kq.promises({"mine": MyQueue, **kq.queue.rungs.LADDER})                     # several, side by side
+    kq.promises({"mine": MyQueue, **ladder.LADDER})                     # several, side by side
     kq.promises(MyQueue, only=["first in, first out", "lease expires"])
 
 In:  a factory (cluster, name) -> anything with the verbs of a queue, or several by name; `name` is a topic with one partition.

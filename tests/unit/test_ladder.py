@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from kqlib.workshop import ladder as rungs
+from kqlib.workshop import ladder
 from kqlib.workshop.ladder import LADDER, LEDGER, RungItem
 
 SCREEN = 75
@@ -47,7 +47,7 @@ class Example:
 
 
 def test_lines_are_lines_of_code():
-    assert rungs._lines(Example) == 6  # a docstring leaves a pass
+    assert ladder._lines(Example) == 6  # a docstring leaves a pass
 
 
 def test_the_real_one_says_that_it_is_longer():
