@@ -20,7 +20,7 @@ from kqlib.workshop.doctor import Finding
 from tests.unit.cli.conftest import run
 
 SHORT = ["lab", "up", "down", "status", "doctor", "progress", "topics"]
-COMMANDS = [*SHORT, "games", "queue", "virtual", "pipeline", "bench", "faults", "kafka"]
+COMMANDS = [*SHORT, "games", "queue", "virtual", "pipeline", "metrics", "bench", "faults", "kafka"]
 
 
 # --- what is typed ----------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ COMMANDS = {
     **dict.fromkeys(("pipeline standings", "pipeline quarantine"), "games out"),
     "pipeline audit": "football --site eu --results football.results",
     "pipeline replay": "games again",
+    "metrics": "",
 }
 TYPED = {f"kq {command} --config": (command, "behind") for command in COMMANDS} | {
     f"kq --config {command}": (command, "before") for command in COMMANDS
