@@ -143,7 +143,7 @@ def _floors(site: Site, name: str, parts: list[tuple[str, int]]) -> dict[int, in
     return {
         number: min(
             [
-                max(each.low, state.ledger_from(each, False, "earliest", f"site '{name}' in '{queue}'").floor),
+                max(each.low, state.ledger_from(each, "earliest", f"site '{name}' in '{queue}'").floor),
                 *(one.start for one in happened(site._notes, name, (queue, number), each) if one.why == "skipped"),
             ]
         )

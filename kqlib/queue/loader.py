@@ -124,18 +124,16 @@ class Loader:
 
     def _load(self, batch: list[Loading]) -> None:
         self.notes.catch_up()
-        seen = self.looker.look([each.at for each in batch])
+        seen = self.looker.look([each.at for each in batch], notes=self.notes)
         new: list[tuple[Key, Any]] = []
         for each in batch:
             each.trouble = self._too_early(each, seen.get(each.at))
             if each.trouble:
                 continue
             key = (self.site, each.at[0], "state", each.at[1])
-            known = self.notes.get(*key) == seen[each.at].topic_id
+            known = seen[each.at].known
             try:
-                each.ledger = state.ledger_from(
-                    seen[each.at], known, each.on_lost, f"'{each.at[0]}', partition {each.at[1]}"
-                )
+                each.ledger = state.ledger_from(seen[each.at], each.on_lost, f"'{each.at[0]}', partition {each.at[1]}")
             except KqError as error:
                 each.error = error
                 continue

@@ -52,7 +52,7 @@ def _all_seen(site: Site, queues: list[str]) -> dict[str, dict[int, tuple[state.
     """The same of many queues, with one round of questions; one that does not exist is left out."""
     ids = state.topic_ids(site.cluster, queues)
     site._notes.catch_up()
-    found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]])
+    found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]], notes=site._notes)
     there: dict[str, dict[int, tuple[state.Seen, int]]] = {queue: {} for queue in ids}
     for (queue, number), each in sorted(found.items()):
         there[queue][number] = each, _purge(site._notes, site.name, (queue, number), each.topic_id)
@@ -66,8 +66,7 @@ def _purge(notes: Notes, site: str, at: tuple[str, int], topic_id: str) -> int:
 
 def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: state.Seen, on_lost: str = "raise") -> Ledger:
     """What is open for a site, as its next owner will find it. A state that is gone is `LedgerLost`, unless it is said what to do."""
-    known = notes.get(site, at[0], "state", at[1]) == each.topic_id
-    ledger = state.ledger_from(each, known, on_lost, f"'{at[0]}', partition {at[1]}")
+    ledger = state.ledger_from(each, on_lost, f"'{at[0]}', partition {at[1]}")
     upto, back = _rewind(notes, site, at, each.topic_id)
     for incident in happened(notes, site, at, each) if back else ():
         if incident.why == "skipped" and incident.at <= upto:  # on its way back
@@ -89,7 +88,7 @@ def happened(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> 
     before = incidents.noted(notes.get(site, at[0], "incidents", at[1]), each.topic_id, each.low)
     last = incidents.newest(each.topic_id, incidents.last(notes.get(site, at[0], "last", at[1])))
     with suppress(LedgerCorrupt):  # of a state that nobody can read nothing can be said
-        ledger = state.ledger_from(each, False, "earliest", "")
+        ledger = state.ledger_from(each, "earliest", "")
         new = incidents.found(each, ledger, last, _purge(notes, site, at, each.topic_id), int(time.time() * 1000))
         return incidents.together(before, new, _rewind(notes, site, at, each.topic_id)[0])
     return before

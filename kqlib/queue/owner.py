@@ -89,7 +89,8 @@ class Owner(Line):
         self.leases: dict[int, Lease] = {}
         self.ending: dict[int, Lease | None] = {}
         self.used_up: list[int] = []  # to be buried by the member
-        self._aside: dict[int, KqError] = {}  # what could not be buried and is due later, and why
+        # what could not be buried and is due later: why, and whether it was given up
+        self._aside: dict[int, tuple[KqError, bool]] = {}
         self._expiring: list[tuple[float, list[int]]] = []  # a claim's offsets together: one entry, however many
         self._listed = 0  # offsets in there
         self._alone: int | None = None  # an item that is out, and nothing else goes out beside it
@@ -300,20 +301,20 @@ class Owner(Line):
 
     def why_aside(self) -> str:
         """What is said while an item waits that cannot be buried."""
-        return next((UNBURIED.format(why) for why in self._unburied().values()), "")
+        return next((UNBURIED.format(why) for why, _ in self._unburied().values()), "")
 
-    def _unburied(self) -> dict[int, KqError]:
+    def _unburied(self) -> dict[int, tuple[KqError, bool]]:
         if self._aside:
             waits = {*(offset for _, offset in self._later), *self.ending}
             self._aside = {offset: why for offset, why in self._aside.items() if offset in waits}
         return self._aside
 
     def stuck(self) -> dict[int, KqError]:
-        """What no handler gets again, and what cannot be buried before somebody mends something; why not."""
+        """What was given up, and cannot be buried before somebody mends something; why not."""
         return {
             offset: why
-            for offset, why in self._unburied().items()
-            if self._spent(offset) and offset not in self.ending and not isinstance(why, Unreachable)
+            for offset, (why, given_up) in self._unburied().items()
+            if given_up and offset not in self.ending and not isinstance(why, Unreachable)
         }
 
     def in_hand(self) -> bool:
@@ -387,17 +388,18 @@ class Owner(Line):
             handled.ended = "released"
         self._release(offset, delay)
 
-    def set_aside(self, offset: int, why: KqError) -> None:
-        """Due later, because it cannot be buried."""
+    def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
+        """Due later, because it cannot be buried. given_up: by the queue's attempts, or before by a `Retry`."""
         self.release(offset, AGAIN)
-        self._keep_aside(offset, why)
+        self._keep_aside(offset, why, given_up)
 
-    def _keep_aside(self, offset: int, why: KqError) -> None:
-        self._aside[offset] = why
+    def _keep_aside(self, offset: int, why: KqError, given_up: bool = True) -> None:
+        self._aside[offset] = why, given_up
         warn_once(self.terms.queue, self.terms.site, type(why).__name__, UNBURIED.format(why))
 
     def _release(self, offset: int, delay: float = 0.0) -> None:
         del self.leases[offset]
+        self._aside.pop(offset, None)
         self.blocked = ""  # not known before the next claim
         if self._alone == offset:
             self._alone = None

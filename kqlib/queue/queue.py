@@ -124,10 +124,10 @@ class Queue(Claiming):
             self._held(item).release(item.offset, seconds)
             self._member.changed.notify_all()
 
-    def _set_aside(self, item: Item, why: KqError) -> None:
+    def _set_aside(self, item: Item, why: KqError, given_up: bool) -> None:
         """It would be buried, and cannot be: it waits, and `blocked` says why."""
         with self._member.changed:
-            self._held(item).set_aside(item.offset, why)
+            self._held(item).set_aside(item.offset, why, given_up)
 
     def extend(self, item: Item, lease: float | None = None) -> Item:
         """Yours for longer: `lease` seconds from now. Both values ack."""

@@ -58,6 +58,7 @@ VERBS: dict[str, tuple[Right, ...]] = {  # beside OPEN, which each of them begin
     "stats": (READ_QUEUE, READ_DEAD, SEE_GROUP),
     "purge": (SEE_GROUP, WRITE_NOTES),
 }
+IN_TABLE = {(right.operation, right.kind) for some in (OPEN, *VERBS.values()) for right in some}
 ROLES = {"a user that only puts": ("put",), "a user that works": tuple(VERBS)}
 
 

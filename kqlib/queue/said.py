@@ -17,7 +17,7 @@ from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import MOVING
 from kqlib.queue.dead import DEAD
-from kqlib.queue.rights import Right
+from kqlib.queue.rights import IN_TABLE, Right
 from kqlib.topic_rules import QUEUES
 
 RIGHTS = {
@@ -53,13 +53,16 @@ def lacks(cluster: Kafka, *rights: Right) -> str:
 
 
 def not_allowed(right: Right, cluster: Kafka, safe: str, queue: str = "", site: str = "") -> NotAllowed:
-    """The error for a right that is missing. queue, site: for the command that it names, if the right is not about them."""
+    """The error for a right that is missing. queue, site: for the command that it names, if the right is not about them.
+
+    The command knows only the rights of the table; what `gc` or `Site(session=…)` needs stands on the page.
+    """
     queue = queue or (right.name if right.kind == "topic" and right.name != QUEUES else "QUEUE")
     site = site or (right.name if right.kind == "group" else "SITE")
-    return NotAllowed(
-        f"{lacks(cluster, right)}. {safe} Ask whoever deploys to grant it; "
-        f"kq doctor --rights {queue.removesuffix(DEAD)} --site {quote(site)} shows what else is lacking"
-    )
+    advice = f"kq doctor --rights {queue.removesuffix(DEAD)} --site {quote(site)} shows what else is lacking"
+    if (right.operation, right.kind) not in IN_TABLE:
+        advice = "docs/rights.md names all that this needs"
+    return NotAllowed(f"{lacks(cluster, right)}. {safe} Ask whoever deploys to grant it; {advice}")
 
 
 def as_ours(

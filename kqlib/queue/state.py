@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
@@ -24,6 +24,9 @@ from kqlib.queue.clients import SOON, Kept, judge
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right
 from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, patient
+
+if TYPE_CHECKING:
+    from kqlib.queue.notes import Notes
 
 log = logging.getLogger("kqlib.queue")
 ANSWER = 0.5  # seconds for a coordinator's answer, until the client is asked whether it found one
@@ -40,6 +43,7 @@ class Seen:
     metadata: str
     leader: int = -1  # the leader epoch of the broker that said so
     kept: int = 1 << 62  # up to here the log is the one that the state describes
+    known: bool = False  # the notes, if they were given, had a state of this very topic before the commit was asked for
 
 
 class Looker:
@@ -57,18 +61,24 @@ class Looker:
         level = "read_committed" if self._wait else "read_uncommitted"
         return Consumer(self.cluster.client(group_id=self.site, group_protocol="classic", isolation_level=level))
 
-    def look(self, partitions: list[tuple[str, int]], seconds: float = 5.0) -> dict[tuple[str, int], Seen]:
-        """What there is of these partitions; ones that are not there are left out."""
+    def look(
+        self, partitions: list[tuple[str, int]], seconds: float = 5.0, notes: Notes | None = None
+    ) -> dict[tuple[str, int], Seen]:
+        """What there is of these partitions; ones that are not there are left out.
+
+        notes: read before all else. A state that is noted later was perhaps committed later, and it is not lost.
+        """
+        noted = {at: notes.get(self.site, at[0], "state", at[1]) if notes else None for at in partitions}
         ids = topic_ids(self.cluster, sorted({topic for topic, _ in partitions}), seconds)
         numbers = {topic: set(said[1]) for topic, said in ids.items()}
         there = [(topic, number) for topic, number in partitions if number in numbers.get(topic, ())]
         commits = self.committed(there, seconds)
         lows = _offsets(self.cluster, there, OffsetSpec.earliest(), seconds)
         lasts = _asked(self.cluster, there, OffsetSpec.latest(), seconds)  # after the commits: no state reaches beyond
-        found = {
-            at: Seen(ids[at[0]][0], lows[at], lasts[at].offset, *commits[at], _epoch(lasts[at].leader_epoch))
-            for at in there
-        }
+        found = {}
+        for at in there:
+            topic_id, epoch = ids[at[0]][0], _epoch(lasts[at].leader_epoch)
+            found[at] = Seen(topic_id, lows[at], lasts[at].offset, *commits[at], epoch, known=noted[at] == topic_id)
         return found | _checked(self.cluster, found, seconds)
 
     def committed(
@@ -252,17 +262,17 @@ def _doubt(at: tuple[str, int], seen: Seen) -> TopicPartition | None:
     return None
 
 
-def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
-    """The state to go on from. known: the notes say that there was one for this very topic."""
+def ledger_from(seen: Seen, on_lost: str, where: str) -> Ledger:
+    """The state to go on from."""
     if seen.committed is None:
-        if known and on_lost == "raise":
+        if seen.known and on_lost == "raise":
             raise LedgerLost(
                 f"The state of {where} is gone, and it was there: Kafka forgets a group's offsets after offsets.retention.minutes "
                 "without a commit, and somebody may have deleted them. Nothing was handed out again. Say what to do: "
                 'site.queue(…, on_lost="earliest") hands out every item still in the log, on_lost="latest" only new ones. '
                 "On the command line: kq queue work … --on-lost earliest (or latest)"
             )
-        return Ledger(seen.low, seen.low, int(time.time()) if known else 0, seen.topic_id)
+        return Ledger(seen.low, seen.low, int(time.time()) if seen.known else 0, seen.topic_id)
     if not seen.metadata:  # Kafka's own tools, or a stock consumer in our group: `incidents` says what that did
         floor = max(seen.low, min(seen.committed, seen.end))
         return Ledger(floor, floor, int(time.time()), seen.topic_id)  # a new epoch, above any that was counted up
@@ -279,6 +289,6 @@ def ledger_from(seen: Seen, known: bool, on_lost: str, where: str) -> Ledger:
 
 def depth_of(seen: Seen, mark: int, where: str) -> int:
     """How many items are not acked: open + end - top, counted from the log's first offset or a purge mark, if that is higher."""
-    ledger = ledger_from(seen, False, "earliest", where)
+    ledger = ledger_from(seen, "earliest", where)
     ledger.purge(max(seen.low, mark))
     return ledger.open + max(0, seen.end - ledger.top)

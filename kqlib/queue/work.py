@@ -75,7 +75,8 @@ def work(
     release, bury); one that returns without has done it. What is done is stored at most 50 ms later, and when this returns.
     ahead: how many items a thread may hold beside the one it works on; None: 0, and up to 4 while handlers are quick.
     An item that cannot be buried (no dead-letter topic, no right to write there) waits 20 s and is tried again;
-    `queue.blocked` says why. If until="empty" has nothing else left, and no handler would get it again, that reason is raised.
+    `queue.blocked` says why. If until="empty" has nothing else left, and the item was given up (by `retry`, or by the queue's
+    attempts), that reason is raised.
     """
     if ahead is not None:
         arguments.count("ahead", ahead, 0)
@@ -317,7 +318,7 @@ class Work:
         if over and not no_dead:
             self._bury(item, story)
         elif over or (no_dead and not wait and item.attempt >= AT_ONCE):
-            self.queue._set_aside(item, self.queue._no_letters())
+            self.queue._set_aside(item, self.queue._no_letters(), given_up=over)
         else:
             self.queue.release(item, wait or 0.0)
 
@@ -328,7 +329,7 @@ class Work:
         except (Closed, LeaseLost, Unreachable):
             raise
         except KqError as why:
-            self.queue._set_aside(item, why)
+            self.queue._set_aside(item, why, given_up=True)
 
     def _settle(self) -> None:
         """What handlers are through with is acked, unless it was ended before, and counted."""

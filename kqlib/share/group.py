@@ -15,8 +15,10 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka
-from kqlib.queue.said import RIGHTS, as_ours, first, patient
+from kqlib.queue.rights import Right
+from kqlib.queue.said import as_ours, first, lacks, patient
 
+ASK = "Ask whoever deploys to grant it"
 LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"
 T = TypeVar("T")
 ALWAYS = {
@@ -52,9 +54,14 @@ def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | N
         asked[LOCK] = str(round(lease * 1000))
     if max_attempts is not None:
         asked[LIMIT] = str(max_attempts)
-    has = _told(cluster, group, "read its settings (DESCRIBE_CONFIGS)", lambda: _now(cluster, group))
+    has = _told(cluster, Right("DESCRIBE_CONFIGS", "group", group), ASK, lambda: _now(cluster, group))
     if other := {name: value for name, value in asked.items() if has.get(name) != value}:
-        _told(cluster, group, _deploy(group, other), lambda: _alter(cluster, group, other))
+        _told(
+            cluster,
+            Right("ALTER_CONFIGS", "group", group),
+            _deploy(group, other),
+            lambda: _alter(cluster, group, other),
+        )
     for name, value in QUICK.items():
         if has.get(name) != value:
             with suppress(KafkaException):  # its minimum is higher there, or nobody may: slower joining, no harm
@@ -66,21 +73,25 @@ def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | N
 def _deploy(group: str, values: dict[str, str]) -> str:
     said = ",".join(f"{name}={value}" for name, value in values.items())
     how = f"kq kafka configs --alter --entity-type groups --entity-name {group} --add-config {said}"
-    return f"set {said} (ALTER_CONFIGS); whoever deploys can, once, with `{how}`"
+    return f"It is needed to set {said}. Whoever deploys can set it once: `{how}`"
 
 
-def _told(cluster: Kafka, group: str, doing: str, ask: Callable[[], T]) -> T:
-    """The answer, or Kafka's no as a sentence."""
+def not_allowed(cluster: Kafka, right: Right, then: str) -> NotAllowed:
+    """The error for a right that is missing, as a queue says it. `kq doctor --rights` does not look at share groups."""
+    return NotAllowed(f"{lacks(cluster, right)}. {then}")
+
+
+def _told(cluster: Kafka, right: Right, remedy: str, ask: Callable[[], T]) -> T:
+    """The answer, or Kafka's no as a sentence. right: which this takes."""
     try:
         return ask()
     except KafkaException as error:
         said = first(error)
     if said.code() == KafkaError.INVALID_CONFIG:
-        why = f"the cluster refuses a setting of share group '{group}': {said.str()}. Leave it out, or stay within"
+        why = f"the cluster refuses a setting of share group '{right.name}': {said.str()}. Leave it out, or stay within"
         raise NotAllowed(why)
-    if said.code() in RIGHTS:
-        raise NotAllowed(f"Nothing was changed: at share group '{group}' this user may not {doing}")
-    raise as_ours(said, cluster.bootstrap, "set up the share group", "Nothing was changed.")
+    no_right = not_allowed(cluster, right, f"Nothing was changed. {remedy}")
+    raise as_ours(said, cluster.bootstrap, "set up the share group", "Nothing was changed.", lacks=no_right)
 
 
 def _now(cluster: Kafka, group: str) -> dict[str, str]:

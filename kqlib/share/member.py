@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message
 
-from kqlib.errors import KqError, LeaseLost, NotAllowed
+from kqlib.errors import KqError, LeaseLost
 from kqlib.kafka.clients import ShareConsumer
-from kqlib.queue.said import RIGHTS, as_ours, first
+from kqlib.queue.rights import READ_GROUP, READ_QUEUE
+from kqlib.queue.said import as_ours, first
 from kqlib.runtime.patience import PATIENCE
-from kqlib.share.group import CANNOT
+from kqlib.share.group import ASK, CANNOT, not_allowed
 
 if TYPE_CHECKING:
     from kqlib.kafka.cluster import Kafka
@@ -191,11 +192,11 @@ class Member:
             self.changed.notify_all()
 
     def _trouble(self, said: KafkaError) -> KqError:
-        """Why this member cannot go on. Kafka does not always say in which right it is wanting."""
-        if said.code() in RIGHTS:
-            rights = f"READ on topic '{self.topic}' and on share group '{self.group}'"
-            return NotAllowed(f"This user may not claim, which takes {rights}. Ask whoever deploys for it")
-        return as_ours(said, self.cluster.bootstrap, "claim", "Nothing was claimed.", self.topic)
+        """Why this member cannot go on."""
+        of_group = said.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        right = (READ_GROUP if of_group else READ_QUEUE).of(self.topic, self.group)
+        lacks = not_allowed(self.cluster, right, f"Nothing was claimed. {ASK}")
+        return as_ours(said, self.cluster.bootstrap, "claim", "Nothing was claimed.", self.topic, lacks=lacks)
 
     def _said(self, error: Exception | None) -> KqError | None:
         """The broker's answer as ours: not acquired (any more), or not known."""

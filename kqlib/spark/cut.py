@@ -106,7 +106,7 @@ def states(cluster: Kafka, queue: str, site: str) -> dict[int, Part]:
     marks = purged(cluster, queue, site)
     parts = {}
     for (_, number), seen in found.items():
-        ledger = state.ledger_from(seen, False, "earliest", f"'{queue}', partition {number}")
+        ledger = state.ledger_from(seen, "earliest", f"'{queue}', partition {number}")
         said = marks.get(number, {})
         parts[number] = Part(seen, ledger, said["offset"] if said.get("topic") == seen.topic_id else 0)
     return parts

@@ -326,7 +326,45 @@ def lab() -> None:
     here.close()
 
 
-CASES = {case.__name__: case for case in (inherited, leaves, serves, embedded, virtual, lab)}
+def group() -> None:
+    """A group with a member, while the thread that listens to it holds the record of what members do."""
+    made, held, done = kq.groups.Group(CLUSTER, f"{TOPIC}-readers", TOPIC), threading.Event(), threading.Event()
+    made.join("ann")
+
+    def hold() -> None:
+        with made._record.lock:
+            held.set()
+            done.wait()
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    verbs: dict[str, Callable[[], Any]] = {
+        "assignment": made.assignment,
+        "work": lambda: made.work,
+        "timeline": made.timeline,
+        "draw": made.draw,
+        "lag": made.lag,
+        "settle": made.settle,
+        "join": made.join,
+        "leave": made.leave,
+        "pause": lambda: made.pause("ann"),
+        "resume": made.resume,
+        "crash": lambda: made.crash("ann"),
+        "a group of its name": lambda: kq.groups.Group(CLUSTER, made.name, TOPIC),
+    }
+
+    def in_a_block() -> str:
+        with made:
+            return "left"
+
+    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
+    SAID["a block's end"] = end(*fork(in_a_block))
+    done.set()
+    SAID["members"] = made.members, list(made.assignment().held)
+    made.close()
+
+
+CASES = {case.__name__: case for case in (inherited, leaves, serves, embedded, virtual, lab, group)}
 
 if __name__ == "__main__":
     CASES[sys.argv[1]]()

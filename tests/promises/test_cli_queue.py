@@ -18,7 +18,7 @@ from kqlib.queue import Site
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT
 from tests.promises.desk import KQ, REPO, Desk, Terminal, heard, opened
-from tests.promises.play import configure
+from tests.promises.play import configure, delete
 from tests.promises.queues import taken
 
 
@@ -208,16 +208,34 @@ def test_a_command_is_run_for_each_item_and_what_fails_ends_in_the_dead_letters_
     assert "items    0\n" in shown and "dead     1\n" in shown
 
 
-def test_until_empty_ends_with_the_reason_if_only_items_are_left_that_cannot_be_buried(desk: Desk) -> None:
+TOO_SMALL = "kq: The dead letter would take "
+UNBURIED = {  # what the queue is created with, what `work` is told, what its last line begins with
+    "after the queue's attempts": (["--max-attempts", "1"], [], TOO_SMALL),
+    "after fewer than the queue's": ([], ["--max-attempts", "1"], TOO_SMALL),
+    "in a queue without dead letters": (
+        ["--max-attempts", "none"],
+        ["--max-attempts", "1"],
+        "kq: '{}.dead' does not exist",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNBURIED)
+def test_until_empty_ends_with_the_reason_if_only_items_are_left_that_cannot_be_buried(desk: Desk, case: str) -> None:
+    created, told, words = UNBURIED[case]
     configure(desk.cluster, ResourceType.TOPIC, f"{desk.name}.dead", max_message_bytes="10")
-    desk("create", "--max-attempts", "1")
+    desk("create", *created)
+    if words != TOO_SMALL:
+        delete(desk.cluster, f"{desk.name}.dead")
     desk("put", "x")
-    typed = [*KQ, "work", desk.name, "--site", desk.site, "--until-empty", "--", "false"]
-    for _ in range(2):  # the second time nothing else was ever there
+    typed = [*KQ, "work", desk.name, "--site", desk.site, "--until-empty", *told, "--", "false"]
+    for _ in range(1 if told else 2):  # the second time no handler gets the item, if its attempts are used up
+        begun = time.monotonic()
         worked = subprocess.run(typed, cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False)
+        assert time.monotonic() - begun < 10 * PATIENCE
         *_, last = worked.stderr.splitlines()
         assert (worked.returncode, worked.stdout) == (2, "")
-        assert last.startswith("kq: The dead letter would take ") and f"'{desk.name}.dead' takes 10. Nothing" in last
+        assert last.startswith(words.format(desk.name))
         assert "Traceback" not in worked.stderr
     assert desk.depth() == 1
 

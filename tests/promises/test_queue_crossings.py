@@ -322,3 +322,22 @@ def test_a_note_that_no_program_can_read_stops_no_site() -> None:
             queue.put(b"a")
             queue.purge()  # it waits until its own note is read
             assert queue.depth() == 0
+
+
+@pytest.mark.parametrize("ask", ["depth", "peek"])
+def test_a_state_that_is_committed_while_it_is_asked_for_is_not_called_lost(
+    kq_cluster: Kafka, name: str, here: Site, *, within: Callable[..., float], monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
+    queue, look = here.queue(name), here._looker.look
+    queue.put(b"a")
+
+    def early(*asked: Any, **how: Any) -> Any:
+        found = look(*asked, **how)  # there is no commit yet
+        monkeypatch.undo()
+        assert queue.claim(wait=WAIT) is not None
+        within(WAIT, lambda: here._notes.get(name, name, "state", 0), "the state is not noted")
+        return found
+
+    monkeypatch.setattr(here._looker, "look", early)
+    getattr(queue, ask)()
+    assert queue.depth() == 1

@@ -122,16 +122,17 @@ def test_ack_many_names_what_went_with_its_partition_while_the_commit_was_on_its
 
 
 class Unheard:
-    """A consumer whose commits are stored, and not answered; after the first one its partition is lost."""
+    """A consumer whose commits are stored, and not answered, or refused; after the first one its partition is lost."""
 
-    def __init__(self, member: Any, at: tuple[str, int]) -> None:
-        self.member, self.at, self.inner = member, at, member.consumer
+    def __init__(self, member: Any, at: tuple[str, int], refused: bool) -> None:
+        self.member, self.at, self.inner, self.refused = member, at, member.consumer, refused
 
     def commit(self, **how: Any) -> None:
-        """Stored, but nobody hears of it."""
-        self.inner.commit(**how)
+        """Stored, but nobody hears of it; or not stored."""
+        if not self.refused:
+            self.inner.commit(**how)
         threading.Thread(target=self._lose).start()
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION if self.refused else KafkaError._TRANSPORT))
 
     def _lose(self) -> None:
         """As in `on_lost`, a moment after that commit."""
@@ -152,7 +153,7 @@ def test_an_ack_whose_commit_was_not_answered_may_have_been_stored_when_its_part
             queue, member = site.queue(name), site._member
             queue.put(b"one")
             item = queue.claim(wait=WAIT)
-            member.consumer = Unheard(member, (name, 0))
+            member.consumer = Unheard(member, (name, 0), refused=False)
             with pytest.raises(Unreachable, match="may have been stored, or not") as error:
                 queue.ack_many([item]) if many else queue.ack(item)
             member.consumer = member.consumer.inner
@@ -160,6 +161,22 @@ def test_an_ack_whose_commit_was_not_answered_may_have_been_stored_when_its_part
                 assert (error.value.items, error.value.unknown) == ([], [item])
         with alone(kq_cluster, name) as site:
             assert site.queue(name).depth() == 0
+
+
+def test_an_ack_whose_commit_was_refused_was_not_stored_when_its_partition_is_lost(kq_cluster: Kafka) -> None:
+    for many in (False, True):
+        name = topic(kq_cluster)
+        with alone(kq_cluster, name) as site:
+            queue, member = site.queue(name), site._member
+            queue.put(b"one")
+            item = queue.claim(wait=WAIT)
+            member.consumer = Unheard(member, (name, 0), refused=True)
+            with pytest.raises(LeaseLost, match="it was not stored") as error:
+                queue.ack_many([item]) if many else queue.ack(item)
+            member.consumer = member.consumer.inner
+            assert not many or error.value.items == [item]
+        with alone(kq_cluster, name) as site:
+            assert site.queue(name).depth() == 1
 
 
 def test_a_delay_is_not_longer_because_the_clock_of_who_put_it_is_ahead(

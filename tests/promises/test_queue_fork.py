@@ -98,3 +98,9 @@ def test_after_a_fork_a_lab_and_its_playgrounds_are_the_parents(kq_cluster: Kafk
     refused(said)
     assert said["close"] == "left" and said["folder"] and said["topic"].endswith(".football")
     assert said["plays"] == ["", ""]
+
+
+def test_after_a_fork_a_group_and_its_members_are_the_parents(kq_cluster: Kafka) -> None:
+    said = run(kq_cluster, "group")
+    refused(said)
+    assert said["a block's end"] == "left" and said["members"] == [["ann"], ["ann"]]

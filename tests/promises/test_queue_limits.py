@@ -120,6 +120,30 @@ class Stuck:
 NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
 
 
+def test_a_close_waits_for_a_note_that_the_broker_does_not_answer_at_once(
+    kq_cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, key = 1.0, (name, name, "last", 7)
+    with Site(kq_cluster, name, session=SESSION) as site:
+        site.queue(name).put(b"x")
+        site.queue(name).ack(site.queue(name).claim(wait=WAIT))
+        told, closed = site._notes, site._notes.close
+
+        def last() -> None:
+            """The last note goes when the member has left, and the broker stands still for a second."""
+            closed()
+            broker = kq_cluster.broker(1).pause()
+            threading.Timer(slow, broker.resume).start()
+            told.post([(key, "noted")], site._sender(), print)
+
+        monkeypatch.setattr(told, "close", last)
+        begun = time.monotonic()
+        site.close()
+    assert time.monotonic() - begun >= slow
+    with Site(kq_cluster, name, session=SESSION) as site:
+        assert site._notes.get(*key) == "noted"
+
+
 def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_every_client_is_deaf(
     kq_cluster: Kafka, name: str, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:

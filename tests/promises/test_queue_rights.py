@@ -364,7 +364,9 @@ def test_records_are_deleted_only_by_a_user_who_sees_every_group(locked: Cluster
     may(locked, *have)
     with Site(app, name) as site:
         for ask in (gc.strangers, gc.collect):
-            with refused("User 'app' lacks DESCRIBE on cluster 'kafka-cluster'. Nothing was deleted."):
+            with refused(
+                "User 'app' lacks DESCRIBE on cluster 'kafka-cluster'. Nothing was deleted.", "docs/rights.md"
+            ):
                 ask(site, name)
         have += ["DESCRIBE cluster kafka-cluster"]
         may(locked, *have)

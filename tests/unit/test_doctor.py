@@ -29,6 +29,14 @@ def failed(finding: Finding, *words: str) -> None:
     assert finding.remedy
 
 
+def test_a_name_and_what_was_found_are_two_columns() -> None:
+    names = ("jars", "dead letters")
+    lines = [str(Finding(name, False, "one\ntwo", "do that")).splitlines() for name in names]
+    assert [first.split("  ", 1)[0] for first, *_ in lines] == ["✗ jars", "✗ dead letters"]
+    for first, *more in lines:
+        assert [len(first) - len("one"), *(len(line) - len(line.lstrip()) for line in more)] == [16] * 3
+
+
 # --- what is installed ------------------------------------------------------------------------------------------------
 
 

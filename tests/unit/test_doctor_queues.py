@@ -17,8 +17,8 @@ DAY = 86400.0
 WELL = Ledger(7, 7, 3, "id").text()
 
 
-def seen(committed: int | None, metadata: str = "") -> Seen:
-    return Seen("id", 0, 20, committed, metadata)
+def seen(committed: int | None, metadata: str = "", known: bool = True) -> Seen:
+    return Seen("id", 0, 20, committed, metadata, known=known)
 
 
 @pytest.mark.parametrize(
@@ -37,30 +37,30 @@ def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool,
 
 
 @pytest.mark.parametrize(
-    ("state", "must", "what"),
+    ("state", "what"),
     [
-        (seen(None), False, ""),
-        (seen(None), True, "its state is gone"),
-        (seen(7, WELL), True, ""),
-        (seen(7, WELL), False, ""),
-        (seen(5), True, "another program set its offset to 5"),
-        (seen(5), False, "another program set its offset to 5"),
-        (seen(6, WELL), True, "The committed state cannot be read: its checksum does not fit to the floor 6"),
-        (seen(7, "hello"), True, "The committed state cannot be read: it is not of the form"),
+        (seen(None, known=False), ""),
+        (seen(None), "its state is gone"),
+        (seen(7, WELL), ""),
+        (seen(7, WELL, known=False), ""),
+        (seen(5), "another program set its offset to 5"),
+        (seen(5, known=False), "another program set its offset to 5"),
+        (seen(6, WELL), "The committed state cannot be read: its checksum does not fit to the floor 6"),
+        (seen(7, "hello"), "The committed state cannot be read: it is not of the form"),
     ],
 )
-def test_a_state_is_there_readable_and_ours(state: Seen, must: bool, what: str) -> None:
-    said, remedy = queues.wrong(state, must)
+def test_a_state_is_there_readable_and_ours(state: Seen, what: str) -> None:
+    said, remedy = queues.wrong(state)
     assert said.startswith(what)
     assert bool(said) == bool(what) == bool(remedy)
 
 
 def test_each_wrong_state_is_a_line() -> None:
-    well = {("eu", "football", 0): (seen(7, WELL), True), ("us", "football", 0): (seen(None), False)}
+    well = {("eu", "football", 0): seen(7, WELL), ("us", "football", 0): seen(None, known=False)}
     assert queues._ledgers(well) == Finding(
         "ledgers", True, "2 partitions of 2 sites, nothing lost and nothing strange"
     )
-    ill = queues._ledgers(well | {("us", "hockey", 1): (seen(None), True), ("us", "hockey", 2): (seen(3), True)})
+    ill = queues._ledgers(well | {("us", "hockey", 1): seen(None), ("us", "hockey", 2): seen(3)})
     assert ill.ok is False
     assert ill.what.splitlines() == [
         "site 'us' in 'hockey', partition 1: its state is gone",
@@ -71,7 +71,7 @@ def test_each_wrong_state_is_a_line() -> None:
 
 def test_what_happened_without_the_site_is_a_line_with_its_remedy() -> None:
     at = ("eu", "football", 0)
-    ill = queues._ledgers({at: (seen(7, WELL), True)}, {at: [Incident("skipped", 2, 7, 5, 0)]})
+    ill = queues._ledgers({at: seen(7, WELL)}, {at: [Incident("skipped", 2, 7, 5, 0)]})
     assert ill.ok is False
     assert ill.what.startswith(
         "site 'eu' in 'football', partition 0: 5 items skipped by another program's commit, seen at"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,8 +46,8 @@ class Looker:
             text = Ledger(3, 3, 1, "id").text() if committed is not None else ""
         self.seen = Seen("id", 0, 9, committed, text)
 
-    def look(self, _partitions: list[Any]) -> dict[Any, Seen]:
-        return {AT: self.seen}
+    def look(self, _partitions: list[Any], notes: Any) -> dict[Any, Seen]:
+        return {AT: replace(self.seen, known=notes.get(*KEY) == "id")}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
-from kqlib.queue import claim, put
+from kqlib.queue import claim, gc, put
 from kqlib.queue.rights import READ_GROUP, WRITE_DEAD, WRITE_NOTES, Right
 from kqlib.queue.said import as_ours, is_refused, not_allowed, user
 from kqlib.queue.sender import Sent
@@ -63,6 +64,18 @@ def test_the_advice_names_the_queue_and_the_site_where_they_are_known(
 ) -> None:
     cluster: Any = SimpleNamespace(_own={})
     assert f"kq doctor {words} shows" in str(not_allowed(right.of("football", "fans"), cluster, "", *known))
+
+
+@pytest.mark.parametrize(
+    "right",
+    [gc.SEE_GROUPS, Right("DELETE", "topic", "football"), Right("ALTER_CONFIGS", "group", "fans")],
+    ids=str,
+)
+def test_the_advice_for_a_right_that_the_doctor_does_not_look_at_names_the_page(right: Right) -> None:
+    said = str(not_allowed(right, SimpleNamespace(_own={}), "", "football", "fans"))  # type: ignore[arg-type]
+    assert "--rights" not in said and said.endswith("docs/rights.md names all that this needs")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "rights.md").read_text()
+    assert f"{right.operation} on the {right.kind}" in " ".join(page.split())
 
 
 @pytest.mark.parametrize(

@@ -187,36 +187,42 @@ def text(floor: int, top: int, *done: int, topic: str = ID) -> str:
     return ledger.text()
 
 
-STATES: dict[str, tuple[Seen, bool, str, tuple[int, int, int]]] = {
-    "new": (Seen(ID, 5, 9, None, ""), False, "raise", (5, 5, 0)),
-    "as it was left": (Seen(ID, 0, 9, 2, text(2, 6, 4)), True, "raise", (2, 6, 3)),
-    "lost, from the beginning": (Seen(ID, 5, 9, None, ""), True, "earliest", (5, 5, 0)),
-    "lost, from now on: its owner counts what that skips": (Seen(ID, 5, 9, None, ""), True, "latest", (5, 5, 0)),
-    "never there: its items are not skipped": (Seen(ID, 5, 9, None, ""), False, "latest", (5, 5, 0)),
-    "set by a tool": (Seen(ID, 5, 9, 7, ""), True, "raise", (7, 7, 0)),
-    "set too low": (Seen(ID, 5, 9, 1, ""), True, "raise", (5, 5, 0)),
-    "set too high": (Seen(ID, 5, 9, 99, ""), True, "raise", (9, 9, 0)),
-    "a log that was cut off": (Seen(ID, 0, 4, 2, text(2, 6, 4)), True, "raise", (2, 4, 2)),
-    "a log that was cut off below the floor": (Seen(ID, 0, 1, 2, text(2, 6)), True, "raise", (1, 1, 0)),
-    "a log that was cut off and has grown again": (Seen(ID, 0, 9, 2, text(2, 6, 4), kept=3), True, "raise", (2, 3, 1)),
-    "a log that was cut off behind the top": (Seen(ID, 0, 9, 2, text(2, 6, 4), kept=8), True, "raise", (2, 6, 3)),
-    "another topic of the name": (Seen("AAAA", 0, 9, 2, text(2, 6)), False, "raise", (0, 0, 0)),
+STATES: dict[str, tuple[Seen, str, tuple[int, int, int]]] = {
+    "new": (Seen(ID, 5, 9, None, ""), "raise", (5, 5, 0)),
+    "as it was left": (Seen(ID, 0, 9, 2, text(2, 6, 4), known=True), "raise", (2, 6, 3)),
+    "lost, from the beginning": (Seen(ID, 5, 9, None, "", known=True), "earliest", (5, 5, 0)),
+    "lost, from now on: its owner counts what that skips": (Seen(ID, 5, 9, None, "", known=True), "latest", (5, 5, 0)),
+    "never there: its items are not skipped": (Seen(ID, 5, 9, None, ""), "latest", (5, 5, 0)),
+    "set by a tool": (Seen(ID, 5, 9, 7, "", known=True), "raise", (7, 7, 0)),
+    "set too low": (Seen(ID, 5, 9, 1, "", known=True), "raise", (5, 5, 0)),
+    "set too high": (Seen(ID, 5, 9, 99, "", known=True), "raise", (9, 9, 0)),
+    "a log that was cut off": (Seen(ID, 0, 4, 2, text(2, 6, 4), known=True), "raise", (2, 4, 2)),
+    "a log that was cut off below the floor": (Seen(ID, 0, 1, 2, text(2, 6), known=True), "raise", (1, 1, 0)),
+    "a log that was cut off and has grown again": (
+        Seen(ID, 0, 9, 2, text(2, 6, 4), kept=3, known=True),
+        "raise",
+        (2, 3, 1),
+    ),
+    "a log that was cut off behind the top": (Seen(ID, 0, 9, 2, text(2, 6, 4), kept=8, known=True), "raise", (2, 6, 3)),
+    "another topic of the name": (Seen("AAAA", 0, 9, 2, text(2, 6)), "raise", (0, 0, 0)),
 }
 
 
-@pytest.mark.parametrize(("seen", "known", "on_lost", "expected"), STATES.values(), ids=STATES)
-def test_a_state_is_taken_as_it_is_found(seen: Seen, known: bool, on_lost: str, expected: tuple) -> None:
-    ledger = state.ledger_from(seen, known, on_lost, "'q', partition 0")
+@pytest.mark.parametrize(("seen", "on_lost", "expected"), STATES.values(), ids=STATES)
+def test_a_state_is_taken_as_it_is_found(seen: Seen, on_lost: str, expected: tuple) -> None:
+    ledger = state.ledger_from(seen, on_lost, "'q', partition 0")
     assert (ledger.floor, ledger.top, ledger.open) == expected and ledger.topic == seen.topic_id
     assert ledger.epoch >= (3 if seen.metadata else 0)
-    assert ledger.epoch > 1_000_000 or seen.metadata or not (known or seen.committed)  # above any that was counted up
+    assert (
+        ledger.epoch > 1_000_000 or seen.metadata or not (seen.known or seen.committed)
+    )  # above any that was counted up
 
 
 def test_a_lost_state_and_an_unreadable_one_are_said_and_never_guessed() -> None:
     with pytest.raises(LedgerLost, match="The state of 'q', partition 0 is gone"):
-        state.ledger_from(Seen(ID, 5, 9, None, ""), True, "raise", "'q', partition 0")
+        state.ledger_from(Seen(ID, 5, 9, None, "", known=True), "raise", "'q', partition 0")
     with pytest.raises(LedgerCorrupt):
-        state.ledger_from(Seen(ID, 0, 9, 3, text(2, 6)), True, "earliest", "'q', partition 0")
+        state.ledger_from(Seen(ID, 0, 9, 3, text(2, 6), known=True), "earliest", "'q', partition 0")
 
 
 DEPTHS = {

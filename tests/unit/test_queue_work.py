@@ -135,6 +135,14 @@ def test_no_more_is_claimed_than_threads_can_take_when_the_claim_is_committed(
     assert queue.most <= most
 
 
+def test_nothing_is_claimed_ahead_where_the_first_attempt_is_the_last() -> None:
+    """A crash counts an attempt for all that are claimed: those that no handler began with would be buried."""
+    queue = Memory(60, 0.002)
+    queue.terms = owner(max_attempts=1).terms
+    done = work.Work(queue, lambda _: None, threads=4, retry=Retry(), until="empty", extend=False, progress=False).run()  # type: ignore[arg-type]
+    assert (done.done, queue.most <= 4) == (60, True)
+
+
 def test_what_was_claimed_and_not_begun_when_it_stops_is_given_back() -> None:
     queue, seen = Memory(100, 0.004), list[int]()
 

@@ -206,7 +206,7 @@ def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
     topic, partition, offset = look.place(id_)
     looker = state.Looker(site.cluster, name, wait=False)
     try:
-        seen = looker.look([(topic, partition)])[topic, partition]
+        seen = looker.look([(topic, partition)], notes=site._notes)[topic, partition]
         mark = site._notes.mark(name, topic, partition, seen.topic_id)
         ledger = look.ledger_of(site._notes, name, (topic, partition), seen)
     except (LedgerCorrupt, LedgerLost) as error:

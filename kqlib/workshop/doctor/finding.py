@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WIDTH = 12  # of the column of names: 'dead letters' is the longest
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -17,8 +19,8 @@ class Finding:
     def __str__(self) -> str:
         """As `kq doctor` shows it."""
         sign = {True: "✓", False: "✗", None: "–"}[self.ok]
-        what = f"\n{'':14}".join([*self.what.splitlines(), *([f"→ {self.remedy}"] if self.remedy else [])])
-        return f"{sign} {self.name:<12}{what}"
+        what = f"\n{'':{WIDTH + 4}}".join([*self.what.splitlines(), *([f"→ {self.remedy}"] if self.remedy else [])])
+        return f"{sign} {self.name:<{WIDTH}}  {what}"
 
 
 def words(error: BaseException) -> str:

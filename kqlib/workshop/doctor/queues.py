@@ -69,11 +69,11 @@ def of(cluster: Kafka) -> Iterator[Finding]:
         if QUEUES not in cluster.describe().topics:
             yield Finding(name, True, "no queues on this cluster")
             return
-        seen: dict[State, tuple[Seen, bool]] | None = None
+        seen: dict[State, Seen] | None = None
         try:
             with Site(cluster, "kq-doctor") as site:
                 seen = states(site)
-                told = {at: look.untold(site._notes, at[0], at[1:], each) for at, (each, _) in seen.items()}
+                told = {at: look.untold(site._notes, at[0], at[1:], each) for at, each in seen.items()}
                 anew, dead = threats.anew(site, seen), letters.finding(site)
             yield _ledgers(seen, told)
             yield threats.finding("topic ids", anew, "every state is of the topic that is there now")
@@ -86,7 +86,7 @@ def of(cluster: Kafka) -> Iterator[Finding]:
         if seen is None or not seconds:
             yield Finding(name, None, "not looked at: it needs offsets and ledgers")
             return
-        there = {at for at, (each, _) in seen.items() if each.committed is not None}
+        there = {at for at, each in seen.items() if each.committed is not None}
         if there and OFFSETS not in cluster.describe().topics:  # a commit is there, so the topic is
             yield Finding(name, None, lacks(cluster, Right("READ", "topic", OFFSETS)))
             return
@@ -117,14 +117,14 @@ def _offsets(seconds: float) -> Finding:
 # --- is each state there, and ours ------------------------------------------------------------------------------------
 
 
-def states(site: Site) -> dict[State, tuple[Seen, bool]]:
-    """Every site's committed state in each of its queues, and whether there must be one."""
+def states(site: Site) -> dict[State, Seen]:
+    """Every site's committed state in each of its queues."""
     from kqlib.queue import state
 
     keys = [key for key in site._notes.keys() if len(key) >= 3]  # noqa: SIM118 - no dict
     queues = sorted({key[1] for key in keys})
     ids = state.topic_ids(site.cluster, queues)
-    found: dict[State, tuple[Seen, bool]] = {}
+    found: dict[State, Seen] = {}
     for name in sorted({key[0] for key in keys}):
         parts = [
             (queue, part)
@@ -134,22 +134,21 @@ def states(site: Site) -> dict[State, tuple[Seen, bool]]:
         ]
         looker = state.Looker(site.cluster, name, wait=False)
         try:
-            for (queue, part), each in looker.look(parts).items():
-                must = site._notes.get(name, queue, "state", part) == each.topic_id
-                found[name, queue, part] = (each, must)
+            for (queue, part), each in looker.look(parts, notes=site._notes).items():
+                found[name, queue, part] = each
         finally:
             looker.close()
     return found
 
 
-def wrong(seen: Seen, must: bool) -> tuple[str, str]:
+def wrong(seen: Seen) -> tuple[str, str]:
     """What is wrong with a state, and what to do there ({}: its queue, its site); ('', '') if nothing is."""
     from kqlib.queue.ledger import Ledger
 
     if seen.committed is None:
         work = "kq queue work {} --site {} --on-lost earliest -- CMD (every item again) or latest (only new ones)"
         gone = f'{work}; in Python on_lost="earliest"'
-        return ("its state is gone", gone) if must else ("", "")
+        return ("its state is gone", gone) if seen.known else ("", "")
     if not seen.metadata:
         whose = "let nothing else use the site's name as its group; the next owner goes on from there"
         return f"another program set its offset to {seen.committed}", whose
@@ -160,11 +159,9 @@ def wrong(seen: Seen, must: bool) -> tuple[str, str]:
     return "", ""
 
 
-def _ledgers(
-    found: dict[State, tuple[Seen, bool]], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})
-) -> Finding:
+def _ledgers(found: dict[State, Seen], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})) -> Finding:
     bad = [(at, str(each), REWIND) for at, some in told.items() for each in some]
-    bad += [(at, *wrong(*each)) for at, each in found.items() if any(wrong(*each))]
+    bad += [(at, *wrong(each)) for at, each in found.items() if any(wrong(each))]
     if not bad:
         sites = len({name for name, _, _ in found})
         counted = f"{count(len(found), 'partition')} of {count(sites, 'site')}"

@@ -36,7 +36,7 @@ class Waiting:
     largest: int = 0  # bytes of a record
 
 
-def of(cluster: Kafka, states: Mapping[State, tuple[Seen, bool]] | None) -> Iterator[Finding]:
+def of(cluster: Kafka, states: Mapping[State, Seen] | None) -> Iterator[Finding]:
     """A finding for each kind of threat but topics made anew. states: None where they could not be read."""
     there = cluster.describe().topics
     names = [each for name in sorted(there) if f"{name}{DEAD}" in there for each in (name, name + DEAD)]
@@ -81,7 +81,7 @@ def _settings(cluster: Kafka, names: list[str]) -> tuple[dict[str, dict[str, str
     return found, sorted(hidden)
 
 
-def _waiting(cluster: Kafka, names: list[str], states: Mapping[State, tuple[Seen, bool]]) -> dict[str, Waiting]:
+def _waiting(cluster: Kafka, names: list[str], states: Mapping[State, Seen]) -> dict[str, Waiting]:
     """The age and the size of what a site has not done, from the lowest floor on; a topic without a site is all waiting."""
     from kqlib.kafka import reading
     from kqlib.queue import state
@@ -90,7 +90,7 @@ def _waiting(cluster: Kafka, names: list[str], states: Mapping[State, tuple[Seen
     parts = [(name, number) for name in names for number in there[name].partitions]
     starts, ends = state.bounds(cluster, parts)
     for at in parts:
-        floors = [max(seen.low, seen.committed or 0) for (_, queue, n), (seen, _) in states.items() if (queue, n) == at]
+        floors = [max(seen.low, seen.committed or 0) for (_, queue, n), seen in states.items() if (queue, n) == at]
         starts[at] = max(starts[at], min(floors, default=0))
     found = {name: Waiting() for name in names}
     deadline = time.monotonic() + SECONDS
@@ -180,10 +180,10 @@ def _too_small(settings: Mapping[str, dict[str, str]], waiting: Mapping[str, Wai
     return found
 
 
-def anew(site: Site, states: Mapping[State, tuple[Seen, bool]]) -> list[Threat]:
+def anew(site: Site, states: Mapping[State, Seen]) -> list[Threat]:
     """Topics that are not those of which the notes say that a site has state there: Kafka deletes the commits with a topic."""
     found: dict[tuple[str, str], Threat] = {}
-    for (name, queue, part), (seen, _) in states.items():
+    for (name, queue, part), seen in states.items():
         if site._notes.get(name, queue, "state", part) not in (None, seen.topic_id):
             what = f"'{queue}' was made anew: site '{name}' has state of the old topic only, and starts again"
             work = f"kq queue work {queue} --site {name} -- CMD"

@@ -8,7 +8,9 @@ when its cluster or lab is closed, and when its Group is dropped or made anew un
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -127,8 +129,8 @@ class Group:
         return self.assignment()
 
     def close(self) -> None:
-        """All members leave; calling it twice does no harm."""
-        if self._finish.detach():
+        """All members leave; calling it twice does no harm. In a fork nothing is done: the members are the parent's."""
+        if self.cluster._process == os.getpid() and self._finish.detach():
             _hang_up(self._members)
             for member in self._members.values():
                 member.close()
@@ -142,7 +144,7 @@ class Group:
 
     def assignment(self) -> Assignment:
         """Who holds what, as the members themselves say; whoever is busy goes by what it heard last."""
-        with self._record.lock:
+        with self._lock():
             held = {name: sorted(member.held) for name, member in self._members.items() if not member.over}
             busy = frozenset(name for name, member in self._members.items() if member.state == "busy")
         return Assignment(held, ask.partitions(self.cluster, self.name, self._matched()), self.name, busy)
@@ -154,12 +156,12 @@ class Group:
     @property
     def work(self) -> Work:
         """Which records its members have worked on, and how often."""
-        with self._record.lock:
+        with self._lock():
             return Work({part: tuple(runs) for part, runs in self._record.runs.items()})
 
     def timeline(self) -> Timeline:
         """What happened so far."""
-        with self._record.lock:
+        with self._lock():
             return Timeline.of(self.name, self._record.events, self._steps, self._members)
 
     def draw(self, names: bool = False) -> view.Picture:
@@ -288,7 +290,7 @@ class Group:
         """Does everybody who polls hold what the cluster says, and does the cluster want nothing else?"""
         if not self._who("working"):
             return True  # nobody polls, so nothing will change hands
-        with self._record.lock:
+        with self._lock():
             here = {name: (member.state, {*member.held}) for name, member in self._members.items()}
         seen = ask.described(self.cluster, self.name)
         names = [member.client_id for member in seen]
@@ -323,6 +325,11 @@ class Group:
                 said = [f"{name}: {member.trouble}" for name, member in self._members.items() if member.trouble]
                 raise NotInTime(seconds=seconds, why=why, last=" · ".join([repr(self.assignment()), *said]))
             time.sleep(0.03)
+
+    def _lock(self) -> threading.Lock:
+        """The record's. Refused in a fork: the thread that may hold it is not there to release it."""
+        self.cluster._check_here()
+        return self._record.lock
 
     def _check_open(self) -> None:
         if not self._finish.alive:

@@ -256,7 +256,7 @@ class _Scene:
         seen, lanes = look.seen(self.site, self.topic), []
         self._read({number: each.end for number, (each, _) in seen.items()})
         for number, (each, _) in seen.items():
-            ledger = state.ledger_from(each, False, "earliest", self.topic)
+            ledger = state.ledger_from(each, "earliest", self.topic)
             records = [record for record in self._records.get(number, []) if record.offset() < each.end]
             self._bury(number, ledger, [record.offset() for record in records])
             cells = [self._cell(record, f"{self.topic}/{number}", ledger) for record in records]

@@ -254,11 +254,11 @@ def test_doctor_shows_what_it_found_and_what_to_do(
     monkeypatch.setattr(sys.modules["kqlib.workshop.doctor"], "findings", lambda: iter([WELL, ILL, UNTRIED]))
     run("doctor")
     assert capsys.readouterr().out.splitlines() == [
-        "✓ Java        21",
-        "✗ jars        none",
-        "              at all",
-        "              → fetch",
-        "– Spark       -",
+        "✓ Java          21",
+        "✗ jars          none",
+        "                at all",
+        "                → fetch",
+        "– Spark         -",
     ]
     run("doctor", "--json")
     said = json.loads(capsys.readouterr().out)
