@@ -17,13 +17,10 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kqlib.errors import BadPayload, CorruptPayload, IncompatibleSchema, NotAllowed
 from kqlib.schemas import fits, form, rules
-
-if TYPE_CHECKING:
-    from kqlib.schemas.registry import Registry
 
 MAGIC = 0
 HEAD = struct.Struct(">bI")
@@ -47,6 +44,14 @@ def split(data: bytes) -> Message:
     return Message(magic, number, bytes(data[HEAD.size :]))
 
 
+class Schemas(Protocol):
+    """What a codec asks a registry."""
+
+    def register(self, subject: str, schema: Any) -> int: ...
+    def latest(self, subject: str) -> Any: ...
+    def schema(self, number: int) -> str: ...
+
+
 class Codec:
     """One subject's values to bytes and back: `codec = registry.codec("football-value", schema)`.
 
@@ -54,7 +59,7 @@ class Codec:
     With a subject alone: its latest version. With neither: it reads only, each value as it was written.
     """
 
-    def __init__(self, registry: Registry, subject: str | None = None, schema: Any = None) -> None:
+    def __init__(self, registry: Schemas, subject: str | None = None, schema: Any = None) -> None:
         from fastavro import schemaless_reader, schemaless_writer
 
         self.registry, self.subject = registry, subject

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import arguments, dead
@@ -21,9 +21,6 @@ from kqlib.queue.redrive import broken_off
 from kqlib.queue.retry import Retry
 from kqlib.queue.work import Until, Worked
 from kqlib.share.work import Work
-
-if TYPE_CHECKING:
-    from kqlib.virtual.client import Client
 
 AT_ONCE = 1_000  # records, items or receipts of one request
 BYTES = 4_000_000  # of records as JSON in one request: a node takes 4 MiB
@@ -70,11 +67,19 @@ class Read:
     next: int
 
 
+class Nodes(Protocol):
+    """What a queue needs of its client."""
+
+    def queue(self, name: str, consumer: str = ..., *, lease: float = ...) -> VirtualQueue: ...
+    def _ask(self, verb: str, queue: str, path: str, body: Any = None, *, wait: float = 0.0, **how: Any) -> Any: ...
+    def _partition(self, queue: str) -> int: ...
+
+
 class VirtualQueue(One):
     """A queue among many in one topic: put, claim, ack."""
 
     def __init__(
-        self, client: Client, name: str, consumer: str, *, lease: float, max_attempts: int | None, order: str | None
+        self, client: Nodes, name: str, consumer: str, *, lease: float, max_attempts: int | None, order: str | None
     ) -> None:  # made by Client.queue, which checks
         self.client, self.name, self.consumer, self.lease = client, name, consumer, lease
         self.max_attempts, self.order = max_attempts, order

@@ -55,10 +55,7 @@ CIRCLES_TODAY = [
         *("kqlib.queue.member", "kqlib.queue.partitions", "kqlib.queue.transactions"),
     ],
     ["kqlib.queue.lease", "kqlib.queue.line", "kqlib.queue.owner"],
-    ["kqlib.schemas.registry", "kqlib.schemas.wire"],
-    ["kqlib.virtual.client", "kqlib.virtual.queue"],
     ["kqlib.virtual.node", "kqlib.virtual.routes"],
-    ["kqlib.workshop.promises.hands", "kqlib.workshop.promises.stage", "kqlib.workshop.promises.values"],
 ]
 
 

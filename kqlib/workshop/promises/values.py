@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.text import count
 from kqlib.workshop.view.deliveries import Delivery, deliveries
 from kqlib.workshop.view.ladder import Ladder, Rung, Step
 from kqlib.workshop.view.picture import Picture
-
-if TYPE_CHECKING:
-    from kqlib.workshop.promises.stage import Stage
 
 SILENT = {
     "Unreachable",
@@ -37,7 +34,7 @@ class Promise:
     name: str
     sentence: str
     trials: int
-    check: Callable[[Stage], None]
+    check: Callable[[Any], None]  # of a Stage
     brokers: int = 1
     slow: bool = False  # it waits for what may never come: tried first
     outage: bool = False  # all brokers stand still: tried last
