@@ -145,7 +145,7 @@ class Owner(Line):
         self.wanted = self.incidents_version = self.version
 
     def _reopen(self, incident: Incident) -> Incident | None:
-        """What the ledger has no room for yet."""
+        """What the ledger has no room for yet. What is open already, an owner that died before it noted that has put back."""
         for start, end, attempts in incident.runs():
             room = self.ledger.room_again()
             new = self.ledger.reopen(start, end, attempts, room)
@@ -153,7 +153,7 @@ class Owner(Line):
                 self._reopened.add(offset)
                 self._seek(offset)
             if sum(last - first for first, last in new) == room:
-                return replace(incident, start=new[-1][1] if new else start).from_(0)
+                return replace(incident, start=self.ledger.open_until(start)).from_(0)
         return None
 
     # --- handing out ---

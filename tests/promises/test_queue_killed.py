@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -136,6 +137,28 @@ def rewind_of_nobodys(cluster: Kafka, name: str, start: Start) -> Killed:
     put_back(cluster, name, done, d=1)
 
 
+def rewind_of_many(cluster: Kafka, name: str, start: Start) -> Killed:
+    """More than the ledger takes at a time: the rest follows, and what was put back by the dead one is not put back again."""
+    with alone(cluster, name) as site:
+        queue = site.queue(name)
+        queue.put_many([(b"%d" % n, None) for n in range(2_001)])
+        queue.ack_many(taken(queue, 1))
+    moved(cluster, name, 2_001)
+    put(cluster, name, b"new")
+    worker = start(name)
+    worker.claim(1)
+    done = yield worker, "rewind"
+    with alone(cluster, name) as site:
+        came: Counter[bytes | None] = Counter()
+        queue = site.queue(name)
+        if "note rewind/0" not in done:
+            look.rewind(site, name, back=True)
+        while items := queue.claim_many(500, wait=WAIT if len(came) < 2_001 else 0.5):
+            came.update(data(items))
+            queue.ack_many(items)
+        assert set(came.values()) == {1} and queue.lost == queue.depth() == 0
+
+
 def begin_anew(cluster: Kafka, name: str, start: Start) -> Killed:
     """The state is gone. Until the first commit it is as lost as before; then it is there, and nothing is replayed again."""
     put(cluster, name, b"a", b"b")
@@ -198,6 +221,7 @@ VERBS = {
     "purge": Verb(purge, ("note purge/0",), ("commit", "note purged/0")),
     "purge of two partitions": Verb(purge_of_two, ("note purge/0", "note purge/1")),
     "rewind": Verb(rewind, ("note rewind/0",), ("commit", "note incidents/0")),
+    "rewind of more than the ledger takes": Verb(rewind_of_many, ("note rewind/0",), ("commit", "note incidents/0")),
     "rewind of nobody's partition": Verb(rewind_of_nobodys, ("note incidents/0", "note rewind/0")),
     "on_lost earliest": Verb(begin_anew, ("commit", "note last/0", "commit #2")),
     "close": Verb(close, ("commit", "note last/0", "close")),
