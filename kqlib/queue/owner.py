@@ -75,7 +75,6 @@ class Owner(Line):
         self.sent: Stored | None = None  # as a transaction commits it now
         self.last_noted: Stored | None = None  # as kq.queues has it
         self.last_noted_at = float("-inf")
-        self._reopened: set[int] = set()  # to be read again: perhaps another site's, or no item at all
         self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
         self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
         self.frozen = 0  # the version that a transaction commits now; until it ends nothing else is committed. 0: none
@@ -98,16 +97,16 @@ class Owner(Line):
     # --- records come in ---
 
     def _found(self, offset: int) -> None:
-        if offset in self._reopened and self._foreign(offset):
+        if self._foreign(offset):  # a rewind put it back with the others
             self._done([offset])
         else:
             super()._found(offset)
-        self._reopened.discard(offset)
 
     def _gone(self, offset: int) -> None:
-        if offset not in self._reopened:  # else a transaction's mark
+        if self.ledger.attempts(offset):
             self._lose(offset, offset + 1)
-        self._reopened.discard(offset)
+        else:  # perhaps a transaction's mark, which a rewind put back: then it lies above the log's beginning
+            self.gaps.append((offset, offset + 1))
         self._done([offset])
 
     def log_begins(self, low: int) -> None:
@@ -150,7 +149,6 @@ class Owner(Line):
             room = self.ledger.room_again()
             new = self.ledger.reopen(start, end, attempts, room)
             for offset in (offset for first, last in new for offset in range(first, last)):
-                self._reopened.add(offset)
                 self._seek(offset)
             if sum(last - first for first, last in new) == room:
                 return replace(incident, start=self.ledger.open_until(start)).from_(0)

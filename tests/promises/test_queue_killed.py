@@ -13,10 +13,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 
 from kqlib.broker import Kafka
 from kqlib.errors import LedgerLost, NotAllowed
-from kqlib.queue import look
+from kqlib.queue import look, state
 from tests.patience import WAIT
 from tests.promises.queues import Start, alone, data, drained, moved, put, taken, topic
 
@@ -95,12 +96,21 @@ def purge_of_two(cluster: Kafka, _: str, start: Start) -> Killed:
 
 
 def skipped(cluster: Kafka, name: str) -> None:
-    """Of a to d the first is done, and another program's commit has moved past b and c."""
-    put(cluster, name, b"a", b"b", b"c", b"d")
-    with alone(cluster, name) as site:
-        queue = site.queue(name)
+    """a is done, and another program's commit has moved past b, another site's, c and a transaction's mark, up to d."""
+    put(cluster, name, b"a")
+    producer = Producer(cluster.client(transactional_id=name))
+    producer.init_transactions(WAIT)
+    producer.begin_transaction()
+    for value, site in ((b"b", name), (b"theirs", "another"), (b"c", name)):
+        producer.produce(name, value, headers=[("kq-site", site.encode())])
+    producer.commit_transaction(WAIT)
+    while state.ends(cluster, [(name, 0)])[name, 0] < 5:  # the mark is written a little later
+        time.sleep(0.01)
+    put(cluster, name, b"d")
+    with alone(cluster, name) as here:
+        queue = here.queue(name)
         queue.ack_many(taken(queue, 1))
-    moved(cluster, name, 3)
+    moved(cluster, name, 5)
 
 
 def put_back(cluster: Kafka, name: str, done: set[str], d: int) -> None:
@@ -111,7 +121,7 @@ def put_back(cluster: Kafka, name: str, done: set[str], d: int) -> None:
         if "note rewind/0" in done:
             assert drained(queue, 3) == [*back, (b"d", d)]
         else:
-            assert drained(queue) == [(b"d", d)] and queue.lost == 2
+            assert drained(queue) == [(b"d", d)] and queue.lost == 4
             look.rewind(site, name, back=True)
             assert drained(queue, 2) == back
         assert queue.lost == queue.depth() == 0
@@ -125,7 +135,7 @@ def rewind(cluster: Kafka, name: str, start: Start) -> Killed:
     """The process that rewinds owns the partition."""
     skipped(cluster, name)
     worker = start(name)
-    assert worker.claim(1) == {f"{name}/0/3": 1}
+    assert worker.claim(1) == {f"{name}/0/5": 1}
     done = yield worker, "rewind"
     put_back(cluster, name, done, d=2)
 
