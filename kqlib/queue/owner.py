@@ -33,6 +33,7 @@ TORN = "a change of its state was broken off (Ctrl-C), and it is read again"
 ALONE = (
     "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
 )
+UNNOTED = "what a rewind put back waits until kq.queues says so: after a crash it would be put back again"
 AGAIN = 20.0  # seconds until an item that could not be buried is tried again
 UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {AGAIN:.0f} s. {{}}"
 Change = TypeVar("Change", bound=Callable[..., Any])
@@ -71,6 +72,8 @@ class Owner(Line):
         self.incidents: list[Incident] = []
         self.incidents_version = 0  # of the ledger, that goes with them
         self.incidents_noted = 0  # the one whose incidents are in kq.queues
+        self.unnoted = False  # a rewind changed them, and the note of that is not there yet
+        self.noting: Any = None  # how the last notes fare
         self.committed: Stored | None = None  # the state as it was last committed
         self.sent: Stored | None = None  # as a transaction commits it now
         self.last_noted: Stored | None = None  # as kq.queues has it
@@ -163,7 +166,7 @@ class Owner(Line):
         self._number += 1
         claimed = Claimed(Lease(self._number, float("inf")), [], [])
         given = claimed.offsets
-        self.blocked = ALONE if self._alone is not None else ""
+        self.blocked = ALONE if self._alone is not None else UNNOTED if self.unnoted else ""
         if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
         pending = self._plain(most) if not self._back else []
@@ -289,7 +292,7 @@ class Owner(Line):
 
     def claimable(self) -> bool:
         """Is there something that a claim would look at?"""
-        return bool(self._back or self._fresh) and self._alone is None and not self.leaving
+        return bool(self._back or self._fresh) and self._alone is None and not self.leaving and not self.unnoted
 
     def why_blocked(self) -> str:
         """Why nothing is handed out although there may be something; '' if nothing is known to be in the way."""

@@ -87,6 +87,7 @@ WRITTEN: list[str] = []  # since `dies`
 def dies(write: str, when: str = "before") -> None:
     """From now on this process is killed at this write: 'before' it begins, or 'after' Kafka has it and nobody here knows that.
 
+    'never': it is not killed, and what is written there does not come to Kafka.
     A write is named by the client's method; a note by its kind and partition: 'note purge/0'; the second of a name is 'commit #2'.
     """
     LAST[:] = when, write
@@ -111,6 +112,8 @@ def write(method: str, do: Any, client: Any, *arguments: Any, **named: Any) -> A
     name = named_write(method, *arguments)
     if ["before", name] == LAST:
         die(client, method)
+    if ["never", name] == LAST:
+        return None
     answer = do(*arguments, **named)
     if ["after", name] == LAST:
         die(client, method)

@@ -292,6 +292,21 @@ def test_the_table_names_every_write_of_a_verb(
     ends(killed, {*writes, *later})
 
 
+@pytest.mark.nightly
+def test_what_a_rewind_put_back_and_was_acked_does_not_come_again_although_its_note_was_lost(
+    kq_cluster: Kafka, name: str, start: Start
+) -> None:
+    skipped(kq_cluster, name)
+    worker = start(name)
+    worker.claim(1)
+    assert worker.do("dies", "note incidents/0", "never") == "ok" and worker.do("rewind") == "ok"
+    acked = [worker.do("ack", id_) for id_ in worker.do("claim", 1, 3)]
+    worker.signal(signal.SIGKILL)
+    with alone(kq_cluster, name) as site:
+        left = [(b"b", 1), (b"c", 1)][len(acked) :]
+        assert drained(site.queue(name), 1 + len(left)) == [*left, (b"d", 2)]
+
+
 def ends(killed: Killed, made: set[str]) -> None:
     """The worker is dead: check what is there."""
     with suppress(StopIteration):
