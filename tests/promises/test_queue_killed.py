@@ -241,7 +241,7 @@ DAY = {  # the cut: of each verb the moment that is easiest to get wrong
     ("claim", "after", "commit"),
     ("discard", "before", "commit #2"),
     ("purge", "after", "note purge/0"),
-    ("rewind", "after", "commit"),
+    ("rewind of more than the ledger takes", "after", "commit"),
     ("on_lost earliest", "after", "commit"),
     ("close", "before", "commit"),
     ("bury", "before", "commit_transaction"),
