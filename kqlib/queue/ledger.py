@@ -61,6 +61,13 @@ class Ledger:
         at = bisect_right(self._starts, offset) - 1
         return self._attempts[at] if at >= 0 and offset < self._ends[at] else None
 
+    def open_until(self, offset: int) -> int:
+        """The first offset from here on that is not open."""
+        for start, end, _ in self.runs():
+            if start <= offset < end:
+                offset = end
+        return offset
+
     def room(self) -> int:
         """How many new offsets in a row fit now."""
         return max(0, self._left(1 << 62) - 5)  # 5: the bytes of a gap before them

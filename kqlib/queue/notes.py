@@ -40,7 +40,7 @@ from kqlib.queue.clients import Kept, judge
 from kqlib.queue.granted import not_there
 from kqlib.queue.rights import READ_NOTES, WRITE_NOTES
 from kqlib.queue.said import as_ours, first, is_refused, not_allowed, patient
-from kqlib.queue.sender import Record, Sender
+from kqlib.queue.sender import Record, Sender, Sent
 from kqlib.topic_rules import QUEUES
 
 log = logging.getLogger("kqlib.queue")
@@ -108,7 +108,7 @@ class Notes:
         end = max(int(id_.rpartition("/")[2]) for id_ in sent.ids if id_) + 1
         self._until(end, safe=f"It is stored in '{QUEUES}' and takes effect.")
 
-    def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender, failed: Callable[[KafkaError], None]) -> None:
+    def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender, failed: Callable[[KafkaError], None]) -> Sent:
         """Written soon; `failed` is called if it cannot be. The first time a warning says so."""
 
         def unwritten(error: KafkaError) -> None:
@@ -118,7 +118,7 @@ class Notes:
                 log.warning("a note could not be written to '%s': %s. %s", QUEUES, error.str(), safe)
             failed(error)
 
-        sender.post(QUEUES, (_record(key, value) for key, value in notes), len(notes), unwritten)
+        return sender.post(QUEUES, (_record(key, value) for key, value in notes), len(notes), unwritten)
 
     def catch_up(self, seconds: float = PATIENCE) -> None:
         """Return when everything that is in the topic now has been read."""

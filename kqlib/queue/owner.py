@@ -33,6 +33,7 @@ TORN = "a change of its state was broken off (Ctrl-C), and it is read again"
 ALONE = (
     "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
 )
+UNNOTED = "what a rewind put back waits until kq.queues says so: after a crash it would be put back again"
 AGAIN = 20.0  # seconds until an item that could not be buried is tried again
 UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {AGAIN:.0f} s. {{}}"
 Change = TypeVar("Change", bound=Callable[..., Any])
@@ -71,11 +72,12 @@ class Owner(Line):
         self.incidents: list[Incident] = []
         self.incidents_version = 0  # of the ledger, that goes with them
         self.incidents_noted = 0  # the one whose incidents are in kq.queues
+        self.unnoted = False  # a rewind changed them, and the note of that is not there yet
+        self.noting: Any = None  # how the last notes fare
         self.committed: Stored | None = None  # the state as it was last committed
         self.sent: Stored | None = None  # as a transaction commits it now
         self.last_noted: Stored | None = None  # as kq.queues has it
         self.last_noted_at = float("-inf")
-        self._reopened: set[int] = set()  # to be read again: perhaps another site's, or no item at all
         self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
         self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
         self.frozen = 0  # the version that a transaction commits now; until it ends nothing else is committed. 0: none
@@ -99,16 +101,16 @@ class Owner(Line):
     # --- records come in ---
 
     def _found(self, offset: int) -> None:
-        if offset in self._reopened and self._foreign(offset):
+        if self._foreign(offset):  # a rewind put it back with the others
             self._done([offset])
         else:
             super()._found(offset)
-        self._reopened.discard(offset)
 
     def _gone(self, offset: int) -> None:
-        if offset not in self._reopened:  # else a transaction's mark
+        if self.ledger.attempts(offset):
             self._lose(offset, offset + 1)
-        self._reopened.discard(offset)
+        else:  # perhaps a transaction's mark, which a rewind put back: then it lies above the log's beginning
+            self.gaps.append((offset, offset + 1))
         self._done([offset])
 
     def log_begins(self, low: int) -> None:
@@ -146,15 +148,14 @@ class Owner(Line):
         self.wanted = self.incidents_version = self.version
 
     def _reopen(self, incident: Incident) -> Incident | None:
-        """What the ledger has no room for yet."""
+        """What the ledger has no room for yet. What is open already, an owner that died before it noted that has put back."""
         for start, end, attempts in incident.runs():
             room = self.ledger.room_again()
             new = self.ledger.reopen(start, end, attempts, room)
             for offset in (offset for first, last in new for offset in range(first, last)):
-                self._reopened.add(offset)
                 self._seek(offset)
             if sum(last - first for first, last in new) == room:
-                return replace(incident, start=new[-1][1] if new else start).from_(0)
+                return replace(incident, start=self.ledger.open_until(start)).from_(0)
         return None
 
     # --- handing out ---
@@ -166,7 +167,7 @@ class Owner(Line):
         self._number += 1
         claimed = Claimed(Lease(self._number, float("inf")), [], [])
         given = claimed.offsets
-        self.blocked = ALONE if self._alone is not None else ""
+        self.blocked = ALONE if self._alone is not None else UNNOTED if self.unnoted else ""
         if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
         pending = self._plain(most) if not self._back else []
@@ -292,7 +293,7 @@ class Owner(Line):
 
     def claimable(self) -> bool:
         """Is there something that a claim would look at?"""
-        return bool(self._back or self._fresh) and self._alone is None and not self.leaving
+        return bool(self._back or self._fresh) and self._alone is None and not self.leaving and not self.unnoted
 
     def why_blocked(self) -> str:
         """Why nothing is handed out although there may be something; '' if nothing is known to be in the way."""

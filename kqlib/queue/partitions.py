@@ -330,7 +330,9 @@ class Partitions:
             owner.wanted = owner.version
         rewind = self.notes.mark(self.site, *at, owner.ledger.topic, kind="rewind")
         if rewind and owner.incidents and not owner.dropped:
+            before = owner.incidents
             owner.rewind(rewind, self.notes.get(self.site, at[0], "rewind", at[1]).get("back", True))
+            owner.unnoted = owner.unnoted or owner.incidents != before
 
     def note(self, at: At, owner: Owner, last: bool = False) -> None:
         """Note what must be known beside the ledger, when it is committed. last: the partition is being given up."""
@@ -339,6 +341,10 @@ class Partitions:
             lost = Incident("removed", owner.lost_from, owner.lost_to, owner.lost, int(time.time() * 1000))
             after = self.notes.mark(site, *at, owner.ledger.topic, kind="rewind")
             owner.lost_is_noted(incidents.together(owner.incidents, [lost], after))
+        if owner.unnoted and owner.incidents_noted >= owner.incidents_version and owner.noting.wait(0):
+            owner.unnoted = None in owner.noting.ids
+            owner.incidents_noted *= not owner.unnoted  # its producer was replaced: once more
+            self.changed.notify_all()
         if owner.incidents_noted < owner.incidents_version <= owner.saved:
             notes.append(((site, at[0], "incidents", at[1]), incidents.note(owner.ledger.topic, owner.incidents)))
             owner.incidents_noted = owner.incidents_version
@@ -347,7 +353,7 @@ class Partitions:
             owner.last_noted_at = now
             notes.append(((site, at[0], "last", at[1]), {"floor": floor, "text": text}))
         if notes:
-            self.notes.post(notes, self.sender, partial(self._unnoted, owner))
+            owner.noting = self.notes.post(notes, self.sender, partial(self._unnoted, owner))
 
     def _unnoted(self, owner: Owner, error: KafkaError) -> None:
         """These notes could not be written: they go with a later commit."""

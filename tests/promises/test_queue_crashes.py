@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
@@ -16,7 +16,7 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
-from tests.promises.queues import SESSION, Start, alone, drained, put, taken, topic
+from tests.promises.queues import SESSION, Start, alone, drained, moved, put, taken, topic
 
 
 def test_a_killed_workers_items_come_back_counted_within_a_session(
@@ -63,29 +63,6 @@ def test_a_worker_that_closes_gives_back_what_nobody_handles(
     begun = time.monotonic()
     assert drained(here.queue(name), 2) == [(b"b", 1), (b"c", 1)]
     assert time.monotonic() - begun < 6 * PATIENCE
-
-
-PLACES = {
-    "before the transaction": ("begin_transaction", 1),
-    "with the letter written, not the state": ("send_offsets_to_transaction", 1),
-    "with both written, not committed": ("commit_transaction", 1),
-}
-
-
-@pytest.mark.parametrize("place", [place for place, _ in PLACES.values()], ids=PLACES)
-def test_a_worker_that_dies_while_it_buries_leaves_one_dead_letter_in_the_end(
-    kq_cluster: Kafka, name: str, start: Start, here: Site, place: str
-) -> None:
-    put(kq_cluster, name, b"poison")
-    worker = start(name)
-    assert worker.do("dies", place) == "ok"
-    worker.do("claim", 1)
-    assert worker.do("bury", f"{name}/0/0", "bad") is None
-    queue = here.queue(name)
-    item = queue.claim(wait=WAIT)  # not before the broker has ended the dead one's transaction
-    assert (item.data, item.attempt) == (b"poison", 2) and queue.dead.peek(5) == []
-    queue.bury(item, "bad")
-    assert [i.data for i in queue.dead.peek(5)] == [b"poison"] and queue.depth() == 0
 
 
 def test_a_poison_item_that_kills_its_workers_is_buried_and_takes_nobody_with_it(
@@ -141,7 +118,7 @@ def test_depth_and_purge_are_known_in_every_process(
     queue.ack(items[2])
     other = start(name)
     assert other.do("depth") == 9 == queue.depth()
-    assert other.do("purge") is None and other.do("depth") == 0
+    assert other.do("purge") == "ok" and other.do("depth") == 0
     (owner,) = here._member.owners_of(name)
     within(5, lambda: not owner.leases, "its owner does not hear of it")  # a second, as a rule
     with pytest.raises(LeaseLost):
@@ -163,13 +140,6 @@ def test_a_mark_once_applied_is_not_applied_to_a_group_that_is_moved_back(
     moved(kq_cluster, name, 0)
     with alone(kq_cluster, name) as site:
         assert drained(site.queue(name), 2) == [(b"a", 1), (b"b", 1)]
-
-
-def moved(cluster: Kafka, name: str, offset: int, metadata: str = "") -> None:
-    """As Kafka's own tools set a group's offset."""
-    reader = Consumer(cluster.client(group_id=name, group_protocol="classic"))
-    reader.commit(offsets=[TopicPartition(name, 0, offset, metadata=metadata)], asynchronous=False)
-    reader.close()
 
 
 def test_a_commit_without_metadata_is_where_it_goes_on(kq_cluster: Kafka, name: str) -> None:

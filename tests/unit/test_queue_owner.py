@@ -533,6 +533,39 @@ def test_what_the_ledger_has_no_room_for_is_put_back_later() -> None:
     assert seen == list(range(9_000)) and some.ledger.floor == 9_000
 
 
+def test_what_a_dead_owner_has_put_back_is_not_put_back_again_by_the_next_one() -> None:
+    dead, seen = owner(Ledger(9_000, 9_000, 1, "id")), list[int]()
+    dead.incidents = [skipped(9_000, at=1)]
+    dead.rewind(1, back=True)
+    some = owner(Ledger.read(dead.ledger.text(), dead.ledger.floor))  # committed, and not yet noted in kq.queues
+    some.incidents = [skipped(9_000, at=1)]
+    while len(seen) < 9_000:
+        some.rewind(1, back=True)
+        opened = [offset for start, end, _ in some.ledger.runs() for offset in range(start, end)]
+        some.position = opened[0]
+        arrive(some, *map(Rec, opened))
+        assert len(take(some, len(opened))) == len(opened)
+        some.ack(opened)
+        seen += opened
+    assert seen == list(range(9_000)) and not some.incidents
+
+
+def test_the_next_owner_knows_what_was_put_back_and_is_no_item_of_this_site() -> None:
+    dead = owner(Ledger(6, 6, 1, "id"))
+    dead.incidents = [skipped(4, at=1)]
+    dead.rewind(1, back=True)
+    some = owner(Ledger.read(dead.ledger.text(), dead.ledger.floor))
+    for _ in range(2):
+        some.position = some.target()
+        arrive(some, Rec(1, None, [("kq-site", b"there")]), Rec(3))  # no record at 0: retention took it; at 2 a mark
+    some.position = some.target()
+    arrive(some, Rec(3))
+    some.log_begins(1)
+    assert take(some) == [(3, 1)] and some.lost == 1
+    some.ack([3])
+    assert some.ledger.open == 0
+
+
 def test_what_is_forgotten_is_not_put_back() -> None:
     some = owner(Ledger(5, 5, 1, "id"))
     some.incidents = [skipped(5, at=1)]
