@@ -1,4 +1,4 @@
-"""The jars: which ones (jars.lock), fetched once into the user's cache, checked before every use.
+"""The jars: which ones (jars.lock), fetched once into the user's cache by jgo, checked before every use.
 
 In:  `jars.lock`: for each set the coordinates asked for, and every jar they need with its sha256.
 Out: `fetch("broker")`, `fetch("spark")`: paths in the cache, each checked against the lock in this process.
@@ -12,21 +12,27 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
-import re
+import os
 import shutil
+import ssl
 import sys
 import tempfile
+import threading
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kqlib.errors import JarMismatch, JarsMissing
-from kqlib.runtime import ivy, places
+from kqlib.runtime import places
 
 LOCK = Path(__file__).with_name("jars.lock")
+REPOSITORIES: dict[str, str] | None = None  # None: the default repository, which jgo knows
+THREADS = 8
+CA_BUNDLE = "REQUESTS_CA_BUNDLE"
 HEAD = """# The jars of the broker and its tools, and of Spark's connectors: what was asked for, and every file that came of it.
 # Made by `make lock`; edit `ask` and run it again. Spark's connectors come alone: PySpark carries what they need.
 """
@@ -81,38 +87,102 @@ def sha256(file: Path) -> str:
 
 
 def _complete(kind: str, missing: list[Jar], total: int, store: Path) -> None:
-    """Fetch what is missing beside the store, check it, and only then move it in: nothing half-done is ever visible."""
+    """Download what is missing beside the store, check each jar and only then move it in: the store never holds half a jar."""
     if not missing:
         return
-    work = store / "fetching"  # kept when interrupted: the next try goes on with Ivy's cache in it
-    shutil.rmtree(work / "lib", ignore_errors=True)
-    with _progress(f"{kind} jars", len(missing)) as fetched:
-        said = ivy.retrieve((jar.coordinates for jar in missing), work, transitive=False, fetched=fetched)
-    for jar in missing:
-        got = work / "lib" / jar.file
-        if got.exists():
-            try:
-                check(got, jar)
-            except JarMismatch:
-                shutil.rmtree(work)  # not even kept for the next try
-                raise
-            got.replace(store / jar.file)
-    absent = sum(not (store / jar.file).exists() for jar in missing)
-    if absent:
-        raise JarsMissing(missing=absent, total=total, cache=str(store), why=_reason(said))
-    shutil.rmtree(work)
+    by_coordinates = {jar.coordinates: jar for jar in missing}
+
+    def keep(coordinates: str, file: Path) -> None:
+        jar = by_coordinates[coordinates]
+        check(file, jar)
+        file.replace(store / jar.file)
+
+    work = store / "fetching"
+    shutil.rmtree(work, ignore_errors=True)  # an interrupted fetch may have left half a jar there
+    try:
+        with _progress(f"{kind} jars", len(missing)) as count:
+            errors = _download(by_coordinates, work, keep, count)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    if mismatch := next((error for error in errors if isinstance(error, JarMismatch)), None):
+        raise mismatch
+    if errors:
+        raise JarsMissing(missing=len(errors), total=total, cache=str(store), why=_reason(errors))
 
 
-def _reason(said: str) -> str:
-    """Ivy's own words for why something did not come, without its tables."""
-    lines = [line.strip(" \t:") for line in said.splitlines()]
-    for telling in (
-        r"exception|timed out|refused|unable|server access error",
-        "not found",
-    ):  # the cause, else the effect
-        if found := next((line for line in lines if re.search(telling, line, re.IGNORECASE)), None):
-            return found
-    return "it was not in the repository, or there was no network"
+def _download(
+    wanted: Iterable[str], work: Path, keep: Callable[[str, Path], None], count: Callable[[], object] = lambda: None
+) -> list[BaseException]:
+    """Download jars with a few threads, call `keep(coordinates, file)` for each and `count()` after it; returns the errors."""
+    stop, errors = threading.Event(), []
+
+    @contextmanager
+    def until_stopped(name: str, size: int) -> Iterator[Callable[[int], None]]:
+        def more(_: int) -> None:
+            if stop.is_set():
+                raise InterruptedError(name)
+
+        yield more
+
+    context = _repository(work, progress_callback=until_stopped)
+
+    def one(coordinates: str) -> None:
+        group, name, version = coordinates.split(":")
+        keep(coordinates, context.project(group, name).at_version(version).artifact().resolve())
+
+    with _trusted(work), ThreadPoolExecutor(THREADS) as pool:
+        try:
+            for future in as_completed([pool.submit(one, coordinates) for coordinates in wanted]):
+                if error := future.exception():
+                    errors.append(error)
+                else:
+                    count()
+        except BaseException:  # Ctrl-C: do not wait for the rest of a large jar
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return errors
+
+
+def _repository(work: Path, **options: Any) -> Any:
+    """jgo's view of the repository; what it downloads goes into `work`."""
+    from jgo.maven import MavenContext, PythonResolver
+
+    return MavenContext(PythonResolver(**options), repo_cache=work, remote_repos=REPOSITORIES)
+
+
+@contextmanager
+def _trusted(work: Path) -> Iterator[None]:
+    """Let requests, which jgo uses, trust what Python's ssl trusts: a company's TLS proxy must not stop the fetch."""
+    work.mkdir(parents=True, exist_ok=True)
+    certificates = ssl.create_default_context().get_ca_certs(True)
+    if not certificates or os.environ.get(CA_BUNDLE):
+        yield
+        return
+    bundle = work / "trusted.pem"
+    bundle.write_text("".join(map(ssl.DER_cert_to_PEM_cert, certificates)))
+    os.environ[CA_BUNDLE] = str(bundle)
+    try:
+        yield
+    finally:
+        del os.environ[CA_BUNDLE]
+
+
+def _reason(errors: Sequence[BaseException]) -> str:
+    """Why jars did not come, in words without a host: the network's reason, if there is one."""
+    import requests
+
+    reasons = {
+        requests.exceptions.SSLError: "the repository's TLS certificate is not trusted",
+        requests.exceptions.ProxyError: "the proxy did not let the request through",
+        requests.exceptions.Timeout: "the repository did not answer in time",
+        requests.exceptions.RequestException: "there is no connection to the repository, or it broke",
+        RuntimeError: "the repository does not have them, or refused",
+    }
+    for kind, reason in reasons.items():
+        if any(isinstance(error, kind) for error in errors):
+            return reason
+    return getattr(errors[0], "strerror", None) or type(errors[0]).__name__
 
 
 @contextmanager
@@ -124,12 +194,12 @@ def _alone(store: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(what: str, total: int) -> Iterator[Any]:
+def _progress(what: str, total: int) -> Iterator[Callable[[], object]]:
     from tqdm import tqdm
 
-    pace = 0.1 if sys.stderr.isatty() else 10  # a log file wants a line now and then, not a film
+    pace = 0.1 if sys.stderr.isatty() else 10  # a log file needs a line now and then only
     with tqdm(total=total, desc=f"fetching {what}, once", unit="jar", mininterval=pace, dynamic_ncols=True) as bar:
-        yield lambda count: bar.update(count - bar.n)
+        yield bar.update
 
 
 def remake(lock: Path = LOCK) -> None:
@@ -137,16 +207,37 @@ def remake(lock: Path = LOCK) -> None:
     sets = tomllib.loads(lock.read_text())
     text = HEAD
     for kind, table in sets.items():
+        came: dict[str, str] = {}
         with tempfile.TemporaryDirectory() as work:
-            said = ivy.retrieve(table["ask"], Path(work), transitive=table["transitive"])
-            came = re.findall(r"\[SUCCESSFUL \] (\S+?)#(\S+?);(\S+?)!", said)
-            jars = sorted({Jar(":".join(c), sha256(Path(work) / "lib" / f"{c[1]}-{c[2]}.jar")) for c in came})
-        absent = set(table["ask"]) - {jar.coordinates for jar in jars}
-        if absent:
-            raise JarsMissing(missing=len(absent), total=len(table["ask"]), cache="the repository", why=_reason(said))
+            keep = functools.partial(_note, came)
+            try:
+                wanted = _needed(table["ask"], Path(work)) if table["transitive"] else table["ask"]
+                errors = _download(wanted, Path(work), keep)
+            except (OSError, RuntimeError) as error:  # a description of a jar did not come
+                wanted, errors = table["ask"], [error]
+        if errors:
+            raise JarsMissing(missing=len(errors), total=len(wanted), cache="the repository", why=_reason(errors))
         text += f"\n[{kind}]\ntransitive = {str(table['transitive']).lower()}\nask = {_list(table['ask'])}"
-        text += f"jars = {_list(f'{jar.coordinates} {jar.sha256}' for jar in jars)}"
+        text += (
+            f"jars = {_list(f'{jar.coordinates} {jar.sha256}' for jar in sorted(Jar(*each) for each in came.items()))}"
+        )
     places.write_atomic(lock, text)
+
+
+def _note(came: dict[str, str], coordinates: str, file: Path) -> None:
+    came[coordinates] = sha256(file)
+
+
+def _needed(asked: Iterable[str], work: Path) -> list[str]:
+    """The coordinates that these jars need, themselves among them."""
+    context = _repository(work)
+    dependencies = [context.create_dependency(coordinates) for coordinates in asked]
+    for each in dependencies:
+        each.raw = True  # else jgo takes each one's managed versions for all of them
+    with _trusted(work):
+        _, nodes = context.resolver.get_dependency_list(dependencies)
+    found = (node.dep for node in nodes)
+    return sorted({*asked, *(f"{dep.groupId}:{dep.artifactId}:{dep.version}" for dep in found)})
 
 
 def _list(items: Iterable[str]) -> str:

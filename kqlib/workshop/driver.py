@@ -74,7 +74,7 @@ def killed_in(batch: int, most: int) -> Callable[..., None]:
 
 
 def _packed(job: tuple[Any, ...]) -> bytes:
-    from pyspark import cloudpickle
+    import cloudpickle
 
     try:
         return bytes(cloudpickle.dumps(job))

@@ -74,7 +74,7 @@ Handler = Callable[[Request], object]
 
 def day(handler: Handler, url: str, folder: str) -> Counted:
     """A day in the shop: two processes, since the first one dies at order 100; the next one begins with 101."""
-    from pyspark import cloudpickle
+    import cloudpickle
 
     from kqlib.virtual.client import Client
 

@@ -167,7 +167,7 @@ def test_nothing_of_it_is_left(scores):
 HOLDS = """
 import sys
 from types import SimpleNamespace
-from pyspark import cloudpickle
+import cloudpickle
 from kqlib.workshop.promises.nursery import Nursery
 
 nursery = Nursery()

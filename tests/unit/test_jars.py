@@ -1,54 +1,114 @@
-"""Every jar is the one that jars.lock names, or it is not used; a fetch is whole, or it is not there. Ivy is played by a fake."""
+"""Every jar is the one that jars.lock names, or it is not used; a fetch is whole, or it is not there.
 
+The repository is an HTTP server on loopback; jgo is the real one.
+"""
+
+import datetime
 import re
+import signal
+import ssl
 import subprocess
 import sys
+import threading
+import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from kqlib.errors import JarMismatch, JarsMissing
-from kqlib.runtime import ivy, jars
+from kqlib.runtime import jars
 from kqlib.runtime.jars import Jar
 
 NAMES = [f"jar{number}" for number in range(5)]
+POM = """<project><modelVersion>4.0.0</modelVersion><groupId>org.example</groupId><artifactId>{name}</artifactId>
+<version>1.0</version><dependencies>{needs}</dependencies></project>"""
+NEED = "<dependency><groupId>org.example</groupId><artifactId>{}</artifactId><version>1.0</version></dependency>"
 
 
 def content(name: str) -> bytes:
     return f"the bytes of {name}".encode() * 100
 
 
-class Repository:
-    """Ivy and the world behind it."""
+class Repository(BaseHTTPRequestHandler):
+    """A repository's HTTP side: /org/example/NAME/VERSION/FILE."""
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        server = self.server
+        if name.endswith(".jar"):
+            server.asked.append(name)
+        if name.endswith(".jar") and len(server.asked) > server.stalls_after:
+            self.stall()
+        elif name in server.holds:
+            self.send(server.holds[name], server.cut.get(name))
+        else:
+            self.send_error(404)
+
+    def send(self, data: bytes, cut: int | None = None) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[:cut])
+
+    def stall(self) -> None:
+        """A large jar on a slow line: its first part, then a little at a time until the client goes."""
+        self.send_response(200)
+        self.send_header("Content-Length", str(10**8))
+        self.end_headers()
+        self.wfile.write(b"x" * 100_000)
+        self.server.stalled.set()
+        if self.server.on_stall:
+            self.server.on_stall.pop()()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b"x" * 10_000)
+                time.sleep(0.02)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    """The repository, what it holds and what it was asked for."""
+
+    daemon_threads = True
+    request_queue_size = 20
 
     def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Repository)
         self.holds = {f"{name}-1.0.jar": content(name) for name in NAMES}
-        self.asked: list[list[str]] = []
-        self.stops_after = len(NAMES)
-        self.said = ""
+        needs = "".join(map(NEED.format, NAMES[1:]))
+        self.holds |= {
+            f"{name}-1.0.pom": POM.format(name=name, needs=needs if name == "jar0" else "").encode() for name in NAMES
+        }
+        self.asked: list[str] = []
+        self.cut: dict[str, int] = {}  # after how many bytes the connection of this file breaks
+        self.stalls_after = 10**6
+        self.stalled = threading.Event()
+        self.on_stall: list = []  # the first jar that stalls calls it
 
-    def __call__(self, coordinates, work, *, transitive, fetched=lambda _: None) -> str:
-        self.asked.append(list(coordinates))
-        (work / "lib").mkdir(parents=True, exist_ok=True)
-        for number, coordinate in enumerate(self.asked[-1]):
-            name = "{}-{}.jar".format(*coordinate.split(":")[1:])
-            if number == self.stops_after:
-                (work / "lib" / name).write_bytes(b"half of i")
-                raise KeyboardInterrupt
-            if name in self.holds and not (work / "lib" / name).exists():  # Ivy too leaves alone what is there
-                (work / "lib" / name).write_bytes(self.holds[name])
-                fetched(number + 1)
-        return self.said
+    def handle_error(self, *_: object) -> None:
+        pass
+
+    @property
+    def remotes(self) -> dict[str, str]:
+        return {"here": f"http://127.0.0.1:{self.server_port}"}
 
 
 @pytest.fixture
 def repository(monkeypatch):
-    made = Repository()
-    monkeypatch.setattr(ivy, "retrieve", made)
-    return made
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setattr(jars, "REPOSITORIES", server.remotes)
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        yield server
+        server.shutdown()
 
 
 @pytest.fixture
@@ -112,7 +172,7 @@ def test_an_empty_cache_is_filled_and_then_nothing_is_fetched_again(repository, 
     assert "fetching broker jars, once" in capsys.readouterr().err
     anew()
     assert jars.fetch("broker", lock) == [store / name for name in ALL]
-    assert len(repository.asked) == 1
+    assert sorted(repository.asked) == ALL
     assert sorted(path.name for path in store.iterdir()) == sorted([*ALL, "fetching.lock"])
     assert capsys.readouterr().err == ""
 
@@ -121,8 +181,9 @@ def test_only_what_is_missing_is_fetched(repository, store, lock):
     jars.fetch("broker", lock)
     (store / "jar3-1.0.jar").unlink()
     anew()
+    repository.asked.clear()
     jars.fetch("broker", lock)
-    assert repository.asked[1] == ["org.example:jar3:1.0"]
+    assert repository.asked == ["jar3-1.0.jar"]
     assert in_store(store) == ALL
 
 
@@ -169,7 +230,7 @@ def test_a_fetched_file_that_is_not_the_locked_one_never_reaches_the_cache(repos
     for _ in range(2):
         with pytest.raises(JarMismatch, match=r"jar2-1\.0\.jar"):
             jars.fetch("broker", lock)
-        assert "jar2-1.0.jar" not in in_store(store)
+        assert in_store(store) == [name for name in ALL if name != "jar2-1.0.jar"]
         assert not (store / "fetching").exists()  # so that the next try does not find it there
     repository.holds["jar2-1.0.jar"] = content("jar2")
     assert jars.fetch("broker", lock)
@@ -177,116 +238,173 @@ def test_a_fetched_file_that_is_not_the_locked_one_never_reaches_the_cache(repos
 
 
 @pytest.mark.parametrize("after", range(5))
-def test_an_interrupted_fetch_leaves_nothing_half_done_and_the_next_one_completes_it(repository, store, lock, after):
-    repository.stops_after = after
+def test_an_interrupted_fetch_ends_soon_keeps_whole_jars_only_and_the_next_one_completes_it(
+    repository, store, lock, after
+):
+    repository.stalls_after = after
+    repository.on_stall = [lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)]  # Ctrl-C
+    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         jars.fetch("broker", lock)
-    assert in_store(store) == []
-    repository.stops_after = len(NAMES)
+    assert time.monotonic() - began < 30  # the stalled jar alone would take minutes
+    assert all((store / name).read_bytes() == repository.holds[name] for name in in_store(store))
+    assert len(in_store(store)) <= after
+    repository.stalls_after = 10**6
     assert jars.fetch("broker", lock)
-    assert {name: (store / name).read_bytes() for name in ALL} == repository.holds
+    assert {name: (store / name).read_bytes() for name in ALL} == {name: repository.holds[name] for name in ALL}
     assert not (store / "fetching").exists()
+
+
+def test_a_jar_that_an_interruption_cut_is_fetched_anew(repository, store, lock):
+    half = store / "fetching/org/example/jar2/1.0/jar2-1.0.jar"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(content("jar2")[:50])
+    assert jars.fetch("broker", lock) == [store / name for name in ALL]
 
 
 @pytest.mark.parametrize("lacks", [1, 5])
 def test_what_cannot_be_fetched_is_counted_and_explained_and_what_came_is_kept(repository, store, lock, lacks):
     for name in ALL[:lacks]:
         del repository.holds[name]
-    repository.said = (
-        "\t\tmodule not found: x\n\tServer access error at url https://x/y.jar (java.net.UnknownHostException: x)\n"
-    )
     with pytest.raises(JarsMissing) as caught:
         jars.fetch("broker", lock)
-    assert str(caught.value).startswith(f"{lacks} of 5 jars are not in {store} and could not be fetched: Server access")
-    assert "UnknownHostException" in str(caught.value)
+    assert str(caught.value) == (
+        f"{lacks} of 5 jars are not in {store} and could not be fetched: the repository does not have them, or refused. "
+        "Nothing half-fetched is used; run it again with a network."
+    )
     assert in_store(store) == ALL[lacks:]
     repository.holds |= {name: content(name.removesuffix("-1.0.jar")) for name in ALL}
+    repository.asked.clear()
     jars.fetch("broker", lock)
-    assert repository.asked[1] == [f"org.example:{name}:1.0" for name in NAMES[:lacks]]
+    assert sorted(repository.asked) == ALL[:lacks]
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        (
-            "WARNINGS\n\t\tmodule not found: a#b;1\n\t:: a#b;1: not found\n"
-            "\tServer access error at url https://h/b.jar (java.net.ConnectException: Connection refused)\n",
-            "Server access error at url https://h/b.jar (java.net.ConnectException: Connection refused)",
-        ),
-        ("\tmodule not found: a#b;1\n", "module not found: a#b;1"),
-        (
-            "SERVER ERROR: x\n\tproblem: java.net.SocketTimeoutException: Read timed out",
-            "problem: java.net.SocketTimeoutException: Read timed out",
-        ),
-        (":: loading settings ::\n", "it was not in the repository, or there was no network"),
-        ("", "it was not in the repository, or there was no network"),
-    ],
-)
-def test_the_reason_is_the_cause_when_ivy_tells_it(said, reason):
-    assert jars._reason(said) == reason
+def test_a_connection_that_breaks_is_the_reason_that_is_told(repository, store, lock):
+    del repository.holds["jar1-1.0.jar"]
+    repository.cut = {"jar2-1.0.jar": 50}
+    with pytest.raises(JarsMissing, match=r"2 of 5 jars .* there is no connection to the repository, or it broke"):
+        jars.fetch("broker", lock)
+    assert in_store(store) == [ALL[0], *ALL[3:]]
+
+
+def test_without_a_network_the_reason_names_no_host(monkeypatch, repository, store, lock):
+    monkeypatch.setattr(jars, "REPOSITORIES", {"nowhere": "http://127.0.0.1:9"})
+    with pytest.raises(JarsMissing, match=r"5 of 5 jars .* there is no connection") as caught:
+        jars.fetch("broker", lock)
+    assert "127.0.0.1" not in str(caught.value)
+
+
+def test_a_proxy_that_does_not_answer_is_the_reason_that_is_told(monkeypatch, repository, store, lock):
+    monkeypatch.setattr(jars, "REPOSITORIES", {"far": "http://repository.invalid"})
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with pytest.raises(JarsMissing, match="the proxy did not let the request through"):
+        jars.fetch("broker", lock)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a refused handshake leaves a socket
+def test_a_tls_certificate_that_python_trusts_does_not_stop_the_fetch(monkeypatch, repository, store, lock, tmp_path):
+    certificate = own_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    repository.socket = context.wrap_socket(repository.socket, server_side=True, do_handshake_on_connect=False)
+    monkeypatch.setattr(jars, "REPOSITORIES", {"company": f"https://127.0.0.1:{repository.server_port}"})
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(JarsMissing, match="the repository's TLS certificate is not trusted"):
+        jars.fetch("broker", lock)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert jars.fetch("broker", lock)
+    assert "REQUESTS_CA_BUNDLE" not in jars.os.environ
+    anew()
+    (store / ALL[0]).unlink()
+    other = own_certificate(tmp_path, "other")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(other))  # the reader's own choice stays
+    with pytest.raises(JarsMissing, match="not trusted"):
+        jars.fetch("broker", lock)
+    assert jars.os.environ["REQUESTS_CA_BUNDLE"] == str(other)
+
+
+def own_certificate(place: Path, name: str = "company") -> Path:
+    """A certificate for 127.0.0.1 that signs itself, with its key, in one file."""
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    called = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    begins, ends = now - datetime.timedelta(days=1), now + datetime.timedelta(days=1)
+    made = (
+        x509.CertificateBuilder(called, called, key.public_key(), 7, begins, ends)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, SHA256())
+    )
+    file = place / f"{name}.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(private + made.public_bytes(Encoding.PEM))
+    return file
 
 
 PROCESS = """
-import os, pathlib, sys, time
-from kqlib.runtime import ivy, jars
-def retrieve(coordinates, work, *, transitive, fetched):
-    with open(sys.argv[2], "a") as count:
-        print("fetch", file=count)
-    (work / "lib").mkdir(parents=True)
-    for coordinate in coordinates:
-        name = coordinate.split(":")[1]
-        (work / "lib" / f"{name}-1.0.jar").write_bytes(f"the bytes of {name}".encode() * 100)
-        time.sleep(0.05)
-        if len(sys.argv) > 3 and name == "jar3":
-            os._exit(9)
-    return ""
-ivy.retrieve = retrieve
+import pathlib, sys
+from kqlib.runtime import jars
+jars.REPOSITORIES = {"here": sys.argv[2]}
 sys.stdin.readline()
 print(len(jars.fetch("broker", pathlib.Path(sys.argv[1]))))
 """
 
 
-def process(lock: Path, count: Path, *more: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", PROCESS, lock, count, *more]
+def process(lock: Path, repository: Server) -> subprocess.Popen:
+    command = [sys.executable, "-c", PROCESS, lock, repository.remotes["here"]]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
 
 
-def test_of_two_processes_at_once_one_fetches_and_both_have_every_jar(store, lock, tmp_path):
-    children = [process(lock, tmp_path / "count") for _ in range(2)]
+def test_of_two_processes_at_once_one_fetches_and_both_have_every_jar(repository, store, lock):
+    children = [process(lock, repository) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda child: child.communicate("go\n", timeout=60)[0], children)) == ["5\n"] * 2
-    assert (tmp_path / "count").read_text() == "fetch\n"
+    assert sorted(repository.asked) == ALL
     assert in_store(store) == ALL
 
 
-def test_a_process_that_dies_in_a_fetch_leaves_the_way_free_for_the_next(repository, store, lock, tmp_path):
-    dies = process(lock, tmp_path / "count", "dies")
-    dies.communicate("go\n", timeout=60)
-    assert dies.returncode == 9
-    assert in_store(store) == []
+def test_a_process_that_dies_in_a_fetch_leaves_the_way_free_for_the_next(repository, store, lock):
+    repository.stalls_after = 3
+    with process(lock, repository) as dies:
+        dies.stdin.write("go\n")
+        dies.stdin.flush()
+        assert repository.stalled.wait(60)
+        dies.kill()
+    assert len(in_store(store)) <= 3
+    assert (store / "fetching").exists()
+    repository.stalls_after = 10**6
     assert jars.fetch("broker", lock)
     assert in_store(store) == ALL
+    assert not (store / "fetching").exists()
 
 
-def test_the_lock_is_remade_from_what_came(monkeypatch, tmp_path, lock):
-    def resolve(coordinates, work, *, transitive, fetched=None):
-        (work / "lib").mkdir(parents=True)
-        lines = []
-        for name in reversed(NAMES if transitive else NAMES[:1]):
-            (work / "lib" / f"{name}-1.0.jar").write_bytes(content(name))
-            lines.append(f"\t[SUCCESSFUL ] org.example#{name};1.0!{name}.jar (12ms)")
-        return "\n".join(lines)
-
-    monkeypatch.setattr(ivy, "retrieve", resolve)
+def test_the_lock_is_remade_from_what_is_asked_for_and_what_that_needs(monkeypatch, repository, lock):
+    lock.write_text('[broker]\ntransitive = true\nask = ["org.example:jar0:1.0"]\njars = []\n')
     jars.remake(lock)
     first = lock.read_text()
     assert [jar.file for jar in jars.locked("broker", lock)] == ALL
     assert jars.locked("broker", lock)[0] == Jar("org.example:jar0:1.0", sha256(content("jar0")).hexdigest())
     jars.remake(lock)
     assert lock.read_text() == first
-    monkeypatch.setattr(ivy, "retrieve", lambda *_, **__: "\tmodule not found: org.example#jar0;1.0")
-    with pytest.raises(JarsMissing, match="1 of 1 jars are not in the repository and could not be fetched: module not"):
+    del repository.holds["jar0-1.0.jar"]
+    with pytest.raises(JarsMissing, match=r"1 of 5 jars are not in the repository and could not be fetched: the repo"):
+        jars.remake(lock)
+    monkeypatch.setattr(jars, "REPOSITORIES", {"nowhere": "http://127.0.0.1:9"})
+    with pytest.raises(JarsMissing, match="there is no connection"):
         jars.remake(lock)
     assert lock.read_text() == first
+
+
+def test_a_set_that_is_not_transitive_is_locked_alone(repository, lock):
+    lock.write_text('[spark]\ntransitive = false\nask = ["org.example:jar0:1.0"]\njars = []\n')
+    jars.remake(lock)
+    assert [jar.file for jar in jars.locked("spark", lock)] == ALL[:1]

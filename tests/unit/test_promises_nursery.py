@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 
+import cloudpickle
 import psutil
-from pyspark import cloudpickle
 
 from kqlib.workshop.ladder import LADDER, LEDGER
 from kqlib.workshop.promises import _homes

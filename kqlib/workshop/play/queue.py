@@ -224,7 +224,7 @@ class _Scene:
 
     def add(self, who: str) -> None:
         """A new worker, a process of its own."""
-        from pyspark import cloudpickle
+        import cloudpickle
 
         from kqlib.workshop.promises.nursery import Nursery
 

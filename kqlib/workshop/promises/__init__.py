@@ -93,7 +93,7 @@ def _chosen(only: Sequence[str] | None) -> list[Promise]:
 
 def _packed(name: str, factory: Factory) -> bytes:
     """The factory as it travels to a worker's process, code and all if it comes from a notebook's cell."""
-    from pyspark import cloudpickle
+    import cloudpickle
 
     known_clients()
     try:

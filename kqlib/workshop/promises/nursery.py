@@ -186,7 +186,7 @@ def _exactly(line: socket.socket, length: int) -> bytes:
 
 def main() -> None:
     """Fork a worker for each socket, pass signals on, until the parent is gone; then no worker is left."""
-    import pyspark.cloudpickle  # noqa: F401 - what factories are packed with
+    import cloudpickle  # noqa: F401 - what factories are packed with
 
     for module in ("kqlib.kafka", *sys.argv[3:]):
         import_module(module)
