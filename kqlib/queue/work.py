@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
+from kqlib.extras import check
 from kqlib.queue import arguments, dead
 from kqlib.queue.item import Item
 from kqlib.queue.lease import Handled
@@ -349,6 +350,7 @@ class Work:
 
 
 def _bar() -> Any:
+    check("lab", "progress=True", "tqdm")
     from tqdm.auto import tqdm
 
     return tqdm(unit=" items")

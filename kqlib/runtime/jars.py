@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from kqlib.errors import JarMismatch, JarsMissing
+from kqlib.extras import check as check_extra
 from kqlib.runtime import places
 
 LOCK = Path(__file__).with_name("jars.lock")
@@ -90,6 +91,7 @@ def _complete(kind: str, missing: list[Jar], total: int, store: Path) -> None:
     """Download what is missing beside the store, check each jar and only then move it in: the store never holds half a jar."""
     if not missing:
         return
+    check_extra("lab", "an embedded Kafka", "jgo", "tqdm")
     by_coordinates = {jar.coordinates: jar for jar in missing}
 
     def keep(coordinates: str, file: Path) -> None:

@@ -8,6 +8,12 @@ Rooms: `form` (one form for a schema), `rules` (which may follow which; knows no
 `fits` (does a value fit), `wire` (the five bytes and the codec), `shelf` (kept in memory or in a topic), `registry`.
 """
 
+# ruff: noqa: E402
+
+from kqlib.extras import check as _needs
+
+_needs("avro", "schemas", "avro", "fastavro")
+
 from kqlib.schemas.form import canonical
 from kqlib.schemas.registry import Registry, Version
 from kqlib.schemas.rules import LEVELS, Finding, Level, Reason, Verdict, check, compare, explain, sources

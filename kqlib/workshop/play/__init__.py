@@ -1,5 +1,11 @@
 """Playgrounds: what a notebook has shown, to try by hand. Each is a thin shell over the pictures of its room."""
 
+# ruff: noqa: E402
+
+from kqlib.extras import check as _needs
+
+_needs("lab", "kq.play", "ipywidgets")
+
 from kqlib.workshop.play.delivery import delivery
 from kqlib.workshop.play.group import group
 from kqlib.workshop.play.keys import keys

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kqlib.errors import NotAllowed
+from kqlib.extras import check
 from kqlib.workshop.promises import store
 from kqlib.workshop.promises.checks import ONE
 from kqlib.workshop.promises.crashes import CRASHES
@@ -93,6 +94,7 @@ def _chosen(only: Sequence[str] | None) -> list[Promise]:
 
 def _packed(name: str, factory: Factory) -> bytes:
     """The factory as it travels to a worker's process, code and all if it comes from a notebook's cell."""
+    check("lab", "kq.promises", "cloudpickle")
     import cloudpickle
 
     known_clients()
