@@ -295,9 +295,9 @@ def test_discard_waits_for_the_state_of_the_partition_and_calls_it_no_other_proc
     assert queue.claim(wait=WAIT) is not None
     within(WAIT, lambda: len(site._member.owners_of(queue.name)) == 2)
 
-    def looks(*words: Any) -> Any:
+    def looks(*words: Any, **how: Any) -> Any:
         time.sleep(1.0)
-        return look(*words)
+        return look(*words, **how)
 
     monkeypatch.setattr(site._waiter, "look", looks)
     with site._member.changed:

@@ -579,7 +579,7 @@ def test_a_site_that_failed_says_so_anew_each_time_and_goes_on_when_it_can(
     queue, errors = here.queue(name), list[KqError]()
     queue.put(b"a")
 
-    def refused(*_: Any) -> Any:
+    def refused(*_: Any, **__: Any) -> Any:
         raise NotAllowed("This user may not read the committed state")
 
     def lines(error: BaseException) -> int:

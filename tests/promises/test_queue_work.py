@@ -133,6 +133,7 @@ def test_a_signal_lets_handlers_end(queue: Queue, number: int, monkeypatch: pyte
 WORKS = """
 import os, sys, threading, time
 import kqlib as kq
+from kqlib.kafka import Kafka
 
 now = 0.0
 
@@ -239,6 +240,7 @@ def test_nothing_is_said_unless_somebody_listens(kq_cluster: Kafka) -> None:
     name = topic(kq_cluster, 2)
     words = f"""
 import kqlib as kq
+from kqlib.kafka import Kafka
 cluster = Kafka("{kq_cluster.bootstrap}")
 first = kq.Site(cluster, "{name}")
 second = kq.Site(cluster, "{name}")  # a warning: the first is closed
