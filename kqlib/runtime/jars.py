@@ -3,8 +3,9 @@
 In:  `jars.lock`: for each set the coordinates asked for, and every jar they need with its sha256.
 Out: `fetch("broker")`, `fetch("spark")`: paths in the cache, each checked against the lock in this process.
 
-    python -m kqlib.workshop.cluster   fetch both sets, among other things
-    python -m kqlib.runtime.jars    remake jars.lock from its coordinates
+    python -m kqlib.workshop.cluster         fetch those of the broker, among other things
+    python -m kqlib.workshop.spark_classes   fetch those of Spark, among other things
+    python -m kqlib.runtime.jars             remake jars.lock from its coordinates
 """
 
 from __future__ import annotations

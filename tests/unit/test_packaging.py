@@ -114,6 +114,17 @@ def test_project_lock_and_environment_agree():
     assert len(pins(LOCK)) > 100
 
 
+def test_the_lock_of_the_lab_has_the_same_versions_and_no_spark():
+    lab, extras = (REPO / "lab.lock").read_text(), PROJECT["optional-dependencies"]
+    part = {
+        "dependencies": PROJECT["dependencies"],
+        "optional-dependencies": {e: extras[e] for e in ("avro", "virtual", "lab")},
+    }
+    assert list(of_the_lock(part, lab)) == []
+    assert pins(lab).items() <= pins(LOCK).items()
+    assert not {"pyspark", "py4j", "pytest"} & pins(lab).keys()
+
+
 def test_what_environment_yml_asks_pip_for_is_what_the_lock_has_to_the_last_package():
     assert list(resolved(ENVIRONMENT)) == []
 

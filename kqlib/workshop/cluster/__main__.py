@@ -1,4 +1,4 @@
-"""Everything that brokers and Spark need, fetched and prepared once: `python -m kqlib.workshop.cluster`, which `make venv` calls."""
+"""Everything that brokers need, fetched and prepared once: `python -m kqlib.workshop.cluster`, which `make lab` calls."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from kqlib.errors import BadConfig, JarMismatch, JavaMissing, NotAllowed
@@ -29,7 +30,7 @@ NEEDS = {"one broker": 250, "three brokers": 750, "Spark beside a broker": 1000}
 DISK = 500  # MB where brokers and Spark keep their files
 GONE = 3.0 * PATIENCE  # seconds within which a dead process's brokers and files are gone
 OLD = 600.0  # seconds after which a directory that nobody locks belongs to nobody
-FETCH = "python -m kqlib.workshop.cluster"
+FETCH = {"broker": "python -m kqlib.workshop.cluster", "spark": "python -m kqlib.workshop.spark_classes"}
 
 # --- what is installed ------------------------------------------------------------------------------------------------
 
@@ -104,7 +105,8 @@ def jars() -> Finding:
     from kqlib.runtime import jars as room
 
     store = places.cache() / "jars"
-    wanted = {jar for kind in ("broker", "spark") for jar in room.locked(kind)}
+    kinds = [kind for kind in FETCH if kind != "spark" or find_spec("pyspark")]
+    wanted, fetch = {jar for kind in kinds for jar in room.locked(kind)}, " && ".join(FETCH[kind] for kind in kinds)
     missing = [jar.file for jar in wanted if not (store / jar.file).exists()]
     wrong = []
     for jar in sorted(wanted):
@@ -116,10 +118,10 @@ def jars() -> Finding:
     if wrong:
         what = f"{', '.join(wrong)} in {store}: not what jars.lock names; not used"
         return Finding(
-            "jars", False, what, f"rm {store / wrong[0]} {'…' if wrong[1:] else ''}".strip() + f" && {FETCH}"
+            "jars", False, what, f"rm {store / wrong[0]} {'…' if wrong[1:] else ''}".strip() + f" && {fetch}"
         )
     if missing:
-        return Finding("jars", False, f"{len(missing)} of {len(wanted)} are not in {store}", f"with a network: {FETCH}")
+        return Finding("jars", False, f"{len(missing)} of {len(wanted)} are not in {store}", f"with a network: {fetch}")
     return Finding("jars", True, f"{len(wanted)} in {store}, each checked")
 
 

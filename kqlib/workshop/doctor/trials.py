@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,8 @@ def _there_and_back(cluster: Kafka) -> None:
 
 def spark(seconds: float = 120) -> Finding:
     """Does Spark start, count to ten and end, with no Java left?"""
+    if find_spec("pyspark") is None:
+        return Finding("Spark", None, "not installed, and only notebook 12 needs it", "make venv")
     with tempfile.TemporaryDirectory(prefix="kqlib-doctor-", ignore_cleanup_errors=True) as place:
         said = Path(place) / "said"
         with said.open("wb") as out:
