@@ -12,8 +12,8 @@ from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
 from kqlib.spark.table import COLUMNS
 from kqlib.topics import Plan, Topic
-from kqlib.workshop import driver as life
 from kqlib.workshop import games, snapshot
+from kqlib.workshop.driver import life
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.spark.hand import by_hand

@@ -13,7 +13,7 @@ import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
-from kqlib.workshop import driver as life
+from kqlib.workshop.driver import life
 
 
 def test_a_program_runs_in_a_process_of_its_own_and_one_that_is_killed_leaves_nothing(
