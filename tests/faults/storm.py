@@ -23,6 +23,7 @@ from kqlib.queue.site import _set_session
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual.names import topics
 from tests.faults import storm_member
+from tests.patience import WAIT
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.promises.queue_worker", "tests.faults.storm_member"])  # the same list as there
@@ -92,7 +93,7 @@ class Storm:
             producer = Producer(self.cluster.client())
             for n in range(400):
                 producer.produce(self.topic, b"%d" % n, b"%d" % n)
-            producer.flush(20)
+            producer.flush(WAIT)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,10 +101,10 @@ class Storm:
             each.process.kill()
             each.pipe.close()
         for each in self.members + self.gone:
-            each.process.join(10)
+            each.process.join(WAIT)
         names = list(topics(self.topic, PARTITIONS)) if self.kind == "node" else [self.topic, f"{self.topic}.dead"]
         for future in self.cluster.admin.delete_topics(names).values():
-            future.result(15)
+            future.result(WAIT)
 
     # --- blows ---
 
@@ -202,7 +203,7 @@ class Storm:
             return within(self.session + seconds, self._right)
         except AssertionError as late:
             asked = ("--describe", "--group", self.group, "--members", "--verbose")
-            epochs = self.cluster.kafka("consumer-groups", *asked, timeout=60)
+            epochs = self.cluster.kafka("consumer-groups", *asked, timeout=WAIT)
             why = f"{self.kind} {self.seed}: {late}: {self.trouble}; {self.story}; the coordinator:\n{epochs}"
             raise AssertionError(why) from None
 
@@ -227,9 +228,9 @@ class Storm:
 
     def dealt(self) -> dict[str, list[int]]:
         """Client -> partitions, as the coordinator says."""
-        asked = self.cluster.admin.describe_consumer_groups([self.group], request_timeout=30)
+        asked = self.cluster.admin.describe_consumer_groups([self.group], request_timeout=WAIT)
         try:
-            said = asked[self.group].result(31)
+            said = asked[self.group].result(WAIT + 1)
         except KafkaException as error:
             return {error.args[0].name(): []}
         return {

@@ -16,7 +16,7 @@ from confluent_kafka.admin import NewTopic
 
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.snapshot import records
-from tests.patience import WAIT
+from tests.patience import PATIENCE, WAIT
 
 START = "from kqlib.workshop.cluster import Cluster; import time; Cluster(3); time.sleep(60)"
 
@@ -42,7 +42,7 @@ def test_a_process_killed_at_any_moment_of_a_start_leaves_nothing(moment: float,
     assert child.poll() is None, "it ended by itself"
     child.kill()
     child.wait()
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 3 * PATIENCE
     while (left := [*marked(mark), *tmp_path.glob("kqlib-*")]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []

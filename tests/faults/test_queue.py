@@ -14,6 +14,7 @@ from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from tests.faults.cases import BROKEN, CASES, KNOWN, Case, run
 from tests.faults.world import ROOT
+from tests.patience import WAIT
 
 ITEMS = int(os.environ.get("KQ_FAULT_ITEMS", "100000"))
 MILLION = 10 * ITEMS
@@ -40,7 +41,7 @@ def test_a_million_items_leave_no_memory_no_thread_and_no_file_behind(figures: l
     with Cluster() as cluster:
         Plan({"flat": QueueTopic(partitions=2)}).apply(cluster, quiet=True)
         command = [sys.executable, "-m", "tests.faults.flat", cluster.bootstrap, "flat", str(MILLION)]
-        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10 * WAIT, check=False)
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     rate, left = MILLION / found["seconds"], f"{found['threads']} threads and {found['files']} files left"

@@ -153,7 +153,7 @@ def test_a_member_that_did_not_hear_what_it_is_to_give_up_keeps_nobody_from_its_
     group, lost = group_of(still, kind, "taken", 2), False
 
     def members() -> int:
-        return len(still.admin.describe_consumer_groups([group], request_timeout=30)[group].result(31).members)
+        return len(still.admin.describe_consumer_groups([group], request_timeout=WAIT)[group].result(WAIT + 1).members)
 
     with One(still, kind, "taken") as first:
         while not lost:  # its heartbeat may have come between the second member and the stop

@@ -203,7 +203,7 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
                 assert seen.right, (seen, seen.ids("missing"), seen.ids("doubled"))
         enough.set()
         assert seen.counts["once"] > 0, "nothing was done meanwhile: this proves nothing"
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 2 * WAIT
         while (looked := going_on.round()).totals != {"once": len(put)}:
             assert looked.right and time.monotonic() < deadline, looked
     finally:
@@ -254,13 +254,13 @@ def dated(cluster: Kafka, topic: str, *records: tuple[str, float]) -> None:
     producer = Producer(cluster.client())
     for key, hours in records:
         producer.produce(topic, b"goal", key, 0, timestamp=int((time.time() - hours * HOUR) * 1000))
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT) == 0
 
 
 def removed(cluster: Kafka, topic: str, offset: int) -> None:
     """What retention does to partition 0, at once."""
     for future in cluster.admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(20)
+        future.result(WAIT)
 
 
 def done(cluster: Kafka, topic: str, offset: int) -> str:
@@ -315,7 +315,7 @@ def test_a_dead_letter_that_was_removed_leaves_no_missing_item(spark: Any, plant
         queue.redrive() if verdict == "redriven" else queue.dead.purge()
     for number, end in kq.spark.frames.bounds(planted.cluster, f"{queue.name}.dead")[1].items():
         part = TopicPartition(f"{queue.name}.dead", number, end)
-        planted.cluster.admin.delete_records([part])[part].result(20)
+        planted.cluster.admin.delete_records([part])[part].result(WAIT)
     with audit(spark, planted.cluster, queue.name, "eu", results=planted.results) as seen:
         assert {word: n for word, n in seen.counts.items() if n} == {"removed": 1, "redriven": 1, "waiting": 3}
 

@@ -22,6 +22,7 @@ from kqlib.workshop import games
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
+from tests.patience import WAIT
 from tests.spark.hand import by_hand
 
 PATIENCE = 300
@@ -36,7 +37,7 @@ def names(kq_cluster: Kafka) -> Iterator[tuple[str, str]]:
     plan(*topics).apply(kq_cluster, quiet=True)
     yield topics
     for done in kq_cluster.admin.delete_topics(list(topics)).values():
-        done.result(15)
+        done.result(WAIT)
 
 
 def plan(games: str, out: str) -> Plan:
@@ -72,7 +73,7 @@ def test_a_checkpoint_of_another_cluster_or_of_a_topic_made_anew_is_refused_and_
         with pytest.raises(NotAllowed, match="holds the checkpoint of another cluster"):
             pipeline.quarantine(typed, other)
     assert home_of(kq_cluster, names) == first
-    kq_cluster.admin.delete_topics([names[0]])[names[0]].result(15)
+    kq_cluster.admin.delete_topics([names[0]])[names[0]].result(WAIT)
     kq_cluster.wait_until_gone(names[0])
     plan(*names).apply(kq_cluster, quiet=True)
     assert home_of(kq_cluster, names) != first

@@ -72,7 +72,7 @@ class Standalone:
         return (self.home / f"{kind}.log").read_text(errors="replace")
 
     def _until(self, condition: Any, why: str) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 2 * WAIT
         while not condition():
             assert time.monotonic() < deadline, f"{why}: {self.log('Master')[-2000:]}"
             time.sleep(0.1)
@@ -193,7 +193,7 @@ def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.Temp
         time.sleep(0.1)
     standalone.kill_worker()
     (home / "killed").touch()
-    code = driver.wait(400)
+    code = driver.wait(7 * WAIT)
     assert code == 0 and error.read_text() == "", error.read_text()[-3000:]
     hand = by_hand(row for row in told if not row.damage)
     return json.loads(out.read_text().splitlines()[-1]) | {

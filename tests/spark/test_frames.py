@@ -208,7 +208,7 @@ def test_a_frame_whose_records_are_gone_before_it_is_read_fails(spark: Any, kq_c
     whole = items(spark, kq_cluster, kq_topic)
     (future,) = kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 2)]).values()
     future.result(WAIT)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT
     while frames.bounds(kq_cluster, kq_topic)[0] != {0: 2} and time.monotonic() < deadline:
         time.sleep(0.05)
     with pytest.raises(Exception) as error:

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 
 from kqlib.runtime import java
 from kqlib.schemas import canonical, compare, rules
+from tests.patience import WAIT
 from tests.unit.schema_examples import LOGICAL, one, records
 from tests.unit.test_schemas_rules import CASES
 
@@ -57,7 +58,7 @@ def avro() -> Iterator[Any]:
     yield gateway.jvm.org.apache.avro
     gateway.shutdown()
     process.stdin.close()
-    process.wait(15)
+    process.wait(WAIT)
     with warnings.catch_warnings():  # Py4J leaves its sockets to the garbage collector
         warnings.simplefilter("ignore", ResourceWarning)
         del gateway

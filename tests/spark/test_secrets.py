@@ -21,6 +21,7 @@ from kqlib.topics import Plan, Topic
 from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.games.seasons import produce
+from tests.patience import WAIT
 
 MARK = "m4rked"
 HARD = f'{MARK}"in \\quotes;{MARK}'  # a password that has to be escaped on its way to Java
@@ -153,7 +154,7 @@ def pages(context: Any) -> dict[str, str]:
     while ahead:
         url = ahead.pop()
         if url not in found:
-            with urllib.request.urlopen(url, timeout=20) as answer:
+            with urllib.request.urlopen(url, timeout=WAIT) as answer:
                 found[url] = answer.read().decode(errors="replace")
             links = re.findall(r'href="([^"#]+)"', found[url])
             near = [urljoin(url, link.replace("&amp;", "&")) for link in links]

@@ -197,7 +197,7 @@ def count(cluster: Kafka, topic: str) -> int:
     """How many records there are now."""
     reader = Consumer(cluster.client(group_id="count", group_protocol="classic", enable_partition_eof=True))
     reader.subscribe([topic])
-    found, ends, deadline = 0, set(), time.monotonic() + 60
+    found, ends, deadline = 0, set(), time.monotonic() + WAIT
     try:
         while len(ends) < len(cluster.partitions(topic)) and time.monotonic() < deadline:
             message = reader.poll(1)

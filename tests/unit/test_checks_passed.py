@@ -10,6 +10,7 @@ import pytest
 from kqlib.errors import NotAllowed
 from kqlib.runtime import places
 from kqlib.workshop.checks import check, passed, progress
+from tests.patience import WAIT
 from tests.unit.checks_examples import right, stub
 
 pytestmark = pytest.mark.usefixtures("solutions")
@@ -149,6 +150,6 @@ def test_two_processes_that_pass_at_once_forget_nothing(tmp_path):
             assert passed.remember(f"{sys.argv[1]}.{n}") == []
     """
     both = [subprocess.Popen([sys.executable, "-c", code, notebook]) for notebook in ("01", "02")]
-    assert [process.wait(20) for process in both] == [0, 0]
+    assert [process.wait(WAIT) for process in both] == [0, 0]
     assert len(remembered()["passed"]) == 40
     assert sorted(path.name for path in places.state().iterdir()) == ["progress.json", "progress.lock"]

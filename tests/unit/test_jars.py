@@ -25,6 +25,7 @@ import pytest
 from kqlib.errors import JarMismatch, JarsMissing
 from kqlib.runtime import jars
 from kqlib.runtime.jars import Jar
+from tests.patience import WAIT
 
 # jgo does not close a response that broke off: its socket is closed when the garbage collector finds it, with a ResourceWarning.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -374,7 +375,7 @@ def process(lock: Path, repository: Server) -> subprocess.Popen:
 def test_of_two_processes_at_once_one_fetches_and_both_have_every_jar(repository, store, lock):
     children = [process(lock, repository) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(lambda child: child.communicate("go\n", timeout=60)[0], children)) == ["5\n"] * 2
+        assert list(pool.map(lambda child: child.communicate("go\n", timeout=WAIT)[0], children)) == ["5\n"] * 2
     assert sorted(repository.asked) == ALL
     assert in_store(store) == ALL
 
@@ -384,7 +385,7 @@ def test_a_process_that_dies_in_a_fetch_leaves_the_way_free_for_the_next(reposit
     with process(lock, repository) as dies:
         dies.stdin.write("go\n")
         dies.stdin.flush()
-        assert repository.stalled.wait(60)
+        assert repository.stalled.wait(WAIT)
         dies.kill()
     assert len(in_store(store)) <= 3
     assert (store / "fetching").exists()

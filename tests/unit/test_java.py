@@ -11,6 +11,7 @@ import pytest
 from kqlib.errors import JavaMissing
 from kqlib.runtime import java
 from kqlib.runtime.java import Java
+from tests.patience import WAIT
 
 RELEASE_11 = 'IMPLEMENTOR="Debian"\nIMPLEMENTOR_VERSION="18.9"\nJAVA_VERSION="11.0.2"\nJAVA_VERSION_DATE="2019-01-15"\n'
 RELEASE_17 = 'GRAALVM_VERSION="22.3.0"\nJAVA_RUNTIME_VERSION="17.0.9+9"\nJAVA_VERSION="17.0.9"\n'
@@ -247,7 +248,7 @@ def test_two_processes_that_make_the_shim_at_once_both_get_a_whole_one(tmp_path)
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     children = [subprocess.Popen(command, **pipes) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(lambda child: child.communicate("go\n", timeout=60)[1], children)) == ["", ""]
+        assert list(pool.map(lambda child: child.communicate("go\n", timeout=WAIT)[1], children)) == ["", ""]
     assert run(java.spark_home(flagged(home)), FLAG, "x") == "<x>"
 
 

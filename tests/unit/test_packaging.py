@@ -23,6 +23,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from tests.patience import WAIT
+
 REPO = Path(__file__).parents[2]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 LOCK = (REPO / "requirements.lock").read_text()
@@ -242,7 +244,13 @@ def machine(tmp_path):
             (place / name).chmod(0o755)
         env = {"PATH": str(place), "CALLS": str(calls)}
         ran = subprocess.run(
-            [str(REPO / ".ci" / script)], env=env, input="y\n", capture_output=True, text=True, timeout=30, check=False
+            [str(REPO / ".ci" / script)],
+            env=env,
+            input="y\n",
+            capture_output=True,
+            text=True,
+            timeout=WAIT,
+            check=False,
         )
         said = calls.read_text().splitlines() if calls.exists() else []
         return ran.returncode, [call for call in said if not call.startswith(("dpkg-query", "id"))], ran.stderr

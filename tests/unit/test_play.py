@@ -20,6 +20,7 @@ from kqlib.workshop.play.playground import VIEW
 from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, Book, Held, Worker, placed, ticks
 from kqlib.workshop.promises.hands import Got
 from kqlib.workshop.promises.values import Broken, Refused
+from tests.patience import WAIT
 
 
 def drawn(key: str, partitions: int) -> view.Table:
@@ -96,10 +97,10 @@ def test_an_action_that_fails_is_said(play: Playground) -> None:
 
 def test_a_button_works_in_a_thread_of_its_own_with_all_controls_locked(play: Playground) -> None:
     inside, go, runs = threading.Event(), threading.Event(), list[int]()
-    wait = lambda **_: (runs.append(1), inside.set(), go.wait(5))  # noqa: E731
+    wait = lambda **_: (runs.append(1), inside.set(), go.wait(WAIT))  # noqa: E731
     slow = Playground("toy", drawn, play.controls, {"wait": wait})
     slow._buttons["wait"].click()
-    assert inside.wait(5) and slow.controls["key"].disabled and "wait" in slow.note
+    assert inside.wait(WAIT) and slow.controls["key"].disabled and "wait" in slow.note
     slow.press("wait")  # one at a time: a second press does nothing
     go.set()
     with slow._turn:
@@ -111,9 +112,9 @@ def test_a_button_works_in_a_thread_of_its_own_with_all_controls_locked(play: Pl
 def test_a_press_while_another_button_works_comes_after_it(play: Playground) -> None:
     inside, go, done = threading.Event(), threading.Event(), list[str]()
     later = {name: lambda name=name, **_: done.append(name) for name in "abcde"}
-    slow = Playground("toy", drawn, play.controls, {"wait": lambda **_: (inside.set(), go.wait(5)), **later})
+    slow = Playground("toy", drawn, play.controls, {"wait": lambda **_: (inside.set(), go.wait(WAIT)), **later})
     slow._buttons["wait"].click()
-    assert inside.wait(5)
+    assert inside.wait(WAIT)
     for name in later:
         assert not slow._buttons[name].disabled  # else a browser drops a click that was begun before
         slow._buttons[name].click()
@@ -175,7 +176,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + WAIT
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -207,7 +208,7 @@ def test_a_stalled_worker_is_asked_nothing_and_acks_when_it_wakes(quick: None) -
     until(lambda: book.held)
     worker._awake = gate = Gate()
     worker.stall()
-    assert gate.waited_for.wait(10)  # its work is over: only the ack is left
+    assert gate.waited_for.wait(WAIT)  # its work is over: only the ack is left
     assert worker.state == "stalled" and book.holder("ARS-CHE 1") and book.held[0].end == "open"
     worker.wake()
     until(lambda: book.held[0].end == "refused")

@@ -13,6 +13,7 @@ from kqlib.errors import LedgerLost
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.loader import Loader, Loading
 from kqlib.queue.state import Seen
+from tests.patience import WAIT
 
 AT = ("football", 0)
 KEY = ("here", "football", "state", 0)
@@ -69,7 +70,7 @@ def test_a_state_is_noted_when_it_is_there(
     sender: Any = None
     loader, loading = Loader("here", looker, notes, sender, lambda: None), Loading(AT, "raise")
     loader.load([loading])
-    assert loader.done.get(timeout=5) is loading
+    assert loader.done.get(timeout=WAIT) is loading
     loader.close()
     assert notes.written == written and type(loading.error) is (error or type(None))
 
@@ -98,7 +99,7 @@ def test_a_topic_made_anew_is_left_alone_until_nobody_works_on_the_old_one(
         with pytest.raises(queue.Empty):
             loader.done.get(timeout=0.5)
     else:
-        assert loader.done.get(timeout=5) is loading and loading.ledger is not None
+        assert loader.done.get(timeout=WAIT) is loading and loading.ledger is not None
         assert time.monotonic() - loading.since >= after
     loader.close()
 
@@ -109,9 +110,9 @@ def test_one_that_has_to_wait_holds_up_no_other() -> None:
     sender: Any = None
     loader = Loader("here", looker, notes, sender, lambda: None)
     loader.load([Loading(AT, "raise", was="older"), other := Loading(AT, "raise")])
-    assert loader.done.get(timeout=5) is other
+    assert loader.done.get(timeout=WAIT) is other
     loader.load([late := Loading(AT, "raise")])
-    assert loader.done.get(timeout=5) is late
+    assert loader.done.get(timeout=WAIT) is late
     loader.close()
 
 
@@ -124,7 +125,7 @@ def test_what_a_commit_skipped_is_noted_before_the_partition_is_anybodys(remembe
     sender: Any = None
     loader = Loader("here", looker, notes, sender, lambda: None)
     loader.load([loading := Loading(AT, "raise", last=(in_memory.floor, in_memory.text()))])
-    assert loader.done.get(timeout=5) is loading
+    assert loader.done.get(timeout=WAIT) is loading
     loader.close()
     ((key, note),) = notes.written
     (incident,) = note["incidents"]

@@ -14,6 +14,7 @@ import pytest
 
 from kqlib.runtime import reaper
 from kqlib.runtime.reaper import Reaper
+from tests.patience import WAIT
 
 SLEEP = ["sleep", "60"]
 # A parent as a notebook's kernel is one: it starts two children, says that they run, and ends in some way.
@@ -66,22 +67,22 @@ def begun(home, marked):
         parent.stdout.close()  # not read to its end: a forked child may hold it open
 
 
-WAIT = "sys.stdin.readline()\n"
+LINE = "sys.stdin.readline()\n"
 ENDS = {
-    "the last line": (WAIT, None),
-    "an exception": (WAIT + "raise ValueError", None),
-    "sys.exit": (WAIT + "sys.exit(3)", None),
-    "os._exit": (WAIT + "os._exit(0)", None),
-    "abort": (WAIT + "os.abort()", None),
-    "exec": (WAIT + "os.execlp('true', 'true')", None),
-    "SIGKILL": (WAIT, signal.SIGKILL),
-    "SIGTERM": (WAIT, signal.SIGTERM),
-    "SIGHUP": (WAIT, signal.SIGHUP),
-    "SIGINT": (WAIT, signal.SIGINT),
-    "SIGKILL with a forked child that lives on": ("os.fork() or time.sleep(60)\n" + WAIT, signal.SIGKILL),
-    "its end with a forked child that lives on": ("os.fork() or time.sleep(60)\n" + WAIT, None),
+    "the last line": (LINE, None),
+    "an exception": (LINE + "raise ValueError", None),
+    "sys.exit": (LINE + "sys.exit(3)", None),
+    "os._exit": (LINE + "os._exit(0)", None),
+    "abort": (LINE + "os.abort()", None),
+    "exec": (LINE + "os.execlp('true', 'true')", None),
+    "SIGKILL": (LINE, signal.SIGKILL),
+    "SIGTERM": (LINE, signal.SIGTERM),
+    "SIGHUP": (LINE, signal.SIGHUP),
+    "SIGINT": (LINE, signal.SIGINT),
+    "SIGKILL with a forked child that lives on": ("os.fork() or time.sleep(60)\n" + LINE, signal.SIGKILL),
+    "its end with a forked child that lives on": ("os.fork() or time.sleep(60)\n" + LINE, None),
     "SIGKILL with a program started that lives on": (
-        "import subprocess; subprocess.Popen(['sleep', '59'])\n" + WAIT,
+        "import subprocess; subprocess.Popen(['sleep', '59'])\n" + LINE,
         signal.SIGKILL,
     ),
 }
@@ -96,13 +97,13 @@ def test_after_the_parents_end_no_child_no_reaper_and_no_directory_is_left(begun
         parent.stdin.flush()
     else:
         parent.send_signal(number)
-    parent.wait(10)
+    parent.wait(WAIT)
     within(3, lambda: not marked.alive("sleep 60") and not marked.alive("reaper.py") and not home.exists(), end)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_to_the_parents_group_reaches_no_child(begun, home, marked, number):
-    parent = begun(f"signal.signal({number:d}, signal.SIG_IGN)\nprint('ready', flush=True)\n" + WAIT)
+    parent = begun(f"signal.signal({number:d}, signal.SIG_IGN)\nprint('ready', flush=True)\n" + LINE)
     parent.stdout.readline()
     os.killpg(parent.pid, number)  # as Ctrl-C and Jupyter's stop button do
     assert len(marked.alive("sleep 60")) == 2
@@ -114,10 +115,10 @@ def test_a_signal_to_the_parents_group_reaches_no_child(begun, home, marked, num
 def test_the_reaper_itself_does_not_mind_ctrl_c(tmp_path, number):
     with Reaper() as guard:
         child = guard.start("a", SLEEP, tmp_path / "log")
-        child._started.wait(10)
+        child._started.wait(WAIT)
         os.kill(guard._process.pid, number)
         assert child.wait(0.3) is None
-        assert guard.start("b", ["true"], tmp_path / "log").wait(10) == 0
+        assert guard.start("b", ["true"], tmp_path / "log").wait(WAIT) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -126,15 +127,15 @@ def test_a_reaper_that_is_ended_takes_its_children_along(tmp_path, home, within,
         pytest.skip("only Linux ends a child with its parent")
     guard = Reaper(home)
     child = guard.start("a", SLEEP, home / "log")
-    child._started.wait(10)
+    child._started.wait(WAIT)
     os.kill(guard._process.pid, number)
     within(3, lambda: not psutil.pid_exists(child.pid))
-    assert child.wait(10) == -signal.SIGKILL
+    assert child.wait(WAIT) == -signal.SIGKILL
     assert not child.alive
-    guard._process.wait(10)
+    guard._process.wait(WAIT)
     assert home.exists() == (number == signal.SIGKILL)
     late = guard.start("late", SLEEP, tmp_path / "log")
-    assert (late.wait(10), late.why) == (-signal.SIGKILL, "its reaper is gone")
+    assert (late.wait(WAIT), late.why) == (-signal.SIGKILL, "its reaper is gone")
     child.signal(signal.SIGTERM)  # to nobody: no error
     guard.close()
 
@@ -142,12 +143,12 @@ def test_a_reaper_that_is_ended_takes_its_children_along(tmp_path, home, within,
 def test_a_second_sigterm_does_not_stop_a_reaper_from_tidying_up(home, within):
     guard = Reaper(home)
     child = guard.start("a", SLEEP, home / "log")
-    child._started.wait(10)
+    child._started.wait(WAIT)
     for number in range(300):
         (home / f"file-{number}").touch()
     while guard._process.poll() is None:
         guard._process.terminate()
-    assert child.wait(10) == -signal.SIGKILL
+    assert child.wait(WAIT) == -signal.SIGKILL
     within(3, lambda: not home.exists())
     guard.close()
 
@@ -181,10 +182,10 @@ def test_a_child_that_cannot_be_started_ends_with_127_and_says_why_and_the_reape
     with Reaper() as guard:
         for name, (command, more, why) in CANNOT.items():
             child = guard.start(name, command, **{"log": tmp_path / "log", **more})
-            assert child.wait(10) == 127, name
+            assert child.wait(WAIT) == 127, name
             assert why in child.why, name
             child.signal(signal.SIGTERM)
-        assert guard.start("well", ["true"], tmp_path / "log").wait(10) == 0
+        assert guard.start("well", ["true"], tmp_path / "log").wait(WAIT) == 0
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_a_child_that_cannot_be_started_ends_with_127_and_says_why_and_the_reape
 def test_a_childs_exit_code_is_told(tmp_path, script, code):
     with Reaper() as guard:
         child = guard.start("a", ["sh", "-c", script], tmp_path / "log")
-        assert child.wait(10) == child.code == code
+        assert child.wait(WAIT) == child.code == code
         assert not child.alive
 
 
@@ -203,7 +204,7 @@ def test_a_signal_passed_on_to_a_child_ends_it(tmp_path, number):
         child = guard.start("a", SLEEP, tmp_path / "log")
         assert child.alive
         child.signal(number)  # at once: it waits for the start
-        assert child.wait(10) == -number
+        assert child.wait(WAIT) == -number
 
 
 def test_a_paused_child_lives_and_goes_on(tmp_path, within):
@@ -223,14 +224,16 @@ def test_everything_a_child_says_is_in_its_log_in_order_and_after_what_was_there
     log.write_text("before\n")
     with Reaper() as guard:
         for _ in range(2):
-            assert guard.start("a", ["sh", "-c", "seq 2000; echo wrong >&2"], log).wait(10) == 0
+            assert guard.start("a", ["sh", "-c", "seq 2000; echo wrong >&2"], log).wait(WAIT) == 0
     assert log.read_text().splitlines() == ["before", *[*map(str, range(1, 2001)), "wrong"] * 2]
 
 
 def test_a_child_gets_its_directory_its_environment_and_an_empty_stdin(tmp_path):
     log = tmp_path / "log"
     with Reaper() as guard:
-        guard.start("a", ["sh", "-c", "pwd; echo $WORD; cat"], log, cwd=tmp_path, env={"WORD": "x" * 100_000}).wait(10)
+        guard.start("a", ["sh", "-c", "pwd; echo $WORD; cat"], log, cwd=tmp_path, env={"WORD": "x" * 100_000}).wait(
+            WAIT
+        )
     assert log.read_text().splitlines() == [str(tmp_path), "x" * 100_000]
 
 
@@ -238,14 +241,14 @@ def test_children_started_from_many_threads_are_all_told_apart(tmp_path):
     with Reaper() as guard, ThreadPoolExecutor(8) as pool:
 
         def ends(number: int) -> int | None:
-            return guard.start(f"c{number}", ["sh", "-c", f"exit {number}"], tmp_path / "log").wait(20)
+            return guard.start(f"c{number}", ["sh", "-c", f"exit {number}"], tmp_path / "log").wait(WAIT)
 
         assert list(pool.map(ends, range(40))) == list(range(40))
 
 
 def test_a_name_can_be_used_again(tmp_path):
     with Reaper() as guard:
-        codes = [guard.start("a", ["sh", "-c", f"exit {code}"], tmp_path / "log").wait(10) for code in (1, 2, 3)]
+        codes = [guard.start("a", ["sh", "-c", f"exit {code}"], tmp_path / "log").wait(WAIT) for code in (1, 2, 3)]
     assert codes == [1, 2, 3]
 
 
@@ -254,7 +257,7 @@ def test_a_child_whose_name_another_one_took_ends_with_its_reaper_too(tmp_path):
         pids = []
         for _ in range(2):
             child = guard.start("a", SLEEP, tmp_path / "log")
-            child._started.wait(10)
+            child._started.wait(WAIT)
             pids.append(child.pid)
     assert not any(map(psutil.pid_exists, pids))
 
@@ -263,7 +266,7 @@ def test_a_child_started_after_the_close_never_runs_and_nobody_waits_for_it(tmp_
     guard = Reaper()
     guard.close()
     child = guard.start("a", ["touch", str(tmp_path / "made")], tmp_path / "log")
-    assert (child.wait(10), child.why) == (-signal.SIGKILL, "its reaper is gone")
+    assert (child.wait(WAIT), child.why) == (-signal.SIGKILL, "its reaper is gone")
     assert not (tmp_path / "made").exists()
     guard.close()
 
@@ -287,7 +290,7 @@ def test_twenty_times_the_directory_goes_once_and_no_process_descriptor_or_threa
         home.mkdir()
         with Reaper(home) as guard:
             child = guard.start("a", ["sh", "-c", writes, str(home)], tmp_path / "log")
-            child._started.wait(20)
+            child._started.wait(WAIT)
         return home.exists()
 
     assert once(0) is False
@@ -311,6 +314,6 @@ def test_a_reaper_closed_by_its_own_listening_thread_does_not_wait_for_itself(tm
             wrong.append(error)
 
     child.finished = lambda *_: close()  # type: ignore[method-assign]
-    guard._reader.join(10)
+    guard._reader.join(WAIT)
     assert not guard._reader.is_alive()
     assert wrong == []

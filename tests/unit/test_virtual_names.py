@@ -12,6 +12,7 @@ from kqlib.errors import KqError
 from kqlib.topics import Plan
 from kqlib.virtual import names
 from kqlib.virtual.partmap import Owner, PartitionMap, record
+from tests.patience import WAIT
 
 
 def test_three_topics_are_planned_from_one_name() -> None:
@@ -116,5 +117,5 @@ def test_without_its_packages_a_node_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None; from kqlib import virtual; virtual.topics('games', 2); virtual.Node"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, check=False)
     assert 'virtual.Node needs uvicorn, which is not installed. Run pip install "kqlib[virtual]"' in said.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from kqlib.errors import BadPayload, NotAllowed
 from kqlib.virtual.outbox import HEADER, Outbox
+from tests.patience import WAIT
 
 
 class Queues:
@@ -103,11 +104,11 @@ def test_two_who_move_at_once_lose_nothing_and_what_comes_twice_has_the_same_id(
         """Both have read the same jobs before either takes one out."""
 
         def put_many(self, puts):
-            both.wait(10)
+            both.wait(WAIT)
             queues("goals").put_many(puts)
 
     def move():
-        own = sqlite3.connect(file, timeout=30)
+        own = sqlite3.connect(file, timeout=WAIT)
         Outbox(own).move(lambda _: Together(), n=40)
         own.close()
 
@@ -115,7 +116,7 @@ def test_two_who_move_at_once_lose_nothing_and_what_comes_twice_has_the_same_id(
     for mover in movers:
         mover.start()
     for mover in movers:
-        mover.join(60)
+        mover.join(WAIT)
     assert sorted(put.headers[HEADER].decode() for put in queues.puts["goals"]) == sorted(names * 2)
     with closing(sqlite3.connect(file)) as db, db:
         inbox = Outbox(db)

@@ -20,6 +20,7 @@ from kqlib.errors import BadPayload, KqError, NotAllowed, PayloadTooLarge, Topic
 from kqlib.queue.item import Put
 from kqlib.virtual.names import checked
 from kqlib.virtual.outbox import HEADER, Outbox
+from tests.patience import WAIT
 
 LARGE = 1_000
 
@@ -306,13 +307,13 @@ def test_two_that_move_at_once_lose_nothing_and_block_neither_each_other_nor_tho
     def put(name: str, puts: list[Put]) -> None:
         if name == "goals" and not getattr(met, "once", False):
             met.once = True
-            both.wait(20)  # all have come so far
-            both.wait(20)  # somebody has added
+            both.wait(WAIT)  # all have come so far
+            both.wait(WAIT)  # somebody has added
         queues(name).put_many(puts)
 
     def move() -> None:
         try:
-            with closing(sqlite3.connect(file, timeout=20)) as own:
+            with closing(sqlite3.connect(file, timeout=WAIT)) as own:
                 Outbox(own).move(lambda name: SimpleNamespace(put_many=lambda puts: put(name, puts)))
         except Exception as error:
             failed.append(error)
@@ -321,13 +322,13 @@ def test_two_that_move_at_once_lose_nothing_and_block_neither_each_other_nor_tho
     movers = [threading.Thread(target=move) for _ in range(2)]
     for mover in movers:
         mover.start()
-    both.wait(20)
+    both.wait(WAIT)
     with closing(sqlite3.connect(file, timeout=0)) as other:  # 'database is locked' at once, if it is
         names.append(Outbox(other).add("goals", b"meanwhile"))
         other.commit()
-    both.wait(20)
+    both.wait(WAIT)
     for mover in movers:
-        mover.join(20)
+        mover.join(WAIT)
     assert failed == []
     with closing(sqlite3.connect(file)) as db:
         outbox = Outbox(db)
