@@ -1,11 +1,11 @@
-"""Avro schemas that change: which change is safe, where schemas are kept, how a value becomes bytes and back.
+"""Avro schemas and their versions: which change is safe, where schemas are kept, how a value becomes bytes and back.
 
     registry = kq.schemas.Registry(level="BACKWARD")          # or Registry(cluster=cluster): shared, in the topic kq.schemas
     codec = registry.codec("football-value", schema)          # registers the schema, or says why it may not follow
     codec.decode(codec.encode({"game": "ARS-CHE"}))
 
-Rooms: `form` (one form for a schema), `rules` (which may follow which; knows no Kafka),
-`fits` (does a value fit), `wire` (the five bytes and the codec), `shelf` (kept in memory or in a topic), `registry`.
+Modules: `form` (one form for a schema), `rules` (which schema may follow which; no Kafka), `fits` (does a value fit its schema),
+`wire` (the five bytes and the codec), `store` (schemas in memory or in a topic), `registry`.
 """
 
 # ruff: noqa: E402

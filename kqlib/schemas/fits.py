@@ -1,9 +1,10 @@
-"""Does a value fit a schema? fastavro encodes some that do not, and says nothing: 1.5 as the int 1, 'no' as true, 1e300 as infinity.
-(Missing and unknown fields it refuses with `strict_allow_default`, which `wire` asks for; which field it was is found here.)
+"""Does a value fit a schema? fastavro encodes some values that do not: 1.5 as the int 1, 'no' as true, 1e300 as infinity.
 
-In:  a parsed schema and a value. Out: `misfit(schema, value)`: a clause that names the field, empty for a value that fits;
-     `quick(schema)`: a function, made once and asked for each value: True, it fits, as far as fastavro does not check it itself;
-     False, ask `misfit`.
+In:  a parsed schema and a value.
+Out: `misfit(schema, value)`: a clause that names the field, or '' for a value that fits.
+     `quick(schema)`: a function that tests what fastavro does not test. True: the value fits. False: `misfit` finds the reason.
+
+With `strict_allow_default`, which `wire` sets, fastavro itself refuses missing and unknown fields; `misfit` names the field.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WORDS = {
 
 
 def quick(schema: Any) -> Callable[[Any], bool]:
-    """True for a value that needs no second look."""
+    """Make the quick test of a schema."""
     tests = _Tests()
     expression = tests.test(schema, "v", "v") or "True"
     return tests.known.get(expression.removesuffix("(v)")) or tests.function(expression)
@@ -59,13 +60,14 @@ def holds_itself(schema: Any, inside: frozenset[str] = frozenset()) -> bool:
 
 
 def misfit(schema: Any, value: Any) -> str:
-    """What is wrong with the value, and at which field; empty if nothing is found."""
+    """What is wrong with the value, and at which field; '' if nothing is."""
     return _misfit(schema, value, "", named(schema))
 
 
-# --- the quick check: expressions in Python, put together as dataclasses put together their __init__ -------------------
+# --- the quick test: a Python expression made from the schema, as dataclasses make their __init__ ------------------------
 
-TESTS = {  # of x, which is y from then on; text, bytes, symbols, unions, logical types and missing fields are fastavro's to check
+# Tests of x; once it is evaluated it is y. fastavro itself checks text, bytes, symbols, unions, logical types and missing fields.
+TESTS = {
     "null": "{x} is None",
     "boolean": "({x} is True or {y} is False)",
     "int": f"type({{x}}) is int and {-(2**31)} <= {{y}} <= {2**31 - 1}",
@@ -76,11 +78,11 @@ TESTS = {  # of x, which is y from then on; text, bytes, symbols, unions, logica
 
 
 class _Tests:
-    """The tests of one schema. Written for speed: `encode` may cost little more than fastavro alone."""
+    """Makes the test of one schema. Written for speed: `encode` should cost little more than fastavro alone."""
 
     def __init__(self) -> None:
         self.known: dict[str, Any] = {"numbers": frozenset({int, float}), "values": dict.values}
-        self.records: dict[str, str] = {}  # a record's name -> what its test is called
+        self.records: dict[str, str] = {}  # a record's name -> the name of its test
 
     def function(self, expression: str) -> Callable[[Any], bool]:
         """The expression as a function of v."""
@@ -123,7 +125,7 @@ class _Tests:
         return name
 
 
-# --- the slow one: only for a value that was refused -------------------------------------------------------------------
+# --- the reason: only for a value that did not pass the quick test ------------------------------------------------------
 
 
 def _misfit(schema: Any, value: Any, path: str, types: Mapping[str, Any]) -> str:
@@ -158,7 +160,7 @@ def _misfit_record(schema: Any, value: Mapping[Any, Any], path: str, types: Mapp
 
 
 def _misfit_union(branches: list[Any], value: Any, path: str, types: Mapping[str, Any]) -> str:
-    """Empty if one branch takes the value; else what the branch says that is most like it. (name, value) names a branch."""
+    """'' if one branch takes the value; else the reason of the most similar branch. The value (name, value) names its branch."""
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
         wanted, value = value
         branches = [each for each in branches if _name(each) == wanted]
@@ -174,7 +176,7 @@ def _misfit_union(branches: list[Any], value: Any, path: str, types: Mapping[str
 
 
 def _likeness(branch: Any, value: Any, types: Mapping[str, Any]) -> int:
-    """How much a value looks like a branch that holds other values: one, and one for each field of that name."""
+    """How similar a value is to a branch that holds other values: 1, and 1 more for each field of the record."""
     branch = types.get(branch, branch) if isinstance(branch, str) else branch
     kind = branch["type"] if isinstance(branch, dict) else branch
     if kind in {"record", "error"} and isinstance(value, Mapping):
@@ -184,19 +186,19 @@ def _likeness(branch: Any, value: Any, types: Mapping[str, Any]) -> int:
 
 
 def _name(branch: Any) -> str:
-    """What fastavro calls a branch of a union."""
+    """fastavro's name of a branch."""
     return str(branch.get("name", branch["type"])) if isinstance(branch, dict) else str(branch)
 
 
 def _is_one(kind: Any, schema: Any, value: Any) -> bool:
-    """Is it one of these? What is not counted here, fastavro is asked."""
+    """Is the value one of this type? fastavro decides for types that are not in SOUND."""
     from fastavro.validation import validate
 
     if kind in SOUND and not (isinstance(schema, dict) and "logicalType" in schema):
         return SOUND[kind](value)
     try:
         return bool(validate(value, schema, raise_errors=False))
-    except Exception:  # validating a value that is far off may fail as well
+    except Exception:  # fastavro's validation may fail on a value of a very different type
         return False
 
 

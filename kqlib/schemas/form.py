@@ -1,9 +1,10 @@
-"""A schema in one form: whatever way it is written, the same schema is the same text here.
+"""One text for each schema, however it is written.
 
-In:  Avro's JSON as text, as dicts and lists, or as Confluent's `Schema`. Out: `canonical(schema)`: compact text with its keys in one
-     order; from that text `checked` (avro's objects, which know compatibility) and `parsed` (fastavro's, which encode and decode).
+In:  Avro's JSON as text, as dicts and lists, or as Confluent's `Schema`.
+Out: `canonical(schema)`: compact text with its keys in one order. From that text: `checked` (objects of the library avro, to compare)
+     and `parsed` (objects of fastavro, to encode and decode).
 
-A schema is refused unless both libraries take it: they do not refuse the same mistakes.
+A schema must be valid for both libraries, because each misses mistakes that the other finds.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "str
 
 
 def canonical(schema: Any) -> str:
-    """The schema as one text; `NotAllowed` says why it is none."""
+    """The schema as text; `NotAllowed` says what is wrong with it."""
     tree = _tree(schema)
     try:
         text = json.dumps(_ordered(tree), ensure_ascii=False, separators=(",", ":"))
         parsed(text)
         checked(text)
-    except Exception as error:  # each library has its own kinds of error for this
+    except Exception as error:  # each library raises its own kinds of error
         raise NotAllowed(f"this is no Avro schema: {_words(error)}") from None
     return text
 
@@ -48,12 +49,12 @@ def checked(text: str) -> Any:
     import avro.schema
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a logical type that avro does not know is a plain type to it, which is right
+        warnings.simplefilter("ignore")  # avro takes an unknown logical type as the plain type, which is right
         return avro.schema.parse(text)
 
 
 def name(text: str) -> str:
-    """What a schema calls itself: 'Event'; a nameless one is called by its type."""
+    """A schema's own name: 'Event'; without a name its type."""
     tree = json.loads(text)
     if isinstance(tree, list):
         return "union"
@@ -75,7 +76,7 @@ def _tree(schema: Any) -> Any:
 
 
 def _ordered(tree: Any) -> Any:
-    """Keys in one order, what fastavro adds for itself left out; defaults are values and stay as they are."""
+    """Keys in one order, without the keys that fastavro adds. Defaults are values and stay as they are."""
     if isinstance(tree, list):
         return [_ordered(each) for each in tree]
     if not isinstance(tree, dict):
@@ -88,7 +89,7 @@ def _ordered(tree: Any) -> Any:
 
 
 def _mend_defaults(schema: Any, types: dict[str, Any]) -> None:
-    """JSON has no bytes, so Avro writes a default of them as text, a letter a byte; fastavro would take it for the value."""
+    """Turn defaults of bytes into bytes. JSON has none, so Avro writes a character for each byte; fastavro would take the text."""
     for each in schema if isinstance(schema, list) else [schema]:
         if isinstance(each, dict):
             for field in each.get("fields", ()):
@@ -99,7 +100,7 @@ def _mend_defaults(schema: Any, types: dict[str, Any]) -> None:
 
 
 def _with_bytes(schema: Any, value: Any, types: dict[str, Any]) -> Any:
-    """A default with its bytes as bytes; that of a union belongs to the first branch."""
+    """A default with its bytes as bytes. The default of a union belongs to its first branch."""
     schema = schema[0] if isinstance(schema, list) and schema else schema
     schema = types.get(schema, schema) if isinstance(schema, str) else schema
     kind = schema["type"] if isinstance(schema, dict) else schema

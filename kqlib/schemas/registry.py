@@ -1,7 +1,7 @@
-"""Schemas under subjects, each with an id, and levels that say which schema may follow: `registry = kq.schemas.Registry()`.
+"""Schemas under subjects, each with an id, and the levels that new versions must keep to: `registry = kq.schemas.Registry()`.
 
-In:  nothing (in memory), a cluster (shared by every process on it, in the topic kq.schemas) or the address of a real registry.
-Out: `Registry`, the same verbs for all three; `registry.client` is the confluent_kafka client under it, for its AvroSerializer.
+In:  nothing (in memory), a cluster (shared by its processes, in the topic kq.schemas) or the address of a registry server.
+Out: `Registry`, with the same verbs for all three. `registry.client` is the confluent_kafka client that AvroSerializer takes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kqlib.errors import IncompatibleSchema, KqError, NoRegistry, NotAllowed, UnknownSchema
 from kqlib.schemas import form, rules
 from kqlib.schemas.wire import Codec
+from kqlib.text import count
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
@@ -30,10 +31,10 @@ class Version:
 
 
 class Registry:
-    """Which schemas there are, and which may come: `Registry()`, `Registry(cluster=cluster)`, `Registry(url="http://…")`.
+    """Registered schemas, and a check of new ones: `Registry()`, `Registry(cluster=cluster)`, `Registry(url="http://…")`.
 
-    level: what a new version must keep to, unless its subject says otherwise; BACKWARD if nobody says. A real registry has its own.
-    url: an address, or a dict of SchemaRegistryClient's settings where it takes more than that.
+    level: what new versions of a subject without its own level must keep to; BACKWARD by default. A registry server has its own level.
+    url: an address, or a dict of settings for SchemaRegistryClient.
     """
 
     def __init__(
@@ -54,32 +55,32 @@ class Registry:
         )
 
     def register(self, subject: str, schema: Any) -> int:
-        """The id under which this schema is kept; the same again for the same schema. `IncompatibleSchema` if its level refuses it."""
+        """Register a schema; out: its id, which is the same for the same schema. `IncompatibleSchema` if the level refuses it."""
         from confluent_kafka.schema_registry import Schema
 
         name, text = _subject(subject), form.canonical(schema)
         try:
             number: int = self._ask(lambda: self.client.register_schema(name, Schema(text, "AVRO")), f"'{name}'")
         except IncompatibleSchema as error:
-            verdict = self.check(name, text)  # in our words; a registry elsewhere has its own
+            verdict = self.check(name, text)  # the same sentences for every kind of registry
             raise (error if verdict else verdict.refusal(name)) from None
         return number
 
     def check(self, subject: str, schema: Any) -> rules.Verdict:
-        """What `register` would say: True or False, with the reasons. Registers nothing."""
+        """Would `register` accept this schema? True or False, with the reasons. Nothing is registered."""
         earlier = [(each.number, each.schema) for each in self._all(_subject(subject))]
         return rules.check(self.level(subject), schema, earlier)
 
     def level(self, subject: str | None = None) -> str:
-        """The level of this subject: its own or that of all; without a subject that of all."""
+        """The level of a subject: its own, else the common one. Without a subject: the common one."""
         if subject is not None:
             own: str | None = self._or_none(lambda: self.client.get_compatibility(_subject(subject)))
             if own is not None:
                 return own
-        return str(self._ask(lambda: self.client.get_compatibility(None), "the level of all"))
+        return str(self._ask(lambda: self.client.get_compatibility(None), "the common level"))
 
     def set_level(self, subject: str | None, level: str) -> None:
-        """From now on this subject's new versions must keep to this level; None: all that have no level of their own."""
+        """Set the level for new versions of a subject; None: of all subjects without a level of their own."""
         name = rules.level(level).name
         where = None if subject is None else _subject(subject)
         self._ask(lambda: self.client.set_compatibility(where, name), "the level")
@@ -118,11 +119,10 @@ class Registry:
         return Codec(self, subject, schema)
 
     def __repr__(self) -> str:
-        subjects = len(self.subjects())
-        return f"Registry({self._where}, {self.level()}, {subjects} subject{'s' * (subjects != 1)})"
+        return f"Registry({self._where}, {self.level()}, {count(len(self.subjects()), 'subject')})"
 
     def _all(self, subject: str) -> list[Version]:
-        """A subject's versions; a new subject has none."""
+        """A subject's versions; [] for a new subject."""
         numbers = self._or_none(lambda: self.client.get_versions(subject)) or []
         return [self.version(subject, number) for number in sorted(numbers)]
 
@@ -133,7 +133,7 @@ class Registry:
             return None
 
     def _ask(self, ask: Callable[[], T], what: str) -> T:
-        """The client's answer, its errors in our words."""
+        """Ask the client; its errors become errors of kqlib."""
         from confluent_kafka.schema_registry import SchemaRegistryError
         from confluent_kafka.schema_registry._sync.schema_registry_client import httpx  # the one that it uses
 
@@ -163,10 +163,10 @@ class Registry:
 def _client(level: str | None, cluster: Kafka | None, url: str | Mapping[str, Any] | None) -> Any:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-    from kqlib.schemas.shelf import USUAL, Shared, Shelf
+    from kqlib.schemas.store import DEFAULT_LEVEL, SchemaStore, SharedSchemaStore
 
     if url is None:
-        return Shelf(level or USUAL) if cluster is None else Shared(cluster, level)
+        return SchemaStore(level or DEFAULT_LEVEL) if cluster is None else SharedSchemaStore(cluster, level)
     settings = {"url": url} if isinstance(url, str) else dict(url)
     try:
         return SchemaRegistryClient({"retries.wait.ms": 200, **settings})

@@ -1,17 +1,19 @@
-"""Which schema may follow which: what a reader can make of a writer's values, and what each level asks for. Knows no Kafka.
+"""Which schema may follow which: what a reader can read of a writer's values, and what each level requires. No Kafka.
 
-In:  schemas as text, dicts or Confluent's `Schema`. Out: `compare(reader, writer)`: a `Reason` for each thing that the reader cannot
-     read; `explain(reader, writer)`: what happens to each field that it can; `check(level, schema, earlier)`: a `Verdict`;
-     `java(reader, writer)`: whether Java's Avro would accept the pair.
+In:  schemas as text, dicts or Confluent's `Schema`.
+Out: `compare(reader, writer)`: a `Reason` for each thing that the reader cannot read.
+     `explain(reader, writer)`: what happens to each field that the reader can read.
+     `check(level, schema, earlier)`: a `Verdict`.
+     `java(reader, writer)`: would Java's Avro accept the pair?
 
-Each pair of plain types is judged by `avro.compatibility`. Around that stands what it lacks, each seen with fastavro:
-  - the place: avro loses it inside a union, and gives a field's number where a person wants its name
-  - two fields of the writer that land in one of the reader (its name and its alias): avro says fine; one gets lost, or reading fails
-  - two fields of the reader that want the same field of the writer: only one gets it
-  - bytes read as a string: avro says fine, and so it is until the first bytes that are no UTF-8
-  - an alias without a namespace: avro says another name, though the specification puts it into the reader's own namespace
-  - logical types: avro does not compare them. fastavro converts by the writer's, Java's Avro (and Spark) by the reader's: where the
-    two differ, the same bytes are two values. So a reader that names a logical type reads only what was written as the same one.
+`avro.compatibility` judges each pair of plain types. This module adds what it lacks; each point was seen with fastavro:
+  - The path. avro loses it inside a union, and gives a field's number instead of its name.
+  - Two fields of the writer that go into one field of the reader (its name and its alias). avro accepts it; one field gets lost.
+  - Two fields of the reader that take the same field of the writer. Only one of them gets it.
+  - Bytes read as a string. avro accepts it, but bytes that are no UTF-8 fail.
+  - An alias without a namespace. avro refuses it; by the specification it is in the reader's own namespace.
+  - Logical types, which avro does not compare. fastavro converts by the writer's type, Java's Avro (and Spark) by the reader's. If they differ,
+    the same bytes are two values. So a reader that names a logical type reads only values of the same one.
     A reader that names none reads the plain value, as the specification says.
 """
 
@@ -27,7 +29,7 @@ from kqlib.schemas import form
 NAMED = {"record", "error", "enum", "fixed"}
 LOGICAL = "other logical type"
 UNITS = ("millis", "micros", "nanos")
-DEFINED = {  # the logical types of Avro 1.12, by the type that stores them; any other name is ignored
+DEFINED = {  # the logical types of Avro 1.12 by the type that stores them; other names are ignored
     "int": ("date", "time-millis"),
     "long": ("time-micros", *(f"{kind}-{unit}" for kind in ("timestamp", "local-timestamp") for unit in UNITS)),
     "string": ("uuid",),
@@ -39,12 +41,12 @@ JAVA_LACKS = {LOGICAL, "not text"}  # rules that Java's SchemaCompatibility does
 
 @dataclass(frozen=True)
 class Level:
-    """What a new version of a schema must keep to."""
+    """What a new version of a schema must satisfy."""
 
     name: str
-    reads_old: bool  # the new schema reads what was written before
-    read_by_old: bool  # the schemas before read what the new one writes
-    all_versions: bool  # all versions before, not the last alone
+    reads_old: bool  # the new schema reads values of the versions before
+    read_by_old: bool  # the versions before read values of the new schema
+    all_versions: bool  # all versions before, not only the last one
     first: str  # who upgrades first
 
     @property
@@ -68,7 +70,7 @@ LEVELS = {level.name: level for level in _levels()}
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing that a reader cannot read: the rule's short name, the field's path ('' is the whole), why."""
+    """One thing that a reader cannot read: the rule's short name, the field's path ('' is the whole value), and why."""
 
     rule: str
     path: str
@@ -81,7 +83,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Finding:
-    """A reason why a schema may not follow: the version that it does not get along with, and which of the two cannot read."""
+    """A reason why a schema may not follow: the version that it conflicts with, and which of the two cannot read the other."""
 
     version: int
     new_reads: bool  # the new schema is the reader; else it is the writer
@@ -95,7 +97,7 @@ class Finding:
 
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """May this schema follow? True or False, with the findings, newest version first."""
+    """May this schema follow? True or False, with the findings; the newest version comes first."""
 
     level: str
     findings: tuple[Finding, ...]
@@ -107,7 +109,7 @@ class Verdict:
         return tuple(map(str, self.findings))
 
     def refusal(self, subject: str) -> IncompatibleSchema:
-        """The error of a schema that may not follow; its facts are the first finding's."""
+        """The error for a schema that may not follow; its facts are those of the first finding."""
         first = self.findings[0]
         why = f"'{subject}' keeps {self.level}: {first}. Nothing was registered"
         facts = {"version": first.version, "path": first.reason.path, "rule": first.reason.rule}
@@ -125,7 +127,7 @@ class Verdict:
 
 
 def level(name: Any) -> Level:
-    """The level of that name; `NotAllowed` lists them."""
+    """The level of that name; `NotAllowed` lists all levels."""
     found = LEVELS.get(name.upper()) if isinstance(name, str) else None
     if found is None:
         raise NotAllowed(f"{name!r} is no level; there are {', '.join(LEVELS)}")
@@ -147,7 +149,7 @@ def check(level_name: str, schema: Any, earlier: Sequence[tuple[int, Any]] = ())
 
 
 def compare(reader: Any, writer: Any) -> tuple[Reason, ...]:
-    """What the reader's schema cannot read of the writer's values; empty: it reads them all."""
+    """What the reader's schema cannot read of the writer's values; (): it reads all of them."""
     ours, theirs = form.canonical(reader), form.canonical(writer)
     if ours == theirs:  # then a decoder resolves nothing
         return ()
@@ -161,7 +163,7 @@ def java(reader: Any, writer: Any) -> bool:
 
 
 def explain(reader: Any, writer: Any) -> tuple[str, ...]:
-    """What becomes of the fields of two records that differ and still fit, in the reader's order."""
+    """What happens to the fields that differ in two records, in the reader's order."""
     new, old = (form.checked(form.canonical(each)) for each in (reader, writer))
     if new.type != "record" or old.type != "record":
         return ()
@@ -172,13 +174,13 @@ def explain(reader: Any, writer: Any) -> tuple[str, ...]:
 
 
 def sources(reader: Any, writer: Any) -> dict[str, str | None]:
-    """For each field of the reader's record the writer's field that it comes from; None: there is none."""
+    """For each field of the reader's record the writer's field that it is read from; None if there is none."""
     new, old = (form.checked(form.canonical(each)) for each in (reader, writer))
     return {name: found[0].name if found else None for name, found in _sources(new, old).items()}
 
 
 def _becomes(field: Any, sources: list[Any]) -> str:
-    """How one field of the reader gets its value, where that is worth a word."""
+    """How one field of the reader gets its value; '' if it is simply read."""
     if not sources:
         return f"'{field.name}' gets its default"
     source = sources[0]
@@ -198,7 +200,7 @@ Find = Callable[[Any, Any], dict[str, list[Any]]]
 
 
 def _walk(reader: Any, writer: Any, path: str, inside: Pairs, find: Find) -> Iterable[Reason]:
-    """The reasons, outermost first. `inside`: the pairs being compared, for a type may hold itself. `find`: see `_sources`."""
+    """The reasons, outermost first. inside: the pairs that are being compared, since a type may hold itself. find: see `_sources`."""
     pair = (id(reader), id(writer))
     if pair in inside:
         return
@@ -231,7 +233,7 @@ def _walk_record(reader: Any, writer: Any, path: str, inside: Pairs, find: Find)
 
 
 def _sources(reader: Any, writer: Any) -> dict[str, list[Any]]:
-    """For each field of the reader the writer's fields that go into it: those of its name, and of its aliases."""
+    """For each field of the reader the writer's fields with its name or one of its aliases."""
     names = {field.name: field.name for field in reader.fields}
     aliases = {alias: field.name for field in reader.fields for alias in field.props.get("aliases") or ()}
     found: dict[str, list[Any]] = {field.name: [] for field in reader.fields}
@@ -242,13 +244,13 @@ def _sources(reader: Any, writer: Any) -> dict[str, list[Any]]:
 
 
 def _sources_in_java(reader: Any, writer: Any) -> dict[str, list[Any]]:
-    """The same in Java: a field of the writer goes into each field of the reader that has its name or an alias of that name."""
+    """The same by Java's rule: a field of the writer goes into every field of the reader that has its name or such an alias."""
     names = {field.name: {field.name, *(field.props.get("aliases") or ())} for field in reader.fields}
     return {name: [field for field in writer.fields if field.name in known] for name, known in names.items()}
 
 
 def _walk_union(reader: Any, writer: Any, path: str, inside: Pairs, find: Find) -> Iterable[Reason]:
-    """Each branch of the writer needs one in the reader: the first that fits by its type or name, or that of its logical type."""
+    """Each branch of the writer needs one of the reader: the one of the same logical type, else the first that fits."""
     choices = reader.schemas if reader.type == "union" else [reader]
     for branch in writer.schemas if writer.type == "union" else [writer]:
         fitting = [choice for choice in choices if _fits(choice, branch)]
@@ -262,7 +264,7 @@ def _walk_union(reader: Any, writer: Any, path: str, inside: Pairs, find: Find) 
 
 
 def _fits(reader: Any, writer: Any) -> bool:
-    """Does this branch take that one, as far as a decoder looks before it reads: types and names, not what is inside?"""
+    """Does a decoder choose this branch for that one? It looks at types and names, not at what is inside."""
     if "union" in {reader.type, writer.type}:
         return True
     if reader.type == writer.type == "array":
@@ -275,10 +277,10 @@ def _fits(reader: Any, writer: Any) -> bool:
 
 
 def _plain(reader: Any, writer: Any, path: str) -> Iterable[Reason]:
-    """avro's own judgement of two types with nothing inside."""
+    """What `avro.compatibility` says of two types with nothing inside."""
     from avro.compatibility import ReaderWriterCompatibilityChecker
 
-    if reader.type == writer.type == "record":  # of different names: what is inside does not matter
+    if reader.type == writer.type == "record":  # their names differ, so the fields do not matter
         yield _other_name(reader, writer, path)
         return
     result = ReaderWriterCompatibilityChecker().get_compatibility(reader, writer)
@@ -297,7 +299,7 @@ def _plain(reader: Any, writer: Any, path: str) -> Iterable[Reason]:
 
 
 def _other_logical(reader: Any, writer: Any, path: str) -> Iterable[Reason]:
-    """A reader that names a logical type needs the same one on the other side."""
+    """A reader that names a logical type reads only values of the same one."""
     ours, theirs = _logical(reader), _logical(writer)
     if ours not in {"", theirs}:
         wrote = theirs or f"plain {writer.type}"
@@ -305,7 +307,7 @@ def _other_logical(reader: Any, writer: Any, path: str) -> Iterable[Reason]:
 
 
 def _logical(schema: Any) -> str:
-    """The logical type with what belongs to it, as in 'decimal(6, 2)'; '' if there is none that Avro defines for this type."""
+    """The logical type with its parameters, as in 'decimal(6, 2)'; '' if Avro defines none of that name for this type."""
     name, precision = schema.props.get("logicalType"), schema.props.get("precision")
     if name not in DEFINED.get(schema.type, ()) or (name == "decimal" and precision is None):
         return ""
@@ -317,7 +319,7 @@ def _other_name(reader: Any, writer: Any, path: str) -> Reason:
 
 
 def _same_name(reader: Any, writer: Any) -> bool:
-    """Two named types are one by their short names, or by an alias of the reader's, in its own namespace unless it says."""
+    """Named types match by their short names or by an alias of the reader, which is in the reader's namespace by default."""
     space = reader.fullname.rpartition(".")[0]
     aliases = (a if "." in a or not space else f"{space}.{a}" for a in reader.props.get("aliases") or ())
     return reader.name == writer.name or writer.fullname in aliases

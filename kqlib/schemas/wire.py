@@ -1,14 +1,15 @@
-"""Values as bytes, with the id of their schema in front: Confluent's wire format, which every client of a registry speaks.
+"""Values as bytes after the id of their schema: Confluent's wire format, which all clients of schema registries use.
 
     byte 0      the magic byte, 0
     byte 1-4    the schema's id, most significant byte first
-    byte 5-     the value in Avro, which holds no names and no types: only the schema tells what the bytes mean
+    byte 5-     the value in Avro, without names and types: only the schema tells what the bytes mean
 
-In:  a registry, a subject, a schema. Out: `Codec`: `encode(value)`, `decode(bytes)`; `split(bytes)`: the five bytes taken apart.
+In:  a registry, a subject, a schema.
+Out: `Codec` with `encode(value)` and `decode(bytes)`; `split(bytes)`: the head and the value's bytes.
 
-The bytes are those of confluent_kafka's AvroSerializer (tests compare them). That one takes twice as long as fastavro alone and its
-counterpart four times, so fastavro is called directly here. Whatever is wrong with bytes has a name: `CorruptPayload`,
-`UnknownSchema`, `IncompatibleSchema`; a value that does not fit its schema is `BadPayload`.
+The bytes are those of confluent_kafka's AvroSerializer (tests compare them). AvroSerializer takes twice as long as fastavro alone and
+AvroDeserializer four times, so fastavro is called directly. Wrong bytes raise `CorruptPayload`, `UnknownSchema` or
+`IncompatibleSchema`; a value that does not fit its schema raises `BadPayload`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 from kqlib.errors import BadPayload, CorruptPayload, IncompatibleSchema, NotAllowed
 from kqlib.schemas import fits, form, rules
+from kqlib.text import count
 
 MAGIC = 0
 HEAD = struct.Struct(">bI")
@@ -30,7 +32,7 @@ SHALLOW = 500  # bytes: a level takes one at least
 
 @dataclass(frozen=True)
 class Message:
-    """A message taken apart: the magic byte, the id of the writer's schema, the value's bytes."""
+    """The parts of a message: the magic byte, the id of the writer's schema, the value's bytes."""
 
     magic: int
     id: int
@@ -38,14 +40,14 @@ class Message:
 
 
 def split(data: bytes) -> Message:
-    """The five bytes and the rest; `CorruptPayload` says what it is instead."""
+    """The parts of a message; `CorruptPayload` if it is none."""
     _check_head(data)
     magic, number = unpack(data)
     return Message(magic, number, bytes(data[HEAD.size :]))
 
 
 class Schemas(Protocol):
-    """What a codec asks a registry."""
+    """What a codec needs of a registry."""
 
     def register(self, subject: str, schema: Any) -> int: ...
     def latest(self, subject: str) -> Any: ...
@@ -53,10 +55,10 @@ class Schemas(Protocol):
 
 
 class Codec:
-    """One subject's values to bytes and back: `codec = registry.codec("football-value", schema)`.
+    """A subject's values as bytes and back: `codec = registry.codec("football-value", schema)`.
 
-    With a schema: it is registered, values are written with it, and whatever version was written is read into it.
-    With a subject alone: its latest version. With neither: it reads only, each value as it was written.
+    With a schema: it is registered, values are written with it, and every version is read into it.
+    With a subject only: its latest version is used. Without both: it only reads, each value with the schema that wrote it.
     """
 
     def __init__(self, registry: Schemas, subject: str | None = None, schema: Any = None) -> None:
@@ -64,7 +66,7 @@ class Codec:
 
         self.registry, self.subject = registry, subject
         self._write, self._plain_read = schemaless_writer, schemaless_reader
-        # by id: how its values are read, the writer's schema, and ours where it is another
+        # by id: the function that reads, the writer's schema, and ours if it is another one
         self._writers: dict[int, tuple[Callable[..., Any], Any, Any]] = {}
         self._fits: Callable[[Any], bool] = _nothing
         self._parsed, self._head = None, b""
@@ -117,7 +119,7 @@ class Codec:
             raise self._broken(number, data, error) from None
         if left := len(data) - buffer.tell():
             raise CorruptPayload(
-                f"{_count(left, 'byte')} left over after a value of schema {number}: these are not its bytes"
+                f"{count(left, 'byte')} left over after a value of schema {number}: these are not its bytes"
             )
         return value
 
@@ -125,11 +127,11 @@ class Codec:
         return f"Codec({self.subject!r}, schema {self.id})" if self.subject else "Codec(reads only)"
 
     def _known(self, number: int) -> tuple[Callable[..., Any], Any, Any]:
-        """How this id's values are read; the registry is asked once."""
-        text = form.canonical(self.registry.schema(number))  # a registry elsewhere may write it in its own way
+        """How values of this id are read; the registry is asked once."""
+        text = form.canonical(self.registry.schema(number))  # a registry server may write it in another form
         writer, ours = form.parsed(text), self.schema
         if ours and (wrong := [each for each in rules.compare(ours, text) if each.rule == rules.LOGICAL]):
-            raise self._cannot_read(number, wrong[0])  # fastavro would read on, and Java another value
+            raise self._cannot_read(number, wrong[0])  # fastavro and Java would read different values
         read = _read_bare if writer == "bytes" else _read_deep if fits.holds_itself(writer) else self._plain_read
         self._writers[number] = read, writer, form.parsed(ours) if ours and ours != text else None
         return self._writers[number]
@@ -146,7 +148,7 @@ class Codec:
         return BadPayload(f"this value does not fit schema {self.id} of '{self.subject}': {words}. Nothing was written")
 
     def _broken(self, number: int, data: bytes, error: Exception) -> CorruptPayload | IncompatibleSchema:
-        """Whose fault is it? The reader's, if the writer's own schema makes sense of the bytes; else theirs."""
+        """If the writer's own schema reads the bytes, the reader's schema is wrong; else the bytes are."""
         read, writer, reader = self._writers[number]
         text = self.registry.schema(number)
         if reader is not None and _reads(read, writer, data):
@@ -156,7 +158,7 @@ class Codec:
             return self._cannot_read(number, reasons[0])
         ends = isinstance(error, EOFError)
         what = "they end in the middle of a value" if ends else f"they are no value ({type(error).__name__}: {error})"
-        said = f"{_count(len(data), 'byte')} that say they are of schema {number} ({form.name(text)})"
+        said = f"{count(len(data), 'byte')} that say they are of schema {number} ({form.name(text)})"
         return CorruptPayload(f"{said}: {what}")
 
     def _cannot_read(self, number: int, reason: rules.Reason) -> IncompatibleSchema:
@@ -165,8 +167,8 @@ class Codec:
 
 
 def _read_deep(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
-    """For a type that holds itself: a few thousand bytes can be a few thousand levels, where fastavro's compiled reader runs into the
-    end of the stack and takes the process along. Its Python reader stops in time."""
+    """Read a type that holds itself. A few thousand bytes can be a few thousand levels, and fastavro's compiled reader then overflows
+    the stack and ends the process. Its Python reader raises RecursionError."""
     from fastavro import _read_py, schemaless_reader
 
     read = schemaless_reader if len(buffer.getbuffer()) <= SHALLOW else _read_py.schemaless_reader
@@ -174,7 +176,7 @@ def _read_deep(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
 
 
 def _reads(read: Callable[..., Any], writer: Any, data: bytes) -> bool:
-    """Do these bytes make sense to whoever wrote them?"""
+    """Does the writer's own schema read these bytes?"""
     buffer = BytesIO(data)
     buffer.seek(HEAD.size)
     try:
@@ -185,12 +187,12 @@ def _reads(read: Callable[..., Any], writer: Any, data: bytes) -> bool:
 
 
 def _write_bare(buffer: BytesIO, _: Any, value: bytes, **how: Any) -> None:
-    """A schema that is bytes and nothing else: Confluent's clients leave out Avro's length before them."""
+    """Write a value whose whole schema is "bytes": Confluent's clients leave out Avro's length before it."""
     buffer.write(value)
 
 
 def _read_bare(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
-    """What `_write_bare` wrote; for a reader of another schema the length is put back first."""
+    """Read what `_write_bare` wrote. For a reader with another schema the length is put back first."""
     from fastavro import schemaless_reader, schemaless_writer
 
     if reader is None:
@@ -202,12 +204,12 @@ def _read_bare(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
 
 
 def _nothing(_: Any) -> bool:
-    """No value fits no schema."""
+    """A codec without a schema writes nothing."""
     raise TypeError("no schema")
 
 
 def _check_head(data: Any) -> None:
-    """Five bytes, of which the first is 0; else what it is."""
+    """Raise an error unless the data begin with a head."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise NotAllowed(f"a message is bytes, not {type(data).__name__}")
     if len(data) >= HEAD.size and data[0] == MAGIC:
@@ -218,8 +220,4 @@ def _check_head(data: Any) -> None:
         raise CorruptPayload(f"this is JSON, not Avro: it begins with {bytes(data[:20])!r}. Its producer uses no codec")
     if data[0] != MAGIC:
         raise CorruptPayload(f"the first byte is {data[0]}, not {MAGIC}: not written by a client of a schema registry")
-    raise CorruptPayload(f"{_count(len(data), 'byte')}: a message has five bytes of head before its value")
-
-
-def _count(n: int, thing: str) -> str:
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+    raise CorruptPayload(f"{count(len(data), 'byte')}: a message has five bytes of head before its value")

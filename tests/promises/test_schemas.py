@@ -16,7 +16,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
 from kqlib.kafka import Kafka
-from kqlib.schemas import Registry, canonical, shelf
+from kqlib.schemas import Registry, canonical, store
 from kqlib.workshop import games, snapshot
 from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
@@ -33,7 +33,7 @@ def record(*names: str, name: str = "R", **default: Any) -> dict[str, Any]:
 def topic(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The registry's topic under a name of this test's own: the first id is 1."""
     name = f"kq.schemas.{secrets.token_hex(4)}"
-    monkeypatch.setattr(shelf, "TOPIC", name)
+    monkeypatch.setattr(store, "TOPIC", name)
     yield name
     with suppress(KafkaException):
         kq_cluster.admin.delete_topics([name])[name].result(WAIT)
@@ -50,8 +50,8 @@ def put(cluster: Kafka, topic: str, *values: bytes | None) -> None:
 CHILD = """
 import json, sys
 from kqlib.kafka.cluster import reach
-from kqlib.schemas import Registry, shelf
-address, shelf.TOPIC = sys.argv[1:]
+from kqlib.schemas import Registry, store
+address, store.TOPIC = sys.argv[1:]
 with reach(address, {}) as cluster:
     registry = Registry(cluster=cluster)
     print("ready", flush=True)
@@ -121,13 +121,13 @@ def test_a_change_that_loses_the_race_is_refused_by_everybody(kq_cluster: Kafka,
 
 def test_the_one_who_sent_it_too_late_is_told(kq_cluster: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     late = Registry("FULL", cluster=kq_cluster)
-    write = shelf._write
+    write = store._write
 
     def somebody_is_faster(cluster: Kafka, said: dict[str, Any]) -> int:
         put(kq_cluster, topic, json.dumps({"subject": "s", "schema": canonical(record("a"))}).encode())
         return write(cluster, said)
 
-    monkeypatch.setattr(shelf, "_write", somebody_is_faster)
+    monkeypatch.setattr(store, "_write", somebody_is_faster)
     with pytest.raises(IncompatibleSchema, match="'s' keeps FULL: the new schema cannot read version 1 at 'b'"):
         late.register("s", record("b"))
     assert late.ids("s") == [1]
@@ -165,7 +165,7 @@ def test_the_topic_has_one_partition_and_is_kept_for_ever(kq_cluster: Kafka, top
     assert len(kq_cluster.partitions(topic)) == 1
     resource = ConfigResource(ResourceType.TOPIC, topic)
     found = kq_cluster.admin.describe_configs([resource])[resource].result(WAIT)
-    assert {name: found[name].value for name in shelf.FOR_EVER} == shelf.FOR_EVER
+    assert {name: found[name].value for name in store.FOR_EVER} == store.FOR_EVER
 
 
 def test_a_refused_schema_is_not_even_written(kq_cluster: Kafka, topic: str) -> None:
@@ -200,7 +200,7 @@ def test_a_topic_of_the_first_edition_keeps_the_ids_that_it_gave(kq_cluster: Kaf
     written = [("a", record("x")), ("b", record("x")), ("t", of_time("millis")), ("t", of_time("micros")), ("c", V1)]
     refused = {"subject": "t", "schema": canonical(record("x"))}
     lines = [{"subject": subject, "schema": canonical(schema)} for subject, schema in written]
-    kq_cluster.admin.create_topics([NewTopic(topic, 1, config=shelf.FOR_EVER)])[topic].result(WAIT)
+    kq_cluster.admin.create_topics([NewTopic(topic, 1, config=store.FOR_EVER)])[topic].result(WAIT)
     kq_cluster.wait_for_topic(topic, 1)
     put(kq_cluster, topic, *(json.dumps(line).encode() for line in [*lines[:3], refused, *lines[3:]]))
     here = Registry(cluster=kq_cluster)

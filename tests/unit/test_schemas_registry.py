@@ -20,7 +20,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kqlib.errors import IncompatibleSchema, KqError, NotAllowed, UnknownSchema, Unreachable
 from kqlib.schemas import Registry, Version, canonical
-from kqlib.schemas.shelf import Shelf
+from kqlib.schemas.store import SchemaStore
 from kqlib.workshop import games
 from tests.unit.schema_examples import field, one, record
 
@@ -30,7 +30,7 @@ V1, V2 = games.schema(1), games.schema(2)
 class StandIn(BaseHTTPRequestHandler):
     """As much of a registry's HTTP as our verbs use."""
 
-    shelf: Shelf
+    store: SchemaStore
 
     def do_GET(self) -> None:
         self._answer({})
@@ -63,13 +63,13 @@ class StandIn(BaseHTTPRequestHandler):
     def _do(self, path: list[str], body: Any) -> Any:  # noqa: PLR0911 - one line a request
         match self.command, *path:
             case "POST", "subjects", subject, "versions":
-                return {"id": self.shelf.register_schema(subject, Schema(body["schema"], "AVRO"))}
+                return {"id": self.store.register_schema(subject, Schema(body["schema"], "AVRO"))}
             case "GET", "subjects":
-                return self.shelf.get_subjects()
+                return self.store.get_subjects()
             case "GET", "subjects", subject, "versions":
-                return self.shelf.get_versions(subject)
+                return self.store.get_versions(subject)
             case "GET", "subjects", subject, "versions", number:
-                found = self.shelf.get_version(subject, int(number))
+                found = self.store.get_version(subject, int(number))
                 return {
                     "subject": subject,
                     "id": found.schema_id,
@@ -77,11 +77,11 @@ class StandIn(BaseHTTPRequestHandler):
                     "schema": found.schema.schema_str,
                 }
             case "GET", "schemas", "ids", number:
-                return {"schema": json.dumps(json.loads(self.shelf.get_schema(int(number)).schema_str), indent=1)}
+                return {"schema": json.dumps(json.loads(self.store.get_schema(int(number)).schema_str), indent=1)}
             case "GET", "config", *subject:
-                return {"compatibilityLevel": self.shelf.get_compatibility(*subject)}
+                return {"compatibilityLevel": self.store.get_compatibility(*subject)}
             case "PUT", "config", *subject:
-                return self.shelf.set_compatibility(subject[0] if subject else None, body["compatibility"])
+                return self.store.set_compatibility(subject[0] if subject else None, body["compatibility"])
         raise SchemaRegistryError(404, 404, "HTTP 404 Not Found")
 
     def log_message(self, *_: Any) -> None:
@@ -94,7 +94,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[Registry]:
     if request.param == "in memory":
         yield Registry()
         return
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Mine", (StandIn,), {"shelf": Shelf()}))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Mine", (StandIn,), {"store": SchemaStore()}))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     registry = Registry(url={"url": f"http://127.0.0.1:{server.server_port}", "ssl.ca.location": False})
