@@ -12,8 +12,8 @@ Out: `compare(reader, writer)`: a `Reason` for each thing that the reader cannot
   - Two fields of the reader that take the same field of the writer. Only one of them gets it.
   - Bytes read as a string. avro accepts it, but bytes that are no UTF-8 fail.
   - An alias without a namespace. avro refuses it; by the specification it is in the reader's own namespace.
-  - Logical types, which avro does not compare. fastavro converts by the writer's type, Java's Avro (and Spark) by the reader's. If they differ,
-    the same bytes are two values. So a reader that names a logical type reads only values of the same one.
+  - Logical types, which avro does not compare. fastavro converts by the writer's type, Java's Avro (and Spark) by the reader's.
+    If the types differ, the same bytes are two values. So a reader that names a logical type reads only values of the same one.
     A reader that names none reads the plain value, as the specification says.
 """
 
