@@ -13,8 +13,8 @@ from typing import Any
 
 from kqlib.queue import fetch
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.line import Terms
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
+from kqlib.queue.terms import Terms
 
 RUNS, PARTITIONS, LOOKS = (
     1_500,
@@ -47,9 +47,9 @@ def taken_over(runs: int, there: bool = True) -> None:
     ledger = Ledger()
     ledger.claim(range(2 * runs))
     ledger.ack(range(1, 2 * runs, 2))
-    owner = Owner(Terms("football", "here", max_attempts=None), 0, ledger)
+    owner = Partition(Terms("football", "here", max_attempts=None), 0, ledger)
     for _ in range(2):  # what is missing is looked for twice
-        owner.position = 0
+        owner.window.position = 0
         for offset in range(not there, 2 * runs, 2):
             owner.arrive([Record(offset)])
     while (claimed := owner.claim(100)).offsets:
@@ -61,13 +61,15 @@ def taken_over(runs: int, there: bool = True) -> None:
 
 def site(partitions: int, weight: int = 0) -> None:
     """What the site's thread decides again and again: of which partitions enough is in memory."""
-    owners = {("football", number): Owner(Terms("football", "here"), number, Ledger()) for number in range(partitions)}
+    owners = {
+        ("football", number): Partition(Terms("football", "here"), number, Ledger()) for number in range(partitions)
+    }
     for owner in owners.values():
-        owner.bytes = weight
+        owner.window.bytes = weight
     member: Any = SimpleNamespace(changed=threading.RLock(), owners=owners)
     looks = fetch.Fetch(member)
     for _ in range(LOOKS):
-        looks._full_ones()
+        looks.full_ones()
 
 
 def measured() -> dict[str, float]:

@@ -17,10 +17,9 @@ from kqlib.errors import Closed, KqError, LetterTooLarge, NotAllowed, NotNow, Un
 from kqlib.queue import arguments, dead, granted, state
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item, Out, size
-from kqlib.queue.lease import Claimed, Handled
-from kqlib.queue.line import Terms
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Claimed, Handled, Partition
 from kqlib.queue.put import Putting, TopicFacts
+from kqlib.queue.terms import Terms
 
 if TYPE_CHECKING:
     from kqlib.queue.member import Member
@@ -32,7 +31,7 @@ MOST = 5_000  # records that are taken from the client at once, for whoever clai
 ASKED = 0.5  # seconds for an answer about the topic, when the time of a claim is up
 LOOK = 0.05  # seconds after which a waiting thread looks again, whatever happened: a clock of somebody's own may have moved
 
-Taken = tuple[Owner, Claimed]  # of one partition
+Taken = tuple[Partition, Claimed]  # of one partition
 
 
 class Claiming(Putting):
@@ -80,7 +79,7 @@ class Claiming(Putting):
         """
         until = time.monotonic() + wait
         self._member.fetch.many = min(MOST, max(self._member.fetch.many, n))
-        ends: dict[Owner, int] = {}  # where my partitions ended when the wait was over
+        ends: dict[Partition, int] = {}  # where my partitions ended when the wait was over
         with self._member.changed:
             self._allowed()
             self._member.load_again(self._broken())  # perhaps somebody gave a right meanwhile, or repaired a state
@@ -262,11 +261,11 @@ class Claiming(Putting):
         finally:
             member.hungry[self.name] -= 1
 
-    def _mine(self) -> set[Owner]:
+    def _mine(self) -> set[Partition]:
         """My partitions, but for those that are on their way to another process."""
         return {owner for owner in self._member.owners_of(self.name) if not owner.leaving}
 
-    def _ends(self, mine: set[Owner]) -> dict[Owner, int]:
+    def _ends(self, mine: set[Partition]) -> dict[Partition, int]:
         """Where they end now: read-committed. Asked without the lock: nobody waits for it but us."""
         owned = {(self.name, owner.partition): owner for owner in mine}
         found = self._unlocked(lambda: state.ends(self.site.cluster, list(owned)))
@@ -279,18 +278,18 @@ class Claiming(Putting):
         finally:
             self._member.changed.acquire()
 
-    def _behind(self, ends: dict[Owner, int], mine: set[Owner]) -> bool:
+    def _behind(self, ends: dict[Partition, int], mine: set[Partition]) -> bool:
         """Is there a part of my log that I have not read, of what was there when the claim began, and no limit is in the way?"""
         self._member.fetch.full_ones()
         return any(owner.target() < ends[owner] and not owner.why_blocked() for owner in mine)
 
-    def _bury_used_up(self, owner: Owner) -> None:
+    def _bury_used_up(self, owner: Partition) -> None:
         """Nobody gets it again: its attempts are used up, by releases or by crashes."""
         offsets, owner.used_up = owner.used_up, []
         for offset in offsets:
             self._member.endings.ask(self._burial(owner, offset, "its attempts are used up"))
 
-    def _burial(self, owner: Owner, offset: int, reason: str, lease: int = 0) -> Ending:
+    def _burial(self, owner: Partition, offset: int, reason: str, lease: int = 0) -> Ending:
         """Its letter, and the ack. lease: of whoever buries it; 0: the owner does."""
         origin, attempts = f"{self.name}/{owner.partition}/{offset}", owner.ledger.attempts(offset) or 0
         story: dict[str, Any] = {"origin": origin, "site": self.site.name, "attempts": attempts, "reason": reason}

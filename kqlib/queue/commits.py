@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import NotAllowed
 from kqlib.queue.loader import At
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 from kqlib.queue.rights import READ_GROUP, READ_QUEUE
 from kqlib.queue.said import GIVE_UP, RIGHTS, first, not_allowed
 
@@ -41,7 +41,7 @@ class Commits:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.given_up = False
-        self.under_way: set[Owner] = set()  # whose states a commit carries now
+        self.under_way: set[Partition] = set()  # whose states a commit carries now
         self._began: float | None = None
         self._consumer: Any = None
 
@@ -87,7 +87,7 @@ class Commits:
             member.next_try = time.monotonic() + 0.02
         return not errors
 
-    def _done(self, at: At, owner: Owner, version: int, error: KafkaError | None, now: float) -> None:
+    def _done(self, at: At, owner: Partition, version: int, error: KafkaError | None, now: float) -> None:
         member = self.member
         if error is not None:
             member.complain(error)
@@ -102,7 +102,7 @@ class Commits:
         member.trouble = ""
         self._note(at, owner, version)
 
-    def _note(self, at: At, owner: Owner, version: int) -> None:
+    def _note(self, at: At, owner: Partition, version: int) -> None:
         """What others must know of this state, once. A note that could not be written goes with the next commit."""
         member, topic = self.member, owner.ledger.topic
 

@@ -34,7 +34,7 @@ from kqlib.errors import Closed, KqError, LeaseLost, PayloadTooLarge, Unreachabl
 from kqlib.queue import state
 from kqlib.queue.granted import not_there
 from kqlib.queue.item import Out
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 from kqlib.queue.transactions import STALL, Transactions
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Ending:
     """What shall happen at once: records written, items done."""
 
     outs: list[Out]
-    acks: list[tuple[Owner, int, int]] = field(
+    acks: list[tuple[Partition, int, int]] = field(
         default_factory=list
     )  # owner, offset, lease number; 0: the owner buries it
     anew: Callable[[], list[Out]] | None = None  # makes its records for the topic as it is now, or says why not
@@ -88,9 +88,9 @@ class Ending:
         at = (message.topic(), message.partition())
         self.written[at] = max(self.written.get(at, 0), message.offset() + 1)
 
-    def offsets(self) -> dict[Owner, list[int]]:
+    def offsets(self) -> dict[Partition, list[int]]:
         """What it acks, by owner."""
-        found: dict[Owner, list[int]] = {}
+        found: dict[Partition, list[int]] = {}
         for owner, offset, _ in self.acks:
             found.setdefault(owner, []).append(offset)
         return found
@@ -205,7 +205,7 @@ class Endings(Transactions):
         self._why = None
         if self._closed or (len(endings) == 1 and self._doubted(endings[0]) and not self._looked(endings[0])):
             return False
-        offsets: dict[Owner, list[int]] = {}
+        offsets: dict[Partition, list[int]] = {}
         for ending in endings:
             for owner, some in ending.offsets().items():
                 offsets.setdefault(owner, []).extend(some)
@@ -250,7 +250,7 @@ class Endings(Transactions):
             self._why = not_there(self.member.cluster, min(missing))
         return not missing
 
-    def _unknown(self, endings: list[Ending], offsets: dict[Owner, list[int]]) -> None:
+    def _unknown(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> None:
         for owner in offsets:
             self.member.reload(owner, "a transaction's end was not heard of, and the state is read again")
         for ending in endings:

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from kqlib.queue import clients
 from kqlib.queue.commits import RIDE
 from kqlib.queue.loader import ANEW, At
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 from kqlib.queue.said import fatal
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ class Fetch:
         for at, owner in list(self.member.owners.items()):
             with self.member.changed:
                 target, full = owner.target(), at in full_ones
-                lost = owner.position >= 0 and not owner.position <= target <= owner.position + FAR
+                lost = owner.window.position >= 0 and not owner.window.position <= target <= owner.window.position + FAR
             consumer, again = self.member.consumer, not full and at in self.paused
             try:
-                if owner.position < 0 or lost or (again and owner.position != target):
+                if owner.window.position < 0 or lost or (again and owner.window.position != target):
                     consumer.seek(TopicPartition(*at, target, leader_epoch=owner.ledger.leader))
-                    owner.position = target
+                    owner.window.position = target
                     woken.append(TopicPartition(*at, 0))
                 if full and at not in self.paused and not self._rests:
                     consumer.pause([TopicPartition(*at)])
@@ -114,18 +114,18 @@ class Fetch:
         """What each queue has in memory: it has a limit of its own."""
         total = Counter[str]()
         for (topic, _), owner in self.member.owners.items():
-            total[topic] += owner.bytes
+            total[topic] += owner.window.bytes
         return total
 
     def _resting(self) -> bool:
         """Is nothing to be taken now? For a moment: whoever takes nothing hears nothing of the group either."""
         return self._full_since is not None and time.monotonic() - self._full_since < REST
 
-    def _full(self, owner: Owner, paused: bool, total: int) -> bool:
+    def _full(self, owner: Partition, paused: bool, total: int) -> bool:
         share = 2 if paused else 1
-        if owner.target() < owner.head:
+        if owner.target() < owner.window.head:
             return False  # an open item is needed, whatever it weighs
-        return owner.cached > MOST_CACHED / share or total > MOST_BYTES / share
+        return owner.order.cached > MOST_CACHED / share or total > MOST_BYTES / share
 
     def read(self) -> None:
         """Fetch; wait where something can come from."""
@@ -181,13 +181,13 @@ class Fetch:
         with self.member.changed:
             for at, batch in by.items():
                 owner = self.member.owners.get(at)
-                if owner is not None and owner.position >= 0:
+                if owner is not None and owner.window.position >= 0:
                     self._arrive_at(owner, batch)
             self.member.changed.notify_all()
 
     def _doubt(self, by: dict[At, list[Any]]) -> None:
         """After a pause it is asked whether this is still the same topic: the client reads on in one that was made anew."""
-        now, paused = time.monotonic(), dict[At, Owner]()
+        now, paused = time.monotonic(), dict[At, Partition]()
         for at, batch in by.items():
             if (owner := self.member.owners.get(at)) and any(message.error() is None for message in batch):
                 if now - owner.heard_at > PAUSE:
@@ -199,7 +199,7 @@ class Fetch:
                     if there.get(at[0]) != owner.ledger.topic:
                         self.member.reload(owner, ANEW)
 
-    def _arrive_at(self, owner: Owner, batch: list[Any]) -> None:
+    def _arrive_at(self, owner: Partition, batch: list[Any]) -> None:
         records: list[Any] = []
         for message in batch:
             error = message.error()
@@ -213,7 +213,7 @@ class Fetch:
         if not owner.arrive(records):
             self.member.reload(owner, "its log begins anew, or goes on from where it was cut off")
         # below a purge mark there may be records of a later leader that are not read yet
-        elif owner.position >= owner.head:
+        elif owner.window.position >= owner.window.head:
             owner.ledger.leader = max(owner.ledger.leader, _leader(batch))
 
     def look_at_gaps(self) -> None:
@@ -221,7 +221,7 @@ class Fetch:
 
         One question for all partitions: one each takes 100 ms, and no commit is made meanwhile.
         """
-        gaps = {at: owner for at, owner in self.member.owners.items() if owner.gaps}
+        gaps = {at: owner for at, owner in self.member.owners.items() if owner.window.gaps}
         if not gaps:
             return
         try:

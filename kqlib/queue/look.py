@@ -19,7 +19,7 @@ from kqlib.queue.granted import not_there
 from kqlib.queue.incidents import Incident
 from kqlib.queue.item import Item, for_site
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.line import View
+from kqlib.queue.partition import View
 
 if TYPE_CHECKING:
     from kqlib.queue.notes import Key, Notes

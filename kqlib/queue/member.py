@@ -28,7 +28,7 @@ from kqlib.queue.fetch import SETTINGS, Fetch
 from kqlib.queue.heartbeats import Heartbeats
 from kqlib.queue.loader import At, Loader
 from kqlib.queue.notes import Notes
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 from kqlib.queue.partitions import LAST, Partitions
 from kqlib.queue.said import fatal, first
 from kqlib.queue.sender import Sender
@@ -70,7 +70,7 @@ class Member(Partitions):
         if not self._thread.ident:
             self._thread.start()
 
-    def save(self, owners: Iterable[Owner]) -> None:
+    def save(self, owners: Iterable[Partition]) -> None:
         """Return when what the ledgers say now is committed; a partition lost meanwhile is the caller's to notice."""
         wanted = [(owner, owner.version) for owner in owners]
         for owner, version in wanted:
@@ -144,7 +144,7 @@ class Member(Partitions):
                 log.exception("the site's thread met something unforeseen")
                 self.trouble = repr(error)
                 for owner in self.owners.values():
-                    owner.position = -1  # records may have been read and not kept: read them again
+                    owner.window.position = -1  # records may have been read and not kept: read them again
                 time.sleep(0.05)
         self._finish()
 

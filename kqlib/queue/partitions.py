@@ -23,9 +23,10 @@ from kqlib.queue import incidents, state
 from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.loader import ANEW, At, Loader, Loading
 from kqlib.queue.notes import Key, Notes
-from kqlib.queue.owner import Owner, Terms
+from kqlib.queue.partition import Partition
 from kqlib.queue.said import RIGHTS, fatal
 from kqlib.queue.sender import Sender
+from kqlib.queue.terms import Terms
 
 if TYPE_CHECKING:
     from kqlib.queue.commits import Commits
@@ -67,7 +68,7 @@ class Partitions:
         self.wake = threading.Event()
         self.consumer: Any = None
         self.group: Any = None  # the group's metadata while our partitions were ours; None: to be asked for
-        self.owners: dict[At, Owner] = {}
+        self.owners: dict[At, Partition] = {}
         self.terms: dict[str, Terms] = {}
         self.on_lost: dict[str, str] = {}
         self.latest: dict[At, int] = {}  # where each log ended when on_lost="latest" was chosen
@@ -98,7 +99,7 @@ class Partitions:
 
     # --- asked by other threads, with `changed` held ---
 
-    def owners_of(self, topic: str) -> list[Owner]:
+    def owners_of(self, topic: str) -> list[Partition]:
         """The partitions of a topic that this process owns and may hand out from."""
         return [
             owner for (name, _), owner in self.owners.items() if name == topic and owner.saved and not owner.dropped
@@ -145,8 +146,8 @@ class Partitions:
         self._take_loaded()
         ready = {at: self.owners[at] for at in ours if at in self.owners}
         for owner in ready.values():
-            owner.position = owner.target()
-        begins = {at: {"offset": o.position, "leader_epoch": o.ledger.leader} for at, o in ready.items()}
+            owner.window.position = owner.target()
+        begins = {at: {"offset": o.window.position, "leader_epoch": o.ledger.leader} for at, o in ready.items()}
         consumer.incremental_assign([TopicPartition(*at, **begins.get(at, {"offset": 0})) for at in ours])
         if ready:
             consumer.resume([TopicPartition(*at) for at in ready])  # a pause outlives the assignment
@@ -214,7 +215,7 @@ class Partitions:
                 self.last[at] = owner.committed
             self.committed.notify_all()
 
-    def reload(self, owner: Owner, why: str) -> None:
+    def reload(self, owner: Partition, why: str) -> None:
         """What is committed is not known here: give it up and read it again; `changed` is held."""
         at = (owner.terms.queue, owner.partition)
         if self.owners.get(at) is owner:
@@ -258,7 +259,7 @@ class Partitions:
             return {name: said[0] for name, said in state.topic_ids(self.cluster, sorted(topics), ASKED).items()}
         return None
 
-    def _let_end(self, ours: list[At]) -> list[Owner]:
+    def _let_end(self, ours: list[At]) -> list[Partition]:
         """Give handlers and transactions the time of a drain, or what is left of it when the site closes."""
         deadline = time.monotonic() + self.drain
         with self.changed:
@@ -279,7 +280,7 @@ class Partitions:
             log.warning("site %s: handlers that did not end in time are left behind with %s", self.site, some)
         return owners
 
-    def _store(self, owners: list[Owner]) -> None:
+    def _store(self, owners: list[Partition]) -> None:
         """What was begun by nobody is given back; then what there is to commit is committed, if Kafka answers."""
         deadline = time.monotonic() + LAST
         with self.changed:
@@ -306,7 +307,7 @@ class Partitions:
                 else:
                     each.ledger.epoch += 1
                     mark = self._mark_for(each.at, each.ledger.topic)
-                    owner = Owner(self.terms[each.at[0]], each.at[1], each.ledger, each.low, mark)
+                    owner = Partition(self.terms[each.at[0]], each.at[1], each.ledger, each.low, mark)
                     owner.incidents, owner.chosen, owner.lost = each.incidents, max(0, owner.lost - each.gone), 0
                     self.owners[each.at] = owner
                     self._mark(each.at, owner)
@@ -321,7 +322,7 @@ class Partitions:
                 self._mark(at, owner)
             self.changed.notify_all()
 
-    def _mark(self, at: At, owner: Owner) -> None:
+    def _mark(self, at: At, owner: Partition) -> None:
         """Apply the queue's purge mark and its rewind, once."""
         mark = self._mark_for(at, owner.ledger.topic)
         if mark > owner.purged and not owner.dropped:
@@ -334,13 +335,14 @@ class Partitions:
             owner.rewind(rewind, self.notes.get(self.site, at[0], "rewind", at[1]).get("back", True))
             owner.unnoted = owner.unnoted or owner.incidents != before
 
-    def note(self, at: At, owner: Owner, last: bool = False) -> None:
+    def note(self, at: At, owner: Partition, last: bool = False) -> None:
         """Note what must be known beside the ledger, when it is committed. last: the partition is being given up."""
         site, notes, now = self.site, list[tuple[Key, Any]](), time.monotonic()
         if owner.lost:
-            lost = Incident("removed", owner.lost_from, owner.lost_to, owner.lost, int(time.time() * 1000))
+            lost = Incident("removed", *owner.lost_between, owner.lost, int(time.time() * 1000))
             after = self.notes.mark(site, *at, owner.ledger.topic, kind="rewind")
-            owner.lost_is_noted(incidents.together(owner.incidents, [lost], after))
+            owner.lost = 0
+            owner.set_incidents(incidents.together(owner.incidents, [lost], after))
         if owner.unnoted and owner.incidents_noted >= owner.incidents_version and owner.noting.wait(0):
             owner.unnoted = None in owner.noting.ids
             owner.incidents_noted *= not owner.unnoted  # its producer was replaced: once more
@@ -355,7 +357,7 @@ class Partitions:
         if notes:
             owner.noting = self.notes.post(notes, self.sender, partial(self._unnoted, owner))
 
-    def _unnoted(self, owner: Owner, error: KafkaError) -> None:
+    def _unnoted(self, owner: Partition, error: KafkaError) -> None:
         """These notes could not be written: they go with a later commit."""
         owner.incidents_noted, owner.last_noted = 0, None
         self.complain(error)

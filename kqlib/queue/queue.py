@@ -16,9 +16,8 @@ from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import FIRST, SEEN, Claiming
 from kqlib.queue.item import Item
-from kqlib.queue.lease import Handled
 from kqlib.queue.loader import ANEW
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Handled, Partition
 from kqlib.queue.redrive import Redriven, chosen, redrive
 from kqlib.queue.step import Step
 
@@ -81,9 +80,9 @@ class Queue(Claiming):
             said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
             raise LeaseLost(said, items=refused)
 
-    def _one_by_one(self, items: Sequence[Item]) -> tuple[dict[Owner, set[int]], list[Item], str]:
+    def _one_by_one(self, items: Sequence[Item]) -> tuple[dict[Partition, set[int]], list[Item], str]:
         """By owner, the offsets of those whose lease holds; the other items, and what is wrong with the first."""
-        by, refused, why = defaultdict[Owner, set[int]](set), list[Item](), ""
+        by, refused, why = defaultdict[Partition, set[int]](set), list[Item](), ""
         for item in items:
             try:
                 offsets = by[self._lease_of(item)]
@@ -97,10 +96,10 @@ class Queue(Claiming):
             offsets.add(item.offset)
         return by, refused, why
 
-    def _all_held(self, items: Sequence[Item]) -> dict[Owner, set[int]]:
+    def _all_held(self, items: Sequence[Item]) -> dict[Partition, set[int]]:
         """By owner, the offsets of those whose lease holds: the quick way of `_held`."""
         now, owners = self.terms.clock(), {owner.partition: owner for owner in self._member.owners_of(self.name)}
-        by, wanted = defaultdict[Owner, set[int]](set), defaultdict[int, list[Item]](list)
+        by, wanted = defaultdict[Partition, set[int]](set), defaultdict[int, list[Item]](list)
         for item in items:
             if isinstance(item, Item) and item.queue == self.name:
                 wanted[item.partition].append(item)
@@ -109,7 +108,7 @@ class Queue(Claiming):
                 by[owner].update(owner.holding(some, now))
         return by
 
-    def _freed(self, owners: list[Owner]) -> None:
+    def _freed(self, owners: list[Partition]) -> None:
         """What is done may let another go: the next of its key, or all that an item on its last attempts held up."""
         if self._member.hungry[self.name] and any(owner.claimable() for owner in owners):
             self._member.changed.notify_all()
@@ -169,7 +168,7 @@ class Queue(Claiming):
             owner = self._held(item)
         return Step(self.site, owner, item)
 
-    def _held(self, item: Item) -> Owner:
+    def _held(self, item: Item) -> Partition:
         """The owner of a claimed item, if its lease holds; else the error that says why not: perhaps a right is missing."""
         try:
             return self._lease_of(item)
@@ -177,7 +176,7 @@ class Queue(Claiming):
             self._allowed("Nothing was changed.")
             raise
 
-    def _lease_of(self, item: Item) -> Owner:
+    def _lease_of(self, item: Item) -> Partition:
         if not isinstance(item, Item):
             raise NotAllowed(f"this takes an Item that claim() gave, not {type(item).__name__}")
         if item.queue != self.name:
@@ -198,7 +197,7 @@ class Queue(Claiming):
             raise LeaseLost(f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done")
         return owner
 
-    def _save(self, owners: list[Owner], wait: bool, safe: str) -> None:
+    def _save(self, owners: list[Partition], wait: bool, safe: str) -> None:
         if not wait:
             return
         try:
@@ -217,12 +216,12 @@ class Queue(Claiming):
 
     def _settle(self, batch: Sequence[Handled]) -> None:
         """What was not ended before is done, if its lease still holds; stored with the next commit."""
-        by: dict[Owner, list[int]] = defaultdict(list)
+        by: dict[Partition, list[int]] = defaultdict(list)
         with self._member.changed:
             now = self.terms.clock()
             for handled in batch:
                 if not handled.ended and handled.holds(now):
-                    by[handled.owner].append(handled.offset)
+                    by[handled.partition].append(handled.offset)
             for owner, offsets in by.items():
                 owner.ack(offsets)
             self._freed(list(by))
@@ -238,7 +237,7 @@ class Queue(Claiming):
         """No handler began with it: ready again, and the attempt does not count."""
         with self._member.changed:
             if handled.holds(self.terms.clock()):
-                handled.owner.unclaim(handled.offset)
+                handled.partition.unclaim(handled.offset)
                 self._member.changed.notify_all()
 
     def _flush(self) -> None:
@@ -390,17 +389,17 @@ class Queue(Claiming):
         return f"Queue('{self.name}', site '{self.site.name}')"
 
 
-def _unsaved(owner: Owner) -> bool:
+def _unsaved(owner: Partition) -> bool:
     """Was its partition taken away before what was done there was stored?"""
     return bool(owner.dropped) and owner.saved < owner.version
 
 
-def _unsure(owner: Owner) -> bool:
+def _unsure(owner: Partition) -> bool:
     """May a commit of it have been stored after the last one that was answered?"""
     return owner.unsure > owner.saved
 
 
-def _of(items: Sequence[Item], owners: dict[Owner, set[int]]) -> list[Item]:
+def _of(items: Sequence[Item], owners: dict[Partition, set[int]]) -> list[Item]:
     """Those that one of these owners had acked."""
     acked = {(owner.partition, offset) for owner, offsets in owners.items() for offset in offsets}
     return [item for item in items if (item.partition, item.offset) in acked]

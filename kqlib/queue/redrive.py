@@ -20,7 +20,7 @@ from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import arguments, dead, look, state
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item, Out, size
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 
 if TYPE_CHECKING:
     from kqlib.queue.queue import Queue
@@ -112,7 +112,7 @@ class Redrive:
         self.moved, self._blocked = 0, ""
         self.refused: dict[str, str] = {}
         self._missing = set(choice.ids or ())
-        self._aside = defaultdict[Owner, set[int]](set)
+        self._aside = defaultdict[Partition, set[int]](set)
         into.site._notes.catch_up()
         into._usable()
         self._limit = into.site._facts(into.name)[0].limit  # as it is now
@@ -206,7 +206,7 @@ class Redrive:
     def _where_they_were(self) -> None:
         with self.letters._member.changed:
             for owner, offsets in self._aside.items():
-                owner.due_now(offsets)
+                owner.order.due_now(offsets)
             self.letters._member.changed.notify_all()
 
     def _tell(self) -> None:

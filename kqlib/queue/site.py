@@ -31,16 +31,15 @@ from kqlib.queue.ending import Ending
 from kqlib.queue.loader import Loader
 from kqlib.queue.member import Member
 from kqlib.queue.notes import Notes
-from kqlib.queue.owner import Terms
 from kqlib.queue.partitions import Partitions
 from kqlib.queue.put import TopicFacts, limits
 from kqlib.queue.queue import Queue
-from kqlib.queue.rates import Rates
 from kqlib.queue.reader import Reader
 from kqlib.queue.rights import Right
 from kqlib.queue.said import as_ours, first, not_allowed, patient
 from kqlib.queue.sender import Sender
 from kqlib.queue.step import Transaction
+from kqlib.queue.terms import Rates, Terms
 from kqlib.topic_rules import RECORD_BYTES
 
 log = logging.getLogger("kqlib.queue")

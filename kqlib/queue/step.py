@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from kqlib.errors import Closed, NotAllowed
 from kqlib.queue.ending import Ending
 from kqlib.queue.item import BY, ITEM, Headers, Item, Out, Put
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 
 if TYPE_CHECKING:
     from kqlib.queue.queue import Queue
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Transaction:
     """Several puts, all or nothing: `with site.transaction() as tx: tx.put(queue, data)`."""
 
-    def __init__(self, site: Site, acks: list[tuple[Owner, int, int]] | None = None) -> None:
+    def __init__(self, site: Site, acks: list[tuple[Partition, int, int]] | None = None) -> None:
         self._site, self._acks = site, acks or []
         self._outs: list[Out] = []
         self._into: dict[str, Queue] = {}
@@ -68,6 +68,6 @@ class Transaction:
 class Step(Transaction):
     """A transaction that also acks the item it was made for, and marks what it puts with that item's id."""
 
-    def __init__(self, site: Site, owner: Owner, item: Item) -> None:
+    def __init__(self, site: Site, owner: Partition, item: Item) -> None:
         super().__init__(site, [(owner, item.offset, item.lease)])
         self._marks = [(ITEM, item.id.encode()), (BY, site.name.encode())]

@@ -20,7 +20,7 @@ from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.granted import ending_lacks
 from kqlib.queue.item import Out, size
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 from kqlib.queue.said import REFUSED, RIGHTS, TOO_LARGE, first, not_allowed
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Transactions:
             return not_allowed(right, cluster, safe, queue, site)
         return NotAllowed(f"Kafka refused a record for {topics} ({error.str()}). {safe} See the topic's settings")
 
-    def _transaction(self, endings: list[Ending], offsets: dict[Owner, list[int]]) -> bool | None:
+    def _transaction(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> bool | None:
         """True: committed. False: aborted, nothing happened. None: not known."""
         deadline, doubted = time.monotonic() + TIMEOUT, any(map(self._doubted, endings))
         try:
@@ -141,7 +141,7 @@ class Transactions:
         now = time.monotonic()
         self._took |= {topic: now for ending in endings for topic in ending.topics}
 
-    def _freeze(self, offsets: dict[Owner, list[int]], deadline: float) -> tuple[list[TopicPartition], Any]:
+    def _freeze(self, offsets: dict[Partition, list[int]], deadline: float) -> tuple[list[TopicPartition], Any]:
         """The states as they will be, and the group's metadata. Until the end no other commit is made for these partitions."""
         member = self.member
         with member.changed:
@@ -161,7 +161,7 @@ class Transactions:
                 parts.append(TopicPartition(*at, ledger.floor, metadata=text))
             return parts, member.group
 
-    def _may_commit(self, offsets: dict[Owner, list[int]]) -> bool:
+    def _may_commit(self, offsets: dict[Partition, list[int]]) -> bool:
         """Is it known who we are, and no other commit of these partitions under way?"""
         return self.member.group is not None and not self.member.commits.under_way & offsets.keys()
 

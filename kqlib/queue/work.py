@@ -23,7 +23,7 @@ from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.extras import check
 from kqlib.queue import arguments, dead
 from kqlib.queue.item import Item
-from kqlib.queue.lease import Handled
+from kqlib.queue.partition import Handled
 from kqlib.queue.retry import Retry
 
 if TYPE_CHECKING:

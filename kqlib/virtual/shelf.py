@@ -15,7 +15,7 @@ from typing import Any
 from kqlib.errors import LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import dead
 from kqlib.queue.item import Headers, Out, Put, size
-from kqlib.queue.lease import Claimed
+from kqlib.queue.partition import Claimed
 from kqlib.virtual import work as works
 from kqlib.virtual.cache import KEY, Kept
 from kqlib.virtual.errors import Missing, NotFound, Rewind

@@ -1,4 +1,4 @@
-"""One consumer's work on one queue: the same owner as in `kqlib.queue`, over that queue's n-th record instead of an offset.
+"""One consumer's work on one queue: the same partition as in `kqlib.queue`, over that queue's n-th record instead of an offset.
 
 In:  the stored state, the queue's entry in the index, records. Out: leases, attempts, and the state to store. Pure, not locked.
 It lives only while something is leased or waits for its time; between two calls the stored bytes are all there is.
@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqlib.errors import NotAllowed
-from kqlib.queue.lease import Claimed
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.line import Terms
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Claimed, Partition
+from kqlib.queue.terms import Terms
 from kqlib.virtual.cache import Kept, Nth
 from kqlib.virtual.index import Entry
 
@@ -38,7 +37,7 @@ class Asked:
     max_attempts: int | None = None  # 0: for ever
 
 
-class Work(Owner):
+class Work(Partition):
     """What one consumer has of one queue."""
 
     def __init__(self, terms: Terms, partition: int, entry: Entry, ledger: Ledger, base: int) -> None:
@@ -67,15 +66,17 @@ class Work(Owner):
             if record is None:
                 missing.append(offset)
             elif not missing:  # in order: what comes after a gap would be taken for the end of it
-                self.position = n
+                self.window.position = n
                 self.arrive([Nth(n, record)])
                 came += 1
         return came, missing
 
     def _wanted(self, entry: Entry, most: int) -> list[int]:
         end = self.base + entry.end
-        open_ = sorted(self._sought)[: None if self._loading else most]
-        fresh = range(self.head, min(end, self.head + min(FEED, max(0, most - self.cached - len(open_)))))
+        open_ = sorted(self.window.missing)[: None if self._loading else most]
+        fresh = range(
+            self.window.head, min(end, self.window.head + min(FEED, max(0, most - self.order.cached - len(open_))))
+        )
         return open_ + ([] if self._loading else list(fresh))
 
     def take(self, entry: Entry, most: int, take: Take) -> tuple[list[Claimed], list[int]]:
@@ -106,7 +107,7 @@ class Work(Owner):
     @property
     def cold(self) -> bool:
         """Is everything that must be known in what is stored?"""
-        return not (self.leases or self.ending or self._later)
+        return not (self.leases or self.ending or self.order.later)
 
     # --- what is stored ---
 

@@ -496,7 +496,7 @@ class CtrlC:
         return self._look
 
 
-CLAIM = ("claim", "owner", "line", "ledger", "item")
+CLAIM = ("claim", "partition", "order", "window", "ledger", "item")
 
 
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=[pytest.mark.nightly, pytest.mark.limit(200)])])

@@ -321,7 +321,7 @@ def test_what_is_in_memory_is_bounded_and_everything_comes_out(
     queue, seen, highest = here.queue(name), list[bytes](), 0
     held = taken(queue, 2)
     while items := queue.claim_many(4, wait=WAIT if len(seen) < 78 else 0.5):
-        highest = max(highest, *(owner.bytes for owner in here._member.owners.values()))
+        highest = max(highest, *(owner.window.bytes for owner in here._member.owners.values()))
         seen += [item.data[:3] for item in items]
         queue.ack_many(items)
     assert seen == [b"%03d" % n for n in range(2, 80)]
@@ -357,7 +357,7 @@ def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_somebody
     seen = [item.data for item in done_with(queue, 10)]
     (owner,) = here._member.owners_of(name)
     within(10, lambda: here._member.fetch.paused, "it reads on")
-    assert owner.cached <= 1_000 + fetch.MANY + 1
+    assert owner.order.cached <= 1_000 + fetch.MANY + 1
     while items := done_with(queue, 500, WAIT if len(seen) < 6_000 else 0.5):
         seen += [item.data for item in items]
     assert seen == [b"%d" % n for n in range(6_000)]
@@ -387,11 +387,11 @@ def test_a_round_in_which_the_rest_of_a_full_memory_ends_takes_no_more(
     monkeypatch.setattr(reading, "aim", aims)
     assert queue.claim(wait=WAIT)
     (owner,) = here._member.owners_of(name)
-    within(10, lambda: owner.cached == 6, "it does not read what was put")
+    within(10, lambda: owner.order.cached == 6, "it does not read what was put")
     put(kq_cluster, name, *(b"more %d" % n for n in range(7)))
     begun = len(rounds)
     within(10, lambda: len(rounds) > begun + 20)
-    assert owner.cached == 6
+    assert owner.order.cached == 6
 
 
 def done_with(queue: Queue, many: int, wait: float = WAIT) -> list[Item]:

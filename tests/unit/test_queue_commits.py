@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kqlib.queue.commits import Commits
-from tests.unit.test_queue_owner import Rec, arrive, owner
+from tests.unit.test_queue_partition import Rec, arrive, owner
 
 
 class Consumer:

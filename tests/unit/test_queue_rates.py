@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.queue.rates import Rates
+from kqlib.queue.terms import Rates
 from kqlib.queue.wanted import IDLE, LONG, VISIT, Wanted
 
 NOTED: dict[str, tuple[list[tuple[float, int]], float, float]] = {

@@ -11,9 +11,10 @@ import pytest
 
 from kqlib.queue import fetch
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.line import Terms
-from kqlib.queue.owner import Owner
-from tests.unit.test_queue_owner import Rec, arrive, opened, owner
+from kqlib.queue.partition import Partition
+from kqlib.queue.terms import Terms
+from kqlib.queue.window import Window
+from tests.unit.test_queue_partition import Rec, arrive, opened, owner
 
 RUNS, PARTITIONS = 1_500, 1_000
 
@@ -35,14 +36,14 @@ class Looks(set[int]):
         return super().__contains__(member)
 
 
-def open_runs(runs: int) -> tuple[Owner, Looks]:
+def open_runs(runs: int) -> tuple[Partition, Looks]:
     """An owner that has to read so many open records again; every second offset is done."""
     ledger = Ledger()
     ledger.claim(range(2 * runs))
     ledger.ack(range(1, 2 * runs, 2))
     some = owner(ledger)
     assert len(opened(ledger)) == runs
-    some._sought = looks = Looks(some._sought)
+    some.window.missing = looks = Looks(some.window.missing)
     return some, looks
 
 
@@ -58,33 +59,30 @@ def gone(runs: int) -> int:
     """None of them is there any more, which is believed at the second look."""
     some, looks = open_runs(runs)
     for _ in range(2):
-        some.position = 0
+        some.window.position = 0
         arrive(some, *(Rec(offset) for offset in range(1, 2 * runs, 2)))
     assert some.lost == runs
     return looks.many
 
 
-class Weighed(Owner):
-    """A partition that counts how often somebody asks what its records weigh, and drops their payloads."""
+class Weighed(Window):
+    """A window that counts how often somebody asks what its records weigh, and drops some of them."""
 
     asked = 0
 
     def __getattribute__(self, name: str) -> Any:
-        Weighed.asked += name == "bytes"
+        Weighed.asked += name in ("bytes", "forget")
         return super().__getattribute__(name)
-
-    def drop_payloads(self) -> None:
-        Weighed.asked += 1
-        super().drop_payloads()
 
 
 def memory(partitions: int, each: int = 0) -> int:
     """One look at which partitions have enough in memory, each with records of so many bytes."""
     owners = {
-        ("football", number): Weighed(Terms("football", "here"), number, Ledger()) for number in range(partitions)
+        ("football", number): Partition(Terms("football", "here"), number, Ledger()) for number in range(partitions)
     }
     for one in owners.values():
-        one.bytes = each
+        one.window = Weighed(0, [])
+        one.window.bytes = each
     member: Any = SimpleNamespace(changed=threading.Condition(), owners=owners)
     Weighed.asked = 0
     full = fetch.Fetch(member).full_ones()

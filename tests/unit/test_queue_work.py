@@ -11,23 +11,23 @@ import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.queue import work
-from kqlib.queue.owner import Owner
+from kqlib.queue.partition import Partition
 from kqlib.queue.retry import Retry
-from tests.unit.test_queue_owner import Rec, arrive, opened, owner, take
+from tests.unit.test_queue_partition import Rec, arrive, opened, owner, take
 
 
-def handled(some: Owner) -> Any:
+def handled(some: Partition) -> Any:
     arrive(some, Rec(0))
     some.start(some.claim(1), 30.0)
     return some.handle(0)
 
 
-def buried(some: Owner) -> None:
+def buried(some: Partition) -> None:
     some.begin_ending(0)
     some.end([0], done=True)
 
 
-HANDLERS: dict[str, tuple[Callable[[Owner], Any], str, bool]] = {
+HANDLERS: dict[str, tuple[Callable[[Partition], Any], str, bool]] = {
     "runs": (lambda o: None, "", True),
     "acked it": (lambda o: o.ack([0]), "done", False),
     "released it": (lambda o: o.release(0, 5), "released", False),

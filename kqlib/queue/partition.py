@@ -1,49 +1,98 @@
-"""One partition in one process: who has what until when, what is due later, what comes next.
+"""One partition in the process that owns it: who has which item until when, and which items are handed out next.
 
-In:  records as they are read, verbs as they are called, the time. Out: what to hand out, and a `Ledger` that says it all.
-No Kafka here: `member` reads and commits. Not locked: the site's lock is held by whoever calls.
-
-An item is in one of these places:
-    fresh       read, at or above the ledger's top, nobody has looked at it yet
-    back        open and ready: released, expired, due, its key became free. Goes before what is fresh, the older offset first
-    later       open, due at a time
-    waiting     open, its key is busy (order="key")
-    leases      handed out
-    ending      its last transaction runs: acked when that is committed
-    missing     open, its record must be read (again)
+In:  records as they are read, verbs as they are called, the time. Out: items to hand out, and a `Ledger` that says what is open.
+It has a `Window` (the records that are here) and an `Order` (the items that nobody has). An item that somebody has is in `leases`,
+or in `ending` while a transaction acks it. No Kafka here: the session reads and commits. Not locked: callers hold the site's lock.
 """
 
 from __future__ import annotations
 
 import heapq
+import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from kqlib.errors import KqError, Unreachable
 from kqlib.queue.incidents import Incident, Stored
-from kqlib.queue.item import Item
-from kqlib.queue.lease import Claimed, Handled, Lease
+from kqlib.queue.item import Item, Record
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.line import Line, Terms, warn_once
+from kqlib.queue.order import Order
+from kqlib.queue.terms import Terms, warn_once
+from kqlib.queue.window import Arrived, Window
 
+NEVER = float("inf")
 TORN = "a change of its state was broken off (Ctrl-C), and it is read again"
 ALONE = (
     "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
 )
+NO_ROOM = "the ledger is full: items that wait or are out leave no room for more"
+NO_ROOM_TO_PASS = "the ledger is full of items that are due later or whose key is busy"
 UNNOTED = "what a rewind put back waits until kq.queues says so: after a crash it would be put back again"
 AGAIN = 20.0  # seconds until an item that could not be buried is tried again
 UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {AGAIN:.0f} s. {{}}"
 Change = TypeVar("Change", bound=Callable[..., Any])
 
 
+@dataclass(slots=True, eq=False)
+class Handled:
+    """An item that a handler of `work` has, and how a verb of this process ended it."""
+
+    partition: Partition
+    offset: int
+    ended: str = ""  # "done", "released", "buried"; "" while it runs, and for ever if its lease was lost
+    begun: bool = False  # the handler runs, or has run
+
+    def begin(self) -> bool:
+        """The handler begins. False: its partition is being given up, and it may not. A drain asks in the other order."""
+        self.begun = True
+        return not (self.partition.leaving or self.partition.dropped)
+
+    def holds(self, now: float) -> bool:
+        """Is the lease still the one that it was handled with?"""
+        lease = self.partition.leases.get(self.offset)
+        return lease is not None and lease.handled is self and lease.deadline > now and not self.partition.dropped
+
+
+@dataclass(slots=True)
+class Lease:
+    """Until when the items of one claim belong to whoever claimed them."""
+
+    number: int
+    deadline: float  # NEVER until the claim is committed
+    thread: int = field(default_factory=threading.get_ident)
+    handled: Handled | None = None  # of `work`: then the lease is of one item alone
+
+    def at_work(self, closing: int | None) -> bool:
+        """Does somebody work on it? Not before it is handed out, and not the thread that closes the site."""
+        if self.deadline == NEVER:
+            return False
+        return self.handled.begun if self.handled else self.thread != closing
+
+
+class Claimed(NamedTuple):
+    """What one claim took from one partition."""
+
+    lease: Lease
+    offsets: list[int]
+    attempts: list[int]  # of each
+
+
+class View(NamedTuple):
+    """What is known of a partition: everything below `head`, and nothing beyond."""
+
+    ledger: Ledger
+    fresh: int
+    head: int
+
+
 def whole(change: Change) -> Change:
-    """A change that Ctrl-C strikes in the middle leaves a state that nobody knows: it is given up, and never committed."""
+    """Ctrl-C in the middle of this change leaves an unknown state: the partition is dropped, and that is never committed."""
 
     @wraps(change)
-    def run(self: Owner, *words: Any, **named: Any) -> Any:
+    def run(self: Partition, *words: Any, **named: Any) -> Any:
         try:
             return change(self, *words, **named)
         except BaseException:
@@ -54,83 +103,128 @@ def whole(change: Change) -> Change:
     return cast(Change, run)
 
 
-class Owner(Line):
+class Partition:
     """One partition that this process owns."""
 
     def __init__(self, terms: Terms, partition: int, ledger: Ledger, low: int = 0, mark: int = 0) -> None:
         """low: where the log begins. mark: up to where the queue was purged, which is no loss."""
         ledger.purge(mark)
         unread = max(0, low - ledger.top)
-        lost = ledger.purge(low) + unread  # no longer in the log, and not done: retention was faster
+        self.lost = ledger.purge(low) + unread  # left the log before it was done, and no incident says so yet
+        self.lost_between = ledger.floor, ledger.floor
         missing = [offset for start, end, _ in ledger.runs() for offset in range(start, end)]
-        super().__init__(terms, ledger, missing)
-        self._inherited = {offset for offset in missing if ledger.attempts(offset)}  # who had them may have died of one
-        self.partition = partition
-        self.lost = lost  # what left the log before it was done, and is no incident yet; between these offsets
-        self.lost_from, self.lost_to = ledger.floor, ledger.floor
-        self.chosen = 0  # what on_lost="latest" skipped
-        self.incidents: list[Incident] = []
-        self.incidents_version = 0  # of the ledger, that goes with them
-        self.incidents_noted = 0  # the one whose incidents are in kq.queues
-        self.unnoted = False  # a rewind changed them, and the note of that is not there yet
-        self.noting: Any = None  # how the last notes fare
-        self.committed: Stored | None = None  # the state as it was last committed
-        self.sent: Stored | None = None  # as a transaction commits it now
-        self.last_noted: Stored | None = None  # as kq.queues has it
-        self.last_noted_at = float("-inf")
-        self.version = self.saved = self.wanted = 0  # of the ledger: now, committed, somebody waits for
-        self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
-        self.frozen = 0  # the version that a transaction commits now; until it ends nothing else is committed. 0: none
-        self.dirty_since: float | None = None
-        self.dropped: str | None = None  # why it is no longer ours
-        self.leaving = False  # being given up: hands out nothing
-        self.full = ""  # why no more is read now
-        self.saved_at = self.heard_at = time.monotonic()  # when its state was stored or given up, and when records came
-        self.noted = False  # that this site has state here: known to all, or on its way
-        self.purged = self.purged_version = 0  # the mark that was applied, and since when
+        self.terms, self.partition, self.ledger = terms, partition, ledger
+        self.window = Window(ledger.top, missing)
+        self.order = Order(terms, ledger, self.window)
+        self._loading = terms.order == "key" and bool(missing)  # the records tell which keys are busy
+        self._inherited = {offset for offset in missing if ledger.attempts(offset)}  # their worker may have died of one
         self.leases: dict[int, Lease] = {}
-        self.ending: dict[int, Lease | None] = {}
-        self.used_up: list[int] = []  # to be buried by the member
-        # what could not be buried and is due later: why, and whether it was given up
-        self._aside: dict[int, tuple[KqError, bool]] = {}
-        self._expiring: list[tuple[float, list[int]]] = []  # a claim's offsets together: one entry, however many
+        self.ending: dict[int, Lease | None] = {}  # None: it is buried by its owner
+        self.used_up: list[int] = []  # offsets to bury
+        self._aside: dict[int, tuple[KqError, bool]] = {}  # could not be buried, due later: why, and was it given up?
+        self._expiring: list[tuple[float, list[int]]] = []  # a heap; the offsets of one claim are one entry
         self._listed = 0  # offsets in there
         self._alone: int | None = None  # an item that is out, and nothing else goes out beside it
         self._number = 0
+        self.blocked = ""  # why the last claim handed out nothing more
+        self.full = ""  # why no more is read now
+        self.leaving = False  # being given up: hands out nothing
+        self.dropped: str | None = None  # why it is no longer ours
+        # versions of the ledger: now, committed, waited for
+        self.version = self.saved = self.wanted = 0
+        self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
+        self.frozen = 0  # the version that a transaction commits now, while nothing else may be committed; 0: none
+        self.dirty_since: float | None = None
+        self.saved_at = self.heard_at = time.monotonic()  # when its state was stored or given up, and when records came
+        self.committed: Stored | None = None  # the state as it was last committed
+        self.sent: Stored | None = None  # as a transaction commits it now
+        # what kq.queues says of it
+        self.noted = False  # that this site has state here
+        self.purged = self.purged_version = 0  # the purge mark that was applied, and since when
+        self.chosen = 0  # items that on_lost="latest" skipped
+        self.incidents: list[Incident] = []
+        self.incidents_version = self.incidents_noted = 0  # of the ledger: that goes with them, and whose are noted
+        self.unnoted = False  # a rewind changed the incidents, and that is not noted yet
+        self.noting: Any = None  # how the last notes fare
+        self.last_noted: Stored | None = None
+        self.last_noted_at = -NEVER
 
-    # --- records come in ---
+    # --- records ---
 
-    def _found(self, offset: int) -> None:
-        if self._foreign(offset):  # a rewind put it back with the others
+    @property
+    def records(self) -> dict[int, Record]:
+        """The records that are here, by offset."""
+        return self.window.records
+
+    def target(self) -> int:
+        """The offset to read next."""
+        return self.window.target()
+
+    def arrive(self, records: Sequence[Record]) -> bool:
+        """Take records of the log. False: it is another log, which begins anew."""
+        arrived = self.window.arrive(records)
+        if arrived is not None:
+            self._take_in(arrived)
+        return arrived is not None
+
+    def end_seen(self, offset: int) -> None:
+        """The log ends here."""
+        self._take_in(self.window.end_seen(offset))
+
+    def _take_in(self, arrived: Arrived) -> None:
+        self.order.add(arrived.new)
+        for offset in arrived.found:
+            if self.order.foreign(offset):  # a rewind put it back with the others
+                self._done([offset])
+            elif not self._loading:
+                self.order.ready(offset)
+        for offset in arrived.gone:
+            if self.ledger.attempts(offset):
+                self._lose(offset, offset + 1)
+            else:  # perhaps a transaction's mark, which a rewind put back: then it lies above the log's beginning
+                self.window.gaps.append((offset, offset + 1))
             self._done([offset])
-        else:
-            super()._found(offset)
+        self._loaded()
+        self._skip()
 
-    def _gone(self, offset: int) -> None:
-        if self.ledger.attempts(offset):
-            self._lose(offset, offset + 1)
-        else:  # perhaps a transaction's mark, which a rewind put back: then it lies above the log's beginning
-            self.gaps.append((offset, offset + 1))
-        self._done([offset])
+    def _loaded(self) -> None:
+        """With order="key" nothing goes out before everything open was read."""
+        if self._loading and not self.window.missing:
+            self._loading = False
+            for start, end, _ in list(self.ledger.runs()):
+                for offset in range(start, end):
+                    self.order.ready(offset)
+
+    def _skip(self) -> None:
+        """Nothing new is left: up to the head there is nothing to do."""
+        if not self.order.fresh and self.ledger.top < self.window.head:
+            self.ledger.skip(self.window.head)
+            self.changed()
+
+    def drop_payloads(self) -> None:
+        """Forget the records of items that are not ready now. They are read again. With order="key" the keys are needed."""
+        if self.terms.order == "any":
+            self.window.forget(self.order.not_ready())
 
     def log_begins(self, low: int) -> None:
         """Gaps below the log's beginning are what retention took before anybody read it."""
-        for start, end in self.gaps:
+        for start, end in self.window.gaps:
             self._lose(start, min(end, low))
-        self.gaps.clear()
+        self.window.gaps.clear()
 
     def _lose(self, start: int, end: int) -> None:
         if start < end:
-            self.lost_from = min(self.lost_from, start) if self.lost else start
-            self.lost_to = max(self.lost_to, end) if self.lost else end
+            first, last = self.lost_between if self.lost else (start, end)
+            self.lost_between = min(first, start), max(last, end)
             self.lost += end - start
 
     # --- incidents ---
 
-    def lost_is_noted(self, incidents: list[Incident]) -> None:
-        """What was lost is one of these now."""
-        self.lost = 0
-        self._now(incidents)
+    def set_incidents(self, incidents: list[Incident]) -> None:
+        """These are noted with the next commit."""
+        self.incidents = incidents
+        self.changed()
+        self.wanted = self.incidents_version = self.version
 
     @whole
     def rewind(self, upto: int, back: bool) -> None:
@@ -140,80 +234,63 @@ class Owner(Line):
             if back and each.at <= upto and each.why == "skipped" and (rest := self._reopen(each)):
                 left.append(rest)
         if left != self.incidents:
-            self._now(sorted(left, key=lambda each: each.at))
-
-    def _now(self, incidents: list[Incident]) -> None:
-        self.incidents = incidents
-        self.changed()
-        self.wanted = self.incidents_version = self.version
+            self.set_incidents(sorted(left, key=lambda each: each.at))
 
     def _reopen(self, incident: Incident) -> Incident | None:
-        """What the ledger has no room for yet. What is open already, an owner that died before it noted that has put back."""
+        """Put back its items. What the ledger has no room for yet is returned; what is open already was put back before a crash."""
         for start, end, attempts in incident.runs():
             room = self.ledger.room_again()
             new = self.ledger.reopen(start, end, attempts, room)
             for offset in (offset for first, last in new for offset in range(first, last)):
-                self._seek(offset)
+                self.window.read_again(offset)
             if sum(last - first for first, last in new) == room:
                 return replace(incident, start=self.ledger.open_until(start)).from_(0)
         return None
 
-    # --- handing out ---
+    # --- claiming ---
 
     @whole
     def claim(self, most: int) -> Claimed:
         """Up to `most` items, in order. Counted in the ledger, not yet committed."""
         self.tidy()
         self._number += 1
-        claimed = Claimed(Lease(self._number, float("inf")), [], [])
-        given = claimed.offsets
+        claimed = Claimed(Lease(self._number, NEVER), [], [])
         self.blocked = ALONE if self._alone is not None else UNNOTED if self.unnoted else ""
         if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
-        pending = self._plain(most) if not self._back else []
-        while len(given) + len(pending) < most and not self.blocked:
-            if (offset := self._next_back()) is None and (offset := self._next_fresh(claimed, pending)) is None:
-                break
-            alone = self._goes_alone(offset)
-            if alone and (self.leases or self.ending or given or pending):
-                self._put_back([offset])
-                self.blocked = ALONE
-                break
-            pending.append(offset)
-            if alone:
-                self._alone, self.blocked = offset, ALONE
-                break
-        self._hand_out(claimed, pending)
-        if given:
-            self.leases.update(dict.fromkeys(given, claimed.lease))
-            self.changed()
-        if self._alone is not None and self._alone not in self.leases:
-            self._alone = None
+        self._claim_back(claimed, most)
+        self._claim_fresh(claimed, most)
         self._skip()
         return claimed
 
-    def _hand_out(self, claimed: Claimed, pending: list[int]) -> None:
-        attempts = self.ledger.claim(pending)
-        claimed.offsets.extend(pending[: len(attempts)])
-        claimed.attempts.extend(attempts)
-        if len(attempts) < len(pending):
-            self.blocked = "the ledger is full: items that wait or are out leave no room for more"
-            self._put_back(pending[len(attempts) :])
-        pending.clear()
+    def _claim_back(self, claimed: Claimed, most: int) -> None:
+        """Items that came back, the older offset first."""
+        back = self.order.back
+        while back and len(claimed.offsets) < most and not self.blocked:
+            offset = back[0]
+            if self._is_ready(offset):
+                alone = self._goes_alone(offset)
+                if alone and (self.leases or self.ending):
+                    self.blocked = ALONE
+                    return
+                if not self._hand_out(claimed, [offset]):
+                    return
+                if alone:
+                    self._alone, self.blocked = offset, ALONE
+            heapq.heappop(back)
 
-    def _next_back(self) -> int | None:
-        while self._back:
-            offset = heapq.heappop(self._back)
-            if self.ledger.attempts(offset) is None or offset in self.leases:
-                continue
-            if offset not in self.records:  # given up for space: read again
-                self._seek(offset)
-            elif self._spent(offset):
-                self.ending[offset] = None
-                self.used_up.append(offset)
-            else:
-                return offset
-        return None
+    def _is_ready(self, offset: int) -> bool:
+        """Can it be handed out again? If not, what else must be done is on its way."""
+        if self.ledger.attempts(offset) is None or offset in self.leases:
+            return False
+        if offset not in self.records:
+            self.window.read_again(offset)
+            return False
+        if self._spent(offset):
+            self.ending[offset] = None
+            self.used_up.append(offset)
+            return False
+        return True
 
     def _spent(self, offset: int) -> bool:
         most = self.terms.max_attempts
@@ -222,10 +299,40 @@ class Owner(Line):
     def _goes_alone(self, offset: int) -> bool:
         """Is the coming attempt one of its last two, and did a dead owner make the earlier ones?
 
-        A poison item then takes nobody with it. One that was not out yet, or that a living process released, has killed nobody.
+        A poison item then takes nobody with it. One that a living process released has killed nobody.
         """
         most, made = self.terms.max_attempts, self.ledger.attempts(offset) or 0
         return most is not None and made + 1 >= most - 1 and offset in self._inherited
+
+    def _claim_fresh(self, claimed: Claimed, most: int) -> None:
+        """New items. Those that cannot go out now are passed over, if the ledger has room for that."""
+        order = self.order
+        while order.fresh and (left := most - len(claimed.offsets)) > 0 and not self.blocked:
+            if row := order.plain_row(left):
+                order.gone_out(self._hand_out(claimed, row))
+            elif order.may_go(order.fresh[0]):
+                order.gone_out(self._hand_out(claimed, [order.fresh[0]]))
+            else:
+                self._pass_over()
+
+    def _pass_over(self) -> None:
+        if self.order.pass_over():
+            self.changed()
+        else:
+            self.blocked = NO_ROOM_TO_PASS
+
+    def _hand_out(self, claimed: Claimed, offsets: list[int]) -> int:
+        """Count their attempts; how many of them the ledger has room for."""
+        attempts = self.ledger.claim(offsets)
+        given = offsets[: len(attempts)]
+        claimed.offsets.extend(given)
+        claimed.attempts.extend(attempts)
+        if given:
+            self.leases.update(dict.fromkeys(given, claimed.lease))
+            self.changed()
+        if len(given) < len(offsets):
+            self.blocked = NO_ROOM
+        return len(given)
 
     @whole
     def start(self, claimed: Claimed, seconds: float) -> float:
@@ -251,7 +358,7 @@ class Owner(Line):
     def undo_all(self, thread: int) -> None:
         """No claim of this thread was handed out, of those that are under way."""
         for offset, lease in list(self.leases.items()):
-            if lease.deadline == float("inf") and lease.thread == thread:
+            if lease.deadline == NEVER and lease.thread == thread:
                 self.unclaim(offset)
 
     @whole
@@ -261,16 +368,10 @@ class Owner(Line):
         self.ledger.give_back(offset)
         self.changed()
 
-    def due_now(self, offsets: set[int]) -> None:
-        """Those of them that are due later are due at once."""
-        self._later = [(at if offset not in offsets else 0.0, offset) for at, offset in self._later]
-        heapq.heapify(self._later)
-
     def tidy(self) -> None:
-        """What became due, whose lease ended: ready again."""
+        """What became due, or whose lease ended, is ready again."""
         now = self.terms.clock()
-        while self._later and self._later[0][0] <= now:
-            heapq.heappush(self._back, heapq.heappop(self._later)[1])
+        self.order.tidy(now)
         while self._expiring and self._expiring[0][0] <= now:
             _, offsets = heapq.heappop(self._expiring)
             self._listed -= len(offsets)
@@ -286,29 +387,48 @@ class Owner(Line):
             self._listed = len(self._expiring)
             heapq.heapify(self._expiring)
 
+    # --- what claims ask ---
+
     def next_change(self) -> float:
         """When `tidy` will find something."""
-        firsts = [heap[0][0] for heap in (self._later, self._expiring) if heap]
-        return min(firsts, default=float("inf"))
+        return min((heap[0][0] for heap in (self.order.later, self._expiring) if heap), default=NEVER)
 
     def claimable(self) -> bool:
         """Is there something that a claim would look at?"""
-        return bool(self._back or self._fresh) and self._alone is None and not self.leaving and not self.unnoted
+        return bool(self.order.cached) and self._alone is None and not self.leaving and not self.unnoted
 
     def why_blocked(self) -> str:
         """Why nothing is handed out although there may be something; '' if nothing is known to be in the way."""
         self.tidy()
-        return self.blocked if self._back or self._fresh else self.full
+        return self.blocked if self.order.cached else self.full
+
+    def in_hand(self) -> bool:
+        """Is something out, due later or ready? What is stuck is not counted."""
+        later = len(self.order.later) + len(self.ending)
+        return bool(self.leases or self.order.cached or later > len(self.stuck()))
+
+    def view(self) -> View:
+        """What is open, how many items are read beyond that, and where reading goes on."""
+        return View(self.ledger.copy(), self.order.fresh_items(), self.window.head)
+
+    def counts(self) -> dict[str, int]:
+        """How many items are claimed, and how many are delayed."""
+        return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self.order.later)}
+
+    # --- what cannot be buried ---
+
+    def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
+        """Due later, because it cannot be buried. given_up: by the queue's attempts, or before by a `Retry`."""
+        self.release(offset, AGAIN)
+        self._keep_aside(offset, why, given_up)
+
+    def _keep_aside(self, offset: int, why: KqError, given_up: bool = True) -> None:
+        self._aside[offset] = why, given_up
+        warn_once(self.terms, type(why).__name__, UNBURIED.format(why))
 
     def why_aside(self) -> str:
-        """What is said while an item waits that cannot be buried."""
+        """Why an item that waits cannot be buried; '' if there is none."""
         return next((UNBURIED.format(why) for why, _ in self._unburied().values()), "")
-
-    def _unburied(self) -> dict[int, tuple[KqError, bool]]:
-        if self._aside:
-            waits = {*(offset for _, offset in self._later), *self.ending}
-            self._aside = {offset: why for offset, why in self._aside.items() if offset in waits}
-        return self._aside
 
     def stuck(self) -> dict[int, KqError]:
         """What was given up, and cannot be buried before somebody mends something; why not."""
@@ -318,10 +438,11 @@ class Owner(Line):
             if given_up and offset not in self.ending and not isinstance(why, Unreachable)
         }
 
-    def in_hand(self) -> bool:
-        """Is something out, due later or ready? What is stuck is not counted."""
-        later = len(self._later) + len(self.ending)
-        return bool(self.leases or self._back or self._fresh or later > len(self.stuck()))
+    def _unburied(self) -> dict[int, tuple[KqError, bool]]:
+        if self._aside:
+            waits = {*(offset for _, offset in self.order.later), *self.ending}
+            self._aside = {offset: why for offset, why in self._aside.items() if offset in waits}
+        return self._aside
 
     # --- the verbs ---
 
@@ -371,13 +492,8 @@ class Owner(Line):
         self.blocked = ""  # not known before the next claim
         if self._alone is not None and self._alone in offsets:
             self._alone = None
-        if self.terms.order == "key":
-            for offset in offsets:
-                self._free(offset)
-        if self._due_at:
-            for offset in offsets:
-                self._due_at.pop(offset, None)
-        self._forget(offsets)
+        self.order.done(offsets)
+        self.window.forget(offsets)
         self.ledger.ack(sorted(offsets))
         self.changed()
         self._skip()
@@ -389,25 +505,13 @@ class Owner(Line):
             handled.ended = "released"
         self._release(offset, delay)
 
-    def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
-        """Due later, because it cannot be buried. given_up: by the queue's attempts, or before by a `Retry`."""
-        self.release(offset, AGAIN)
-        self._keep_aside(offset, why, given_up)
-
-    def _keep_aside(self, offset: int, why: KqError, given_up: bool = True) -> None:
-        self._aside[offset] = why, given_up
-        warn_once(self.terms.queue, self.terms.site, type(why).__name__, UNBURIED.format(why))
-
     def _release(self, offset: int, delay: float = 0.0) -> None:
         del self.leases[offset]
         self._aside.pop(offset, None)
         self.blocked = ""  # not known before the next claim
         if self._alone == offset:
             self._alone = None
-        if delay:
-            heapq.heappush(self._later, (self.terms.clock() + delay, offset))
-        else:
-            heapq.heappush(self._back, offset)
+        self.order.come_back(offset, delay)
 
     @whole
     def extend(self, offset: int, seconds: float) -> float:
@@ -430,9 +534,9 @@ class Owner(Line):
         self.tidy()
         if offset in self.leases or offset in self.ending:
             return "somebody has claimed it"
-        while self._fresh and self._fresh[0] <= offset:
+        while self.order.fresh and self.order.fresh[0] <= offset:
             self.blocked = ""
-            self._pass(self._fresh[0])
+            self._pass_over()
             if self.blocked:
                 return "too many items lie before it; deal with those first"
         if self.ledger.attempts(offset) is None:
@@ -440,7 +544,7 @@ class Owner(Line):
         self._done([offset])
         return ""
 
-    # --- endings: a transaction that acks ---
+    # --- transactions that ack ---
 
     def begin_ending(self, offset: int) -> None:
         """Its lease is set aside until the transaction's outcome is known."""
@@ -460,9 +564,8 @@ class Owner(Line):
             if done or self.ledger.attempts(offset) is None:  # done, or purged meanwhile
                 if done and lease is not None and lease.handled is not None:
                     lease.handled.ended = "done"
-                continue
-            if lease is None:  # it could not be buried by the owner
-                heapq.heappush(self._later, (self.terms.clock() + AGAIN, offset))
+            elif lease is None:  # its owner could not bury it
+                self.order.come_back(offset, AGAIN)
                 self._keep_aside(offset, why or KqError("It was not tried to the end"))
             else:
                 self.leases[offset] = lease
@@ -482,16 +585,12 @@ class Owner(Line):
             del self.leases[offset]
             if self._alone == offset:
                 self._alone = None
-        while self._fresh and self._fresh[0] < below:
-            self._forget([self._fresh.popleft()])
+        self.order.purge(below)
         gone = [offset for start, end, _ in self.ledger.runs() for offset in range(start, min(end, below))]
-        self._sought = {offset for offset in self._sought if offset >= below}
-        self._later = [entry for entry in self._later if entry[1] >= below]
-        heapq.heapify(self._later)
+        self.window.skip(below)
         if gone:
             self._done(gone)
         self.ledger.purge(below)
-        self.head = max(self.head, below)
         self._loaded()
         self.changed()
 
@@ -517,9 +616,3 @@ class Owner(Line):
         self.version += 1
         if self.dirty_since is None:
             self.dirty_since = time.monotonic()
-
-    # --- what a person may ask ---
-
-    def counts(self) -> dict[str, int]:
-        """How many are where."""
-        return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self._later)}

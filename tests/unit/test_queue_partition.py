@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.queue import fetch, line
+from kqlib.queue import fetch
 from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.line import Terms
-from kqlib.queue.owner import ALONE, Owner
+from kqlib.queue.partition import ALONE, Partition
+from kqlib.queue.terms import Terms
 
 
 @dataclass
@@ -54,27 +53,27 @@ class Clock:
         return self.now
 
 
-def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **terms: Any) -> Owner:
+def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **terms: Any) -> Partition:
     clock = Clock()
-    made = Owner(
+    made = Partition(
         Terms("football", "here", clock=clock, **{"max_attempts": None, **terms}), 0, ledger or Ledger(), low, mark
     )
-    made.position = made.target()
+    made.window.position = made.target()
     return made
 
 
-def take(some: Owner, most: int = 9, seconds: float = 30) -> list[tuple[int, int]]:
+def take(some: Partition, most: int = 9, seconds: float = 30) -> list[tuple[int, int]]:
     """Claim, and begin the lease as if the claim had been committed."""
     claimed = some.claim(most)
     some.start(claimed, seconds)
     return list(zip(claimed.offsets, claimed.attempts, strict=True))
 
 
-def number(some: Owner, offset: int) -> int:
+def number(some: Partition, offset: int) -> int:
     return some.leases[offset].number
 
 
-def arrive(some: Owner, *records: Rec) -> None:
+def arrive(some: Partition, *records: Rec) -> None:
     some.arrive(records)
 
 
@@ -111,7 +110,7 @@ def test_an_expired_lease_gives_the_item_back_and_an_extended_one_does_not() -> 
     assert take(some) == [(1, 2)]
 
 
-REFUSED: dict[str, tuple[Callable[[Owner], Any], str]] = {
+REFUSED: dict[str, tuple[Callable[[Partition], Any], str]] = {
     "it holds": (lambda o: None, ""),
     "acked before": (lambda o: o.ack([0]), "it is done already"),
     "released": (lambda o: o.release(0, 0), "its lease ended, and it was or will be handed out again"),
@@ -128,7 +127,7 @@ REFUSED: dict[str, tuple[Callable[[Owner], Any], str]] = {
 
 
 @pytest.mark.parametrize(("happens", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_receipt_says_why_it_no_longer_holds(happens: Callable[[Owner], Any], why: str) -> None:
+def test_a_receipt_says_why_it_no_longer_holds(happens: Callable[[Partition], Any], why: str) -> None:
     some = owner()
     arrive(some, Rec(0))
     take(some)
@@ -178,7 +177,7 @@ def test_by_key_nothing_goes_out_before_all_that_is_open_was_read() -> None:
     some = owner(ledger, order="key")
     arrive(some, Rec(0, b"a"))
     assert take(some) == [] and some.target() == 2
-    some.position = 2
+    some.window.position = 2
     arrive(some, Rec(2, b"a"), Rec(3, b"b"), Rec(4, b"b"))
     assert take(some) == [(0, 2), (3, 2)]
 
@@ -270,12 +269,12 @@ def test_it_seeks_from_open_run_to_open_run_then_to_the_top() -> None:
     ledger.ack([0])
     some = owner(ledger)
     assert some.target() == 1
-    some.position = 1
+    some.window.position = 1
     arrive(some, Rec(1), Rec(2))
     assert some.target() == 5_000
-    some.position = 5_000
+    some.window.position = 5_000
     arrive(some, Rec(5_000))
-    some.position = some.target()
+    some.window.position = some.target()
     arrive(some, Rec(9_000))
     assert some.target() == 9_001
     assert take(some) == [(1, 2), (5_000, 2), (9_000, 2)]
@@ -287,7 +286,7 @@ def test_what_is_not_found_twice_is_lost_and_only_then() -> None:
     some = owner(ledger)
     arrive(some, Rec(0), Rec(3))
     assert some.lost == 0 and some.target() == 1
-    some.position = 1
+    some.window.position = 1
     arrive(some, Rec(3))
     assert some.lost == 2 and some.target() == 4 and take(some) == [(0, 2), (3, 2)]
 
@@ -300,20 +299,20 @@ def test_a_transactions_marks_are_nothing_to_do() -> None:
     some.ack([0, 2])
     assert some.ledger.floor == 5 and some.lost == 0
     some.end_seen(3)  # an old one
-    assert some.head == 5
+    assert some.window.head == 5
 
 
 def test_records_given_up_for_space_are_read_again_when_they_are_due() -> None:
     some = owner()
     arrive(some, Rec(0, more=late(50)), Rec(1))
     assert take(some) == [(1, 1)]
-    before = some.bytes
+    before = some.window.bytes
     some.drop_payloads()
-    assert some.bytes < before and 0 not in some.records and 1 in some.records
+    assert some.window.bytes < before and 0 not in some.records and 1 in some.records
     some.terms.clock.now += 60
     some.ack([1])
     assert take(some) == [] and some.target() == 0
-    some.position = 0
+    some.window.position = 0
     arrive(some, Rec(0, more=late(-10)))
     assert take(some) == [(0, 1)]
 
@@ -356,11 +355,11 @@ def test_a_delay_begins_when_the_item_is_read_not_when_it_is_looked_at_or_read_a
     assert take(some) == []
     some.terms.clock.now += 0.2
     assert take(some) == [] and some.target() == 1
-    some.position = 1
+    some.window.position = 1
     arrive(some, Rec(1, more=headers))
     assert take(some) == [(1, 1)]
     some.ack([0, 1, 2])
-    assert some._due_at == {}
+    assert some.order._due_at == {}
 
 
 def test_a_purge_ends_leases_below_it_and_keeps_what_is_above() -> None:
@@ -477,20 +476,7 @@ def test_whatever_happens_nothing_is_out_twice_nothing_is_forgotten_and_keys_kee
         some.ack([offset for offset, _ in take(some, 100)])
     used = set(some.used_up)
     assert set(opened(some.ledger)) == used if order == "any" else used <= set(opened(some.ledger))
-    assert used or (some.ledger.floor == some.ledger.top == read and not some._busy)
-
-
-def test_the_rooms_know_no_kafka() -> None:
-    import kqlib.queue.arguments as one
-    import kqlib.queue.ledger as two
-    import kqlib.queue.ledger_text as six
-    import kqlib.queue.owner as three
-    import kqlib.queue.reading as four
-    import kqlib.queue.retry as five
-
-    for room in (one, two, three, four, five, six, line):
-        assert "confluent_kafka" not in Path(str(room.__file__)).read_text()
-    assert hasattr(fetch, "KafkaError")
+    assert used or (some.ledger.floor == some.ledger.top == read and not some.order._busy)
 
 
 # --- a rewind ------------------------------------------------------------------------------------------------------------
@@ -508,9 +494,9 @@ def test_what_is_put_back_goes_out_once_and_before_what_is_new() -> None:
     assert [each.at for each in some.incidents] == [2] and some.incidents_version == some.wanted == some.version
     some.rewind(1, back=True)
     assert some.target() == 0 and some.ledger.floor == 0
-    some.position = 0
+    some.window.position = 0
     arrive(some, Rec(0), Rec(1, None, [("kq-site", b"there")]), Rec(3))  # another site's, and no record at 2
-    some.position = some.target()
+    some.window.position = some.target()
     arrive(some, Rec(3))
     assert take(some) == [(0, 1), (5, 1)] and some.lost == 0
     some.ack([0, 5])
@@ -525,7 +511,7 @@ def test_what_the_ledger_has_no_room_for_is_put_back_later() -> None:
         assert Ledger.read(some.ledger.text(), some.ledger.floor).open == some.ledger.open
         opened = [offset for start, end, _ in some.ledger.runs() for offset in range(start, end)]
         assert opened and sum(each.items for each in some.incidents) == 9_000 - len(seen) - len(opened)
-        some.position = opened[0]
+        some.window.position = opened[0]
         arrive(some, *map(Rec, opened))
         assert len(take(some, len(opened))) == len(opened)
         some.ack(opened)
@@ -542,7 +528,7 @@ def test_what_a_dead_owner_has_put_back_is_not_put_back_again_by_the_next_one() 
     while len(seen) < 9_000:
         some.rewind(1, back=True)
         opened = [offset for start, end, _ in some.ledger.runs() for offset in range(start, end)]
-        some.position = opened[0]
+        some.window.position = opened[0]
         arrive(some, *map(Rec, opened))
         assert len(take(some, len(opened))) == len(opened)
         some.ack(opened)
@@ -556,9 +542,9 @@ def test_the_next_owner_knows_what_was_put_back_and_is_no_item_of_this_site() ->
     dead.rewind(1, back=True)
     some = owner(Ledger.read(dead.ledger.text(), dead.ledger.floor))
     for _ in range(2):
-        some.position = some.target()
+        some.window.position = some.target()
         arrive(some, Rec(1, None, [("kq-site", b"there")]), Rec(3))  # no record at 0: retention took it; at 2 a mark
-    some.position = some.target()
+    some.window.position = some.target()
     arrive(some, Rec(3))
     some.log_begins(1)
     assert take(some) == [(3, 1)] and some.lost == 1
@@ -571,3 +557,58 @@ def test_what_is_forgotten_is_not_put_back() -> None:
     some.incidents = [skipped(5, at=1)]
     some.rewind(1, back=False)
     assert not some.incidents and some.ledger.floor == 5 and some.incidents_version == some.version
+
+
+# --- a log that begins later ---------------------------------------------------------------------------------------------
+
+
+def claimed(top: int, *done: int) -> Ledger:
+    ledger = Ledger()
+    ledger.claim(range(top))
+    ledger.ack(done)
+    return ledger
+
+
+# claimed up to, done of these, where the log begins, purged up to, and then: lost, floor
+BEGINS: dict[str, tuple[Ledger, int, int, tuple[int, int]]] = {
+    "where it did": (claimed(4, 0), 0, 0, (0, 1)),
+    "above what is done": (claimed(4, 0, 1), 2, 0, (0, 2)),
+    "above an open one": (claimed(4, 1), 2, 0, (1, 2)),
+    "above all that was claimed": (claimed(4, 1), 4, 0, (3, 4)),
+    "above what nobody has read": (claimed(4, 1), 9, 0, (3 + 5, 9)),
+    "above what was purged": (claimed(4, 1), 9, 9, (0, 9)),
+    "above what was purged and some more": (claimed(4), 9, 6, (3, 9)),
+    "in a new queue": (claimed(0), 0, 0, (0, 0)),
+}
+
+
+@pytest.mark.parametrize(("ledger", "low", "mark", "expected"), BEGINS.values(), ids=BEGINS)
+def test_what_retention_took_before_it_was_done_is_counted_once(
+    ledger: Ledger, low: int, mark: int, expected: tuple[int, int]
+) -> None:
+    some = owner(ledger.copy(), low, mark)
+    assert (some.lost, some.ledger.floor) == expected
+
+
+def test_gaps_below_the_logs_beginning_are_lost_and_others_are_transactions_marks() -> None:
+    some = owner()
+    arrive(some, *(Rec(n) for n in range(4)))
+    assert take(some, 2) == [(0, 1), (1, 1)]
+    arrive(some, Rec(10))  # 4 to 9 are not there
+    some.log_begins(10)
+    assert some.lost == 6
+    arrive(some, Rec(12))
+    some.end_seen(14)
+    some.log_begins(10)
+    some.log_begins(99)  # nothing is counted twice
+    assert some.lost == 6
+    assert take(some) == [(2, 1), (3, 1), (10, 1), (12, 1)] and opened(some.ledger) == dict.fromkeys(
+        [0, 1, 2, 3, 10, 12], 1
+    )
+
+
+@pytest.mark.parametrize("offsets", [[0], [4, 5, 0, 1], [4, 0, 6]], ids=["at once", "behind the last", "with a gap"])
+def test_a_log_that_begins_anew_is_another_one(offsets: list[int]) -> None:
+    some = owner()
+    assert some.arrive([Rec(n) for n in range(4)])
+    assert not some.arrive([Rec(n) for n in offsets])

@@ -1,0 +1,208 @@
+"""In which order the items of one partition go out, and which of them cannot go out now.
+
+In:  offsets of new and of open items, whose records are in the window; keys and times in these records. Out: the next one.
+Pure and not locked. An item that is not leased is in one of these places:
+
+    fresh       new: read, at or above the ledger's top, and not looked at yet
+    back        open and ready: released, expired, due, or its key became free. Goes before fresh ones, the older offset first
+    later       open, due at a time
+    waiting     open, another item of its key is busy (order="key")
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from kqlib.queue.arguments import LONGEST_DELAY
+from kqlib.queue.item import for_site, held_back
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.terms import Terms, warn_once
+from kqlib.queue.window import Window
+
+CLOCKS = 60.0  # seconds that two machines' clocks may differ before a warning
+TOO_FAR = (
+    "the header kq-due of the item at offset {} names a moment {:.0f} hours from now. A delay is at most {:.0f} s, so the "
+    "item waits that long. Correct the clock of the machine that put it, or choose a shorter delay"
+)
+
+
+class Order:
+    """The items of one partition that nobody has."""
+
+    def __init__(self, terms: Terms, ledger: Ledger, window: Window) -> None:
+        self.terms, self.ledger, self.window = terms, ledger, window
+        self.fresh: deque[int] = deque()
+        self.back: list[int] = []  # a heap
+        self.later: list[tuple[float, int]] = []  # a heap: due at, offset
+        self._busy: dict[bytes, int] = {}  # key -> the offset that is out or goes first
+        self._waiting: dict[bytes, deque[int]] = {}
+        self._arrivals: deque[tuple[int, float]] = (
+            deque()
+        )  # batches of fresh ones: the offset behind each, and when it came
+        self._due_at: dict[int, float] = {}  # of delayed items that were looked at
+
+    def add(self, offsets: list[int]) -> None:
+        """New items, in the log's order."""
+        if offsets:
+            self.fresh.extend(offsets)
+            self._arrived_at(self.fresh[0])
+            self._arrivals.append((offsets[-1] + 1, self.terms.clock()))
+
+    def ready(self, offset: int) -> None:
+        """An open item that nobody has goes to its place."""
+        key = self._key(offset)
+        if key is not None and self._busy.setdefault(key, offset) != offset:
+            self._waiting.setdefault(key, deque()).append(offset)
+        else:
+            self._place(offset)
+
+    def _place(self, offset: int) -> None:
+        at = self._due(offset)
+        if at > self.terms.clock():
+            heapq.heappush(self.later, (at, offset))
+        else:
+            heapq.heappush(self.back, offset)
+
+    def come_back(self, offset: int, delay: float) -> None:
+        """An item whose lease ended goes to the front, or is due later."""
+        if delay:
+            heapq.heappush(self.later, (self.terms.clock() + delay, offset))
+        else:
+            heapq.heappush(self.back, offset)
+
+    def done(self, offsets: Sequence[int]) -> None:
+        """Forget these; the next of each key may go."""
+        if self.terms.order == "key":
+            for offset in offsets:
+                self._free(offset)
+        if self._due_at:
+            for offset in offsets:
+                self._due_at.pop(offset, None)
+
+    def _free(self, offset: int) -> None:
+        record = self.window.records.get(offset)
+        key = record.key() if record is not None else None
+        if key is None or self._busy.get(key) != offset:
+            return
+        waiting = self._waiting.get(key)
+        while waiting:
+            following = waiting.popleft()
+            if self.ledger.attempts(following) is not None:
+                self._busy[key] = following
+                self._place(following)
+                return
+        self._waiting.pop(key, None)
+        del self._busy[key]
+
+    def purge(self, below: int) -> None:
+        """Forget all places below."""
+        while self.fresh and self.fresh[0] < below:
+            self.window.forget([self.fresh.popleft()])
+        self.later = [entry for entry in self.later if entry[1] >= below]
+        heapq.heapify(self.later)
+
+    # --- the next one ---
+
+    def tidy(self, now: float) -> None:
+        """What became due is ready."""
+        while self.later and self.later[0][0] <= now:
+            heapq.heappush(self.back, heapq.heappop(self.later)[1])
+
+    def due_now(self, offsets: set[int]) -> None:
+        """Those of them that are due later are due at once."""
+        self.later = [(at if offset not in offsets else 0.0, offset) for at, offset in self.later]
+        heapq.heapify(self.later)
+
+    def plain_row(self, most: int) -> list[int]:
+        """The next fresh ones that need no second look: no order by key, no headers."""
+        row: list[int] = []
+        if self.terms.order == "any":
+            records = self.window.records
+            for offset in islice(self.fresh, most):
+                if records[offset].headers():
+                    break
+                row.append(offset)
+        return row
+
+    def may_go(self, offset: int) -> bool:
+        """Can this fresh item go out now?"""
+        key = self._key(offset)
+        return (
+            not self.foreign(offset)
+            and self._due(offset) <= self.terms.clock()
+            and (key is None or key not in self._busy)
+        )
+
+    def gone_out(self, many: int) -> None:
+        """So many of the fresh ones were handed out."""
+        for _ in range(many):
+            offset = self.fresh.popleft()
+            if (key := self._key(offset)) is not None:
+                self._busy[key] = offset
+
+    def pass_over(self) -> bool:
+        """The next fresh one does not go out now: another site's is done, else it stays open. False: the ledger has no room."""
+        offset = self.fresh[0]
+        if self.foreign(offset):
+            self.window.forget([self.fresh.popleft()])
+            self.ledger.skip(offset + 1)
+        elif self.ledger.pass_over([offset]):
+            self.ready(self.fresh.popleft())
+        else:
+            return False
+        return True
+
+    # --- what a record says ---
+
+    def _key(self, offset: int) -> bytes | None:
+        return self.window.records[offset].key() if self.terms.order == "key" else None
+
+    def foreign(self, offset: int) -> bool:
+        """Did another site put it back for itself?"""
+        headers = self.window.records[offset].headers()
+        return bool(headers) and not for_site(headers, self.terms.site)
+
+    def _due(self, offset: int) -> float:
+        """When its headers allow it, on our clock: at its moment, but never later than its own delay after it came.
+
+        A record of another client may name any moment. It waits for the longest delay that a put may have, and no longer.
+        """
+        if (known := self._due_at.get(offset)) is not None:
+            return known
+        headers = self.window.records[offset].headers()
+        if not headers or (held := held_back(headers)) is None:
+            return 0.0
+        (moment, delay), now = held, self.terms.clock()
+        came = self._arrived_at(offset)
+        ahead, most = moment - time.time(), (now if came is None else came) + delay
+        if ahead > LONGEST_DELAY + CLOCKS:
+            warn_once(self.terms, "due", TOO_FAR.format(offset, ahead / 3600, LONGEST_DELAY))
+        self._due_at[offset] = at = min(now + ahead, most)
+        return at
+
+    def _arrived_at(self, offset: int) -> float | None:
+        """When the batch of this offset, or the next one, came. Batches before it are forgotten."""
+        while self._arrivals and self._arrivals[0][0] <= offset:
+            self._arrivals.popleft()
+        return self._arrivals[0][1] if self._arrivals else None
+
+    # --- numbers ---
+
+    @property
+    def cached(self) -> int:
+        """How many were read and not handed out yet."""
+        return len(self.fresh) + len(self.back)
+
+    def fresh_items(self) -> int:
+        """How many fresh ones are items of this site."""
+        return sum(not self.foreign(offset) for offset in self.fresh)
+
+    def not_ready(self) -> Iterable[int]:
+        """Those that are due later or wait for their key."""
+        yield from (offset for _, offset in self.later)
+        for waiting in self._waiting.values():
+            yield from waiting
