@@ -7,6 +7,7 @@ offsets have left the log. At most MOST of a partition are kept, and then the ol
     skipped     another program's commit moved past these items: nobody gets them, and they are in the log
     again       another program's commit moved back: these items are done, and come again
     removed     records that left the log (retention, `kafka-delete-records`) before they were done
+    cut         items that were open beyond the log's new end: a broker that lacked them became leader
 
 Items are offsets: a transaction's marks among them look like items. Where our last state is not known, or is older than the commit
 that was overwritten (a process that was killed: by at most `partitions.NOTED` seconds), they are at most so many.
@@ -31,6 +32,7 @@ WHAT = {
     "skipped": "skipped by another program's commit",
     "again": "came again: another program's commit moved back",
     "removed": "left the log before they were done",
+    "cut": "were cut off with the end of the log before they were done",
 }
 Stored = tuple[int, str]  # a state of ours as it was committed: floor and text
 Run = tuple[int, int, int]  # from, to, attempts
@@ -62,7 +64,7 @@ class Incident:
 
     def from_(self, low: int) -> Incident | None:
         """What is left of it: above the log's first offset, or from where not everything is put back. None: nothing."""
-        if self.why == "removed":
+        if self.why in ("removed", "cut"):
             return self
         if self.why == "again":
             return self if self.end > low else None
@@ -72,7 +74,7 @@ class Incident:
 
     def has(self, offset: int) -> bool:
         """Is this one of its items?"""
-        if not self.start <= offset < self.end:
+        if not self.start <= offset < self.end or self.why == "cut":  # what has these offsets now is another item
             return False
         return self.why == "again" or any(start <= offset < end for start, end, _ in self.runs())
 
@@ -94,7 +96,8 @@ def found(seen: Seen, ledger: Ledger, last: Stored | None, mark: int, now: int) 
     strange = seen.committed is not None and not seen.metadata
     before = Ledger.read(last[1], last[0]) if strange and last else ledger.copy()
     before.purge(mark)
-    return [*(foreign(seen, last, mark, now) if strange else ()), *removed(before, seen.low, now)]
+    happened = foreign(seen, last, mark, now) if strange else cut_off(seen, ledger.top, mark, now)
+    return [*happened, *removed(before, seen.low, now)]
 
 
 def newest(topic_id: str, *states: Stored | None) -> Stored | None:
@@ -116,6 +119,19 @@ def foreign(seen: Seen, last: Stored | None, mark: int, now: int) -> list[Incide
     done = max(0, ledger.top - to) - open_above
     again = Incident("again", to, ledger.top, done, now, last) if done > 0 else None
     return [each for each in (skipped, again) if each]
+
+
+def cut_off(seen: Seen, end: int, mark: int, now: int) -> list[Incident]:
+    """What our last commit had open beyond the log's new end. Records that nobody had read leave no trace."""
+    if seen.committed is None:
+        return []
+    committed = Ledger.read(seen.metadata, seen.committed)
+    if committed.topic != seen.topic_id:
+        return []
+    committed.purge(mark)
+    top, state = committed.top, (seen.committed, seen.metadata)
+    items = committed.cut(end)
+    return [Incident("cut", end, top, items, now, state)] if items else []
 
 
 def removed(ledger: Ledger, low: int, now: int) -> list[Incident]:

@@ -337,8 +337,8 @@ class Queue(Claiming):
     def lost(self) -> int:
         """Items that nobody gets, of all partitions, as every process of the site sees it; until `kq queue rewind` deals with them.
 
-        They left the log before they were done (retention), or another program's commit skipped them. What on_lost="latest" skipped
-        is counted by the process that chose it.
+        They left the log before they were done (retention), they were cut off with its end (an unclean election), or another
+        program's commit skipped them. What on_lost="latest" skipped is counted by the process that chose it.
         """
         with self._member.changed:
             own = {owner.partition: owner for owner in self._member.owners_of(self.name)}

@@ -20,7 +20,7 @@ from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 from tests.promises.play import delete
-from tests.promises.queues import SESSION, Clock, alone, data, put, topic
+from tests.promises.queues import SESSION, Clock, alone, data, put, taken, topic
 
 VERBS: dict[str, Callable[[Queue, Item], Any]] = {
     "ack": lambda queue, item: queue.ack(item),
@@ -230,13 +230,15 @@ def test_what_stands_again_where_a_log_was_cut_off_is_new(within: Callable[..., 
             site = sites.enter_context(alone(cluster, name, write_version=2))
             return site.queue("cut", max_attempts=None)
 
-        reads, comes = stays("reads"), stays("comes")
+        reads, comes, holds = stays("reads"), stays("comes"), stays("holds")
         put(cluster, "cut", *old)
-        assert emptied(reads) == old and emptied(comes) == old
+        assert emptied(reads) == emptied(comes) == emptied(holds) == old
         cluster.broker(1).stop()  # in good order: the other replica leads and has everything
         within(30, lambda: cluster.leader("cut", 0) == 2, "the replica that has everything does not lead")
         put(cluster, "cut", *lost)
         assert emptied(reads) == lost and emptied(comes) == lost
+        holds.ack(holds.claim(wait=WAIT))
+        assert data(taken(holds, 2)) == lost[1:]  # not acked when the log is cut
         comes.site.close()
         assert left(cluster, "comes") == (0, [])
         assert left(cluster, "waits", version=1) == (6, old + lost)
@@ -247,8 +249,12 @@ def test_what_stands_again_where_a_log_was_cut_off_is_new(within: Callable[..., 
         within(30, lambda: cluster.leader("cut", 0) == 1, "the replica that lacks what was lost does not lead")
         put(cluster, "cut", *new)
         assert left(cluster, "comes") == (5, new) and left(cluster, "comes") == (0, [])
-        assert emptied(reads) == new and emptied(waits) == new
-        assert reads.depth() == waits.depth() == 0
+        assert emptied(reads) == emptied(waits) == emptied(holds) == new
+        assert reads.depth() == waits.depth() == holds.depth() == 0
+        assert (reads.lost, waits.lost, holds.lost) == (0, 0, 2)
+        holds.site.close()
+        with alone(cluster, "holds", write_version=2) as site:  # a new process knows it too
+            assert site.queue("cut", max_attempts=None).lost == 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from kqlib.queue import incidents
 from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.state import Seen
+from kqlib.queue.state import Seen, ledger_from
 
 ID = "id"
 
@@ -28,13 +28,19 @@ def ours(epoch: int = 1) -> Ledger:
     return ledger
 
 
-def seen(committed: int, low: int = 0, end: int = 20, text: str = "") -> Seen:
-    return Seen(ID, low, end, committed, text)
+TEXT = ours().text()
+
+
+def seen(committed: int, low: int = 0, end: int = 20, text: str = "", kept: int = 99) -> Seen:
+    return Seen(ID, low, end, committed, text, kept=kept)
 
 
 # committed, the log's first offset: what was skipped, what comes again, what left the log; the skipped ones
 FOUND: dict[str, tuple[Seen, bool, list[tuple[str, int]], list[int]]] = {
-    "our own": (seen(3, text="ours"), True, [], []),
+    "our own": (seen(3, text=TEXT), True, [], []),
+    "our own, and the log was cut off": (seen(3, text=TEXT, end=5), True, [("cut", 1)], []),
+    "our own, and the log was cut off behind what was open": (seen(3, text=TEXT, end=7), True, [], []),
+    "our own, and the log was cut off and has grown again": (seen(3, text=TEXT, kept=2), True, [("cut", 2)], []),
     "to the end": (seen(20), True, [("skipped", 14)], [3, 6, *range(8, 20)]),
     "beyond the end": (seen(99), True, [("skipped", 14)], [3, 6, *range(8, 20)]),
     "between floor and top": (seen(5), True, [("skipped", 1), ("again", 2)], [3]),
@@ -52,19 +58,18 @@ def test_what_a_commit_did_is_counted_beside_our_last_state(
     now: Seen, known: bool, expected: list[tuple[str, int]], offsets: list[int]
 ) -> None:
     assert now.committed is not None
-    at = max(now.low, min(now.committed, now.end))
-    ledger = ours() if now.metadata else Ledger(at, at, 9, ID)
+    ledger = ledger_from(now, "raise", "it")
     found = incidents.found(now, ledger, stored(ours()) if known else None, 0, now=5)
     assert [(each.why, each.items) for each in found] == expected
-    skipped = [each for each in found if each.why == "skipped"]
-    assert [offset for offset in range(25) if any(each.has(offset) for each in skipped)] == offsets
+    gone = [each for each in found if each.why in ("skipped", "cut")]
+    assert [offset for offset in range(25) if any(each.has(offset) for each in gone)] == offsets
     assert sum(each.lost for each in found) == sum(many for why, many in expected if why != "again")
 
 
 def test_what_was_purged_is_not_lost() -> None:
-    gone = incidents.found(seen(3, low=10, text="ours"), ours(), None, 0, now=5)
+    gone = incidents.found(seen(3, low=10, text=TEXT), ours(), None, 0, now=5)
     assert [(each.why, each.items) for each in gone] == [("removed", 4)]
-    assert not incidents.found(seen(3, low=10, text="ours"), ours(), None, 10, now=5)
+    assert not incidents.found(seen(3, low=10, text=TEXT), ours(), None, 10, now=5)
 
 
 def test_the_newest_of_our_states_counts_if_it_is_of_this_topic() -> None:
