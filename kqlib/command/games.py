@@ -1,4 +1,4 @@
-"""Make games: seasons of any size, into a topic or onto the screen.
+"""Make seasons of games, into a topic or onto the screen.
 
 In:  how many rows, and how much goes wrong. Out: a topic full of them (`produce`), or a line of JSON for each (`show`).
 """
@@ -24,11 +24,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `kq games`."""
     under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     text = "Put a season into a topic, which is made if it is not there (kept for ever: the games lie in the past)."
-    produce = under.add_parser("produce", description=text, help="put a season into a topic", allow_abbrev=False)
+    produce = under.add_parser("produce", description=text, help="put a season into a topic")
     produce.add_argument("--topic", default="games", metavar="NAME", help="where to (default: games)")
     produce.add_argument("--partitions", type=int, default=4, metavar="N", help="of a new topic (default: 4)")
     text = "Print a season, a line of JSON for each row."
-    show = under.add_parser("show", description=text, help="print a season as lines of JSON", allow_abbrev=False)
+    show = under.add_parser("show", description=text, help="print a season as lines of JSON")
     for each in (produce, show):
         _season(each)
 
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
             )
         return 0
     from kqlib.schemas import Registry
-    from kqlib.workshop.cluster import up
+    from kqlib.workshop.cluster.up import current
 
-    with up.current() as cluster:
+    with current() as cluster:
         _topic(cluster, args.topic, args.partitions)
         found = seasons.messages(told, Registry(cluster=cluster), f"{args.topic}-value")
         started = time.monotonic()

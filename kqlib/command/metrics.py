@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kqlib.command.said import tell
+from kqlib.command.output import tell
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
@@ -38,16 +38,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print them."""
-    from kqlib.workshop.cluster import up
+    from kqlib.workshop.cluster.up import current
 
-    with up.current() as cluster:
+    with current() as cluster:
         print(exposed(list(measured(cluster, args.site))), end="")
     return 0
 
 
 def measured(cluster: Kafka, sites: list[str]) -> Iterator[Row]:
     """The gauges of these sites, or of all that are known."""
-    from kqlib.command.queue.ask import noted, queues
+    from kqlib.command.queue.site import queues, users
     from kqlib.errors import KqError
     from kqlib.kafka.reading import described
     from kqlib.queue import Site
@@ -55,7 +55,7 @@ def measured(cluster: Kafka, sites: list[str]) -> Iterator[Row]:
     names = queues(list(cluster.describe().topics))
     with Site(cluster, sites[0] if sites else "kq-metrics") as site:
         site._notes.catch_up()
-        used = {name: noted(site, name) for name in names}
+        used = {name: users(site, name) for name in names}
     for each in sites or sorted({site for some in used.values() for site in some}):
         try:
             yield "site_members", {"site": each}, len(described(cluster, each))
@@ -66,7 +66,7 @@ def measured(cluster: Kafka, sites: list[str]) -> Iterator[Row]:
 
 
 def _of_site(site: Site, names: list[str]) -> Iterator[Row]:
-    from kqlib.command.queue.ask import partitions
+    from kqlib.command.queue.site import partitions
     from kqlib.errors import LedgerCorrupt, LedgerLost
     from kqlib.queue import look
     from kqlib.queue.dead import DEAD

@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     under = parser.add_subparsers(prog="kq pipeline", metavar="WORD", dest="word", required=True, title="words")
     add = {}
     for name, says in WORDS.items():
-        made = under.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}", allow_abbrev=False)
+        made = under.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}")
         add[name] = made.add_argument
         once = "what is there now, then end" if name != "replay" else "accepted; a replay always ends"
         made.add_argument("--once", action="store_true", help=once)

@@ -12,7 +12,7 @@ import signal
 import threading
 from contextlib import suppress
 
-from kqlib.command.said import tell
+from kqlib.command.output import tell
 
 FILES = 16_384  # room for 10,000 requests at once, see `kqlib.virtual.door`
 
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `kq virtual`."""
     under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     text = "Run a node: it owns some of the partitions and answers for their queues until Ctrl-C or SIGTERM."
-    serve = under.add_parser("serve", description=text, help="run a node", allow_abbrev=False)
+    serve = under.add_parser("serve", description=text, help="run a node")
     add = serve.add_argument
     add("topic", metavar="TOPIC", help="the data topic; TOPIC.offsets and TOPIC.partitions belong to it")
     add(
@@ -59,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a name under which it may be asked, besides its own and localhost; may be given again",
     )
     text = "Write a plan of the three topics; `kq topics apply FILE` makes them."
-    plan = under.add_parser("plan", description=text, help="write a plan of the topics", allow_abbrev=False)
+    plan = under.add_parser("plan", description=text, help="write a plan of the topics")
     plan.add_argument("topic", metavar="TOPIC", help="the data topic")
     plan.add_argument("file", metavar="FILE", help="where to")
     plan.add_argument("--partitions", type=int, default=6, metavar="N", help="of the data topic, for ever (default: 6)")
@@ -90,7 +90,7 @@ def _many_files() -> None:
 
 def _serve(args: argparse.Namespace) -> int:
     from kqlib import virtual
-    from kqlib.workshop.cluster import up
+    from kqlib.workshop.cluster.up import current
 
     done = threading.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -99,7 +99,7 @@ def _serve(args: argparse.Namespace) -> int:
     how |= {"origins": args.allow_origin, "hosts": args.allow_host}
     how |= {"keep_consumers": args.keep_consumers} if args.keep_consumers is not None else {}
     _many_files()
-    with up.current() as cluster, virtual.Node(cluster, args.topic, **how) as node:
+    with current() as cluster, virtual.Node(cluster, args.topic, **how) as node:
         print(node.url, flush=True)
         tell("Serving until Ctrl-C. The routes: /docs")
         done.wait()

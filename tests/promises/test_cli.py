@@ -302,7 +302,7 @@ def test_doctor_finds_this_machine_well_and_leaves_nothing(machine: Machine) -> 
 def test_doctor_tries_one_s_own_cluster_and_takes_its_topic_away(
     busy: Machine, bootstrap: str, within: Callable[..., float]
 ) -> None:
-    code = "from kqlib.workshop.doctor import trials; print(repr(trials.round_trip()))"
+    code = "from kqlib.workshop.doctor import machine; print(repr(machine.round_trip()))"
     env = busy.env(KQ_BOOTSTRAP=bootstrap)
     ran = subprocess.run([sys.executable, "-c", code], env=env, cwd=REPO, capture_output=True, text=True, check=True)
     assert f"ok=True, what='a record went into a real Kafka and came out ({bootstrap})'" in ran.stdout

@@ -40,7 +40,7 @@ def test_what_is_put_from_an_argument_a_file_or_stdin_is_seen_in_order(desk: Des
     assert desk("put", "--file", str(tmp_path / "goal"), "--json").json == [f"{desk.name}/0/1"]
     lines = desk("put", "-", typed=b"a\r\n\n\xc3\xa4")
     assert lines.out.split() == [f"{desk.name}/0/{n}" for n in (2, 3, 4)]
-    many = desk("put", "same", "--count", "20")
+    many = desk("put", "-", typed=b"same\n" * 20)
     assert many.out == f"20 items, the first {desk.name}/0/5, the last {desk.name}/0/24\n"
     peeked = desk("peek", "-n", "6", "--json").json
     assert [each["data"] for each in peeked] == ["kick-off", {"base64": "dHdvCmxpbmVz/w=="}, "a", "", "ä", "same"]
@@ -327,7 +327,7 @@ def test_delete_does_what_it_says_for_a_queue_that_was_used_and_never_created(de
 
 def test_redrive_chooses_and_says_what_stays(desk: Desk) -> None:
     desk("create")
-    desk("put", "7", "--count", "3")
+    desk("put", "-", typed=b"7\n" * 3)
     with Site(desk.cluster, desk.site) as site:
         queue = site.queue(desk.name)
         for reason in ("no such player", "KeyError: 7", "no such player"):
@@ -354,7 +354,7 @@ def test_a_story_of_an_item_that_is_out_says_who_can_have_it_and_who_knows_until
     terminal.wait_for("> ")
     who = desk("show", "--json").json["partitions"][0]["owner"]
     (stands,) = [each for each in desk("story", f"{desk.name}/0/0", "--json").json["events"] if not each["when"]]
-    knows = "that process alone knows whether somebody has it there, and until when"
+    knows = "only that process knows whether it is claimed, and until when"
     assert (stands["what"], " at " in who) == ("open", True)
     assert stands["how"] == f"attempt 1 (floor 0, top 1); {who} has its partition: {knows}"
     terminal.type("release\r")
@@ -370,7 +370,7 @@ def test_of_what_is_not_there_a_story_says_so(desk: Desk) -> None:
 
 
 def test_what_kafkas_own_tool_calls_lag_is_the_end_less_the_floor_and_no_depth(desk: Desk) -> None:
-    desk("put", "x", "--count", "5")
+    desk("put", "-", typed=b"x\n" * 5)
     with Site(desk.cluster, desk.site) as site:
         queue = site.queue(desk.name)
         items = taken(queue, 3)
@@ -396,7 +396,7 @@ def done(desk: Desk, site: str, n: int) -> None:
 
 
 def test_garbage_is_said_first_and_goes_with_yes_down_to_the_lowest_floor(desk: Desk) -> None:
-    desk("put", "x", "--count", "5")
+    desk("put", "-", typed=b"x\n" * 5)
     done(desk, desk.site, 5)
     done(desk, gone := f"gone-{desk.site}", 2)
     dry = desk("gc")
@@ -435,7 +435,7 @@ def share_as_a_stranger(desk: Desk, group: str) -> None:
 
 @pytest.mark.parametrize("read", [commit_as_a_stranger, share_as_a_stranger])
 def test_nothing_is_deleted_under_a_reader_that_is_no_site(desk: Desk, read: Callable[[Desk, str], None]) -> None:
-    desk("put", "x", "--count", "2")
+    desk("put", "-", typed=b"x\n" * 2)
     done(desk, desk.site, 2)
     read(desk, stranger := f"stranger-{desk.site}")
     refused = desk("gc", "--yes")

@@ -15,7 +15,7 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
-from kqlib.workshop.doctor import Finding, queues, trials
+from kqlib.workshop.doctor import Finding, machine, queues
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import configure
 from tests.promises.queues import alone, put
@@ -163,7 +163,7 @@ def test_an_applications_user_is_told_what_it_may_not_look_at(cluster: Cluster) 
     may(cluster, "READ topic *", "WRITE topic *", "READ group *")
     with cluster.as_user("app") as app:
         found = said(app)
-        tried = trials._tried(app)
+        tried = machine._tried(app)
     assert found["offsets"].what == "User 'app' lacks DESCRIBE_CONFIGS on cluster 'kafka-cluster'"
     assert found["settings"].ok is None and found["settings"].what.startswith("User 'app' lacks DESCRIBE_CONFIGS on ")
     assert "DESCRIBE_CONFIGS on topic 'well', DESCRIBE_CONFIGS on topic 'well.dead'" in found["settings"].what

@@ -14,7 +14,8 @@ from kqlib.errors import KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.queue import Item, Queue, Site, partition
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
-from kqlib.workshop.doctor import letters, queues
+from kqlib.workshop.doctor import queues
+from kqlib.workshop.doctor.topics import dead_letters
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play, rights
 from tests.promises.queues import Clock, alone, data, topic
@@ -238,11 +239,11 @@ SEEN = {
 @pytest.mark.parametrize("what", SEEN)
 def test_doctor_sees_that_nothing_could_be_buried_and_what_to_do(trouble: Trouble, site: Site, what: str) -> None:
     site.queue(trouble.name)
-    assert letters.finding(site).ok
+    assert dead_letters(site).ok
     trouble.begin()
-    found = letters.finding(site)
+    found = dead_letters(site)
     assert found.ok is False and SEEN[what] in found.what and trouble.name in found.what and found.remedy
     if what == "the topic is gone":
         assert found in list(queues.of(trouble.cluster))
     trouble.mend()
-    assert letters.finding(site).ok
+    assert dead_letters(site).ok

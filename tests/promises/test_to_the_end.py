@@ -11,13 +11,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from kqlib.command.queue import story
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site, state
@@ -101,24 +99,6 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
     assert cut.purged(kq_cluster, "football", "a-site") == {0: mark}
     with pytest.raises(NotAllowed, match="holds up to 13 records; a picture is for 10 at most"):
         snapshot.lanes(kq_cluster, kq_topic)
-
-
-@pytest.mark.kq_partitions(2)
-def test_a_story_is_searched_in_every_partition_although_the_end_of_one_comes_twice(
-    kq_cluster: Kafka, kq_topic: str
-) -> None:
-    """Of partition 1 there is more than one fetch brings; partition 0 has an end again and again."""
-    producer = Producer(kq_cluster.client())
-    producer.produce(kq_topic, b"old", partition=0)
-    for _ in range(400):
-        producer.produce(kq_topic, bytes(20_000), partition=1)
-    assert producer.flush(WAIT) == 0
-    read = []
-    for item in story._read(SimpleNamespace(cluster=kq_cluster), {(kq_topic, 0): 0, (kq_topic, 1): 0}):  # type: ignore[arg-type]
-        read.append(item.partition)
-        producer.produce(kq_topic, b"new", partition=0)
-        producer.flush(WAIT)
-    assert (read.count(0), read.count(1)) == (1, 400)
 
 
 def test_the_doctors_check_of_queues_comes_to_its_end_while_others_commit_without_a_pause(

@@ -1,22 +1,22 @@
-"""What the doctor looks at on this machine: each check seen well and seen failing."""
+"""What the doctor looks at on this machine: each check seen well and seen failing, and what is made of all findings."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
-from importlib import metadata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.runtime import jars, java, places
-from kqlib.workshop.doctor import Finding, machine
+from kqlib import kafka
+from kqlib.errors import KqError
+from kqlib.runtime import jars, java
+from kqlib.workshop.doctor import CHECKS, Check, Finding, doctor, findings, machine
+from tests.patience import PATIENCE
 
 Patch = pytest.MonkeyPatch
 
@@ -46,39 +46,6 @@ def test_python_is_one_that_is_supported(monkeypatch: Patch) -> None:
     failed(machine.python(), "3.14.0", "use Python 3.11 to 3.13: make venv PYTHON=python3.13")
     monkeypatch.setattr(sys, "version_info", (3, 10, 9))
     failed(machine.python(), "3.10.9")
-
-
-def test_packages_are_those_that_are_asked_for(monkeypatch: Patch) -> None:
-    assert machine.packages().ok
-    wanted = ["pyspark==9.9", "tqdm", "no-such-thing>=1", 'also-not; extra == "test"', 'nor-this>=2; extra == "lab"']
-    monkeypatch.setattr(metadata, "requires", lambda _: wanted)
-    monkeypatch.setattr(places, "repo", Path)
-    finding = machine.packages()
-    failed(finding, f"pyspark is {metadata.version('pyspark')}, not ==9.9", "make venv")
-    assert finding.what.endswith("; no-such-thing is not installed; nor-this is not installed")
-    monkeypatch.setattr(places, "repo", lambda: None)
-    failed(machine.packages(), "pip install --upgrade kqlib")
-    assert "nor-this" not in machine.packages().what
-
-
-@pytest.mark.parametrize(
-    ("version", "spec", "expected"),
-    [
-        ("2.16.1", ">=2.16", True),
-        ("2.16", ">=2.16", True),
-        ("2.15.9", ">=2.16", False),
-        ("21.0.8.2", "<22,>=21", True),
-        ("22.0", "<22,>=21", False),
-        ("22", "<22,>=21", False),
-        ("4.1.3", "==4.1.3", True),
-        ("4.1.1", "==4.1.3", False),
-        ("10.0", ">=9", True),
-        ("2.16.0rc1", ">=2.16", True),
-        ("1.0", "", True),
-    ],
-)
-def test_a_version_is_within_its_range(version: str, spec: str, expected: bool) -> None:
-    assert machine.meets(version, spec) is expected
 
 
 @pytest.fixture
@@ -207,105 +174,153 @@ def test_memory_is_what_the_machine_or_its_container_leaves(
     assert bool(found.remedy) is not ok
 
 
-def test_a_full_or_closed_disk_is_named(monkeypatch: Patch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KQ_STATE", str(tmp_path))
-    monkeypatch.setattr(machine, "jars", lambda: Finding("jars", True, ""))
-    assert machine.disk().ok
-    monkeypatch.setattr(os, "access", lambda place, _: place != tmp_path)
-    failed(machine.disk(), f"{tmp_path} cannot be written to", "KQ_STATE")
-    free = shutil.disk_usage(tmp_path)._replace(free=100 * 2**20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    failed(machine.disk(), "100 MB free, 500 are needed for temporary files", "TMPDIR")
+# --- does it work -----------------------------------------------------------------------------------------------------
 
 
-def test_the_cache_needs_room_only_while_jars_are_to_come(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(machine, "jars", lambda: Finding("jars", True, ""))
-    assert str(places.cache()) not in machine.disk().what
-    monkeypatch.setattr(machine, "jars", lambda: Finding("jars", False, ""))
-    assert str(places.cache()) in machine.disk().what
+class Kafka:
+    """A cluster that answers each request to create or delete a topic with this error."""
 
+    embedded, bootstrap = False, "a:9092"
 
-# --- what was set, what was left --------------------------------------------------------------------------------------
+    def __init__(self, error: Exception) -> None:
+        self.error, self.admin, self._own = error, self, dict[str, str]()
+
+    def __enter__(self) -> Kafka:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def create_topics(self, wanted: list[Any]) -> dict[str, Kafka]:
+        return {wanted[0].topic: self}
+
+    def result(self, _: float) -> None:
+        raise self.error
 
 
 @pytest.mark.parametrize(
-    ("env", "ok", "words"),
+    ("error", "said"),
     [
-        ({}, True, "none is set, so every default holds"),
-        ({"KQ_BOOTSTRAP": ""}, True, "none is set"),
-        ({"KQ_BOOTSTRAP": "a.example:9092, b:9093"}, True, "set: KQ_BOOTSTRAP"),
-        (
-            {"KQ_BOOTSTRAP": "[::1]:9092", "KQ_SPARK_MASTER": "spark://a:7077"},
-            True,
-            "set: KQ_BOOTSTRAP, KQ_SPARK_MASTER",
-        ),
-        ({"KQ_SPARK_MASTER": "local[2]"}, True, ""),
-        ({"KQ_SPARK_MASTER": "k8s://https://a:6443"}, True, ""),
-        ({"KQ_SOMEBODY_ELSES": "1"}, True, ""),
-        ({"KQ_BOOTSTRAP": "a.example"}, False, "KQ_BOOTSTRAP is 'a.example', not host:port"),
-        ({"KQ_BOOTSTRAP": "a:9092,"}, False, "KQ_BOOTSTRAP is 'a:9092,', not host:port"),
-        ({"KQ_BOOTSTRAP": "http://a:9092"}, False, "KQ_BOOTSTRAP is 'http://a:9092', not host:port"),
-        ({"KQ_SPARK_MASTER": "localhost"}, False, "KQ_SPARK_MASTER is 'localhost', not local[2]"),
-        ({"KQ_KAFKA_CONFIG": "/no/such/file"}, False, "KQ_KAFKA_CONFIG does not name a client's properties file"),
-        ({"KQ_CACHE": __file__}, False, "which is not a directory"),
-        ({"KQ_BOOTSTAP": "a:9092"}, False, "KQ_BOOTSTAP is not read by anything; did you mean KQ_BOOTSTRAP?"),
+        (KqError("broken"), "broken"),
+        (KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "against the policy")), "against the policy"),
     ],
 )
-def test_variables_make_sense(env: dict[str, str], ok: bool, words: str) -> None:
-    found = machine.variables(env)
-    assert (found.ok, words in found.what, bool(found.remedy)) == (ok, True, not ok)
+def test_a_cluster_that_takes_no_topic_fails_the_round_trip(error: Exception, said: str, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", "a:9092")
+    monkeypatch.setattr(kafka, "connect", lambda: Kafka(error))
+    failed(machine.round_trip(), said, "or unset them")
 
 
-def test_a_client_file_is_read_and_its_secrets_are_not_shown(tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    env = {"KQ_KAFKA_CONFIG": str(file)}
-    file.write_text("sasl.username=app\nsasl.password=hunter2\n")
-    assert machine.variables(env).ok
-    file.write_text("sasl.password hunter2\n")
-    found = machine.variables(env)
-    failed(found, "line 1")
-    assert "hunter2" not in repr(found)
+def test_a_user_who_may_not_make_a_topic_is_told_which_rights_the_round_trip_needs(monkeypatch: Patch) -> None:
+    refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    monkeypatch.setattr(kafka, "connect", lambda: Kafka(refused))
+    found = machine.round_trip()
+    assert (found.ok, found.remedy) == (None, "")
+    assert found.what.startswith("This user lacks CREATE or DELETE on topics that begin with 'kq-doctor-'")
 
 
-LONG_AGO = time.time() - 3600
+@pytest.mark.parametrize("name", ["KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"])
+def test_a_cluster_that_does_not_answer_fails_the_round_trip(name: str, monkeypatch: Patch, tmp_path: Path) -> None:
+    (tmp_path / "client").write_text("bootstrap.servers=127.0.0.1:1\n")
+    monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
+    monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
+    monkeypatch.setenv(name, "127.0.0.1:1" if name == "KQ_BOOTSTRAP" else str(tmp_path / "client"))
+    failed(machine.round_trip(), "no Kafka answered at 127.0.0.1:1", "correct KQ_BOOTSTRAP")
 
 
 @pytest.fixture
-def living(tmp_path: Path) -> Iterator[Path]:
-    """A temporary directory with a cluster that lives and files that are nobody's concern."""
-    alive = tmp_path / "kqlib-alive"
-    alive.mkdir()
-    (tmp_path / "other-dir").mkdir()
-    (tmp_path / "kqlib-tool-new").mkdir()
-    (tmp_path / "kqlib-a-file").touch()
-    with (alive / "in-use").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for each in (alive, alive / "in-use", tmp_path / "other-dir", tmp_path / "kqlib-a-file"):
-            os.utime(each, (LONG_AGO, LONG_AGO))
-        yield tmp_path
+def counting(monkeypatch: Patch, tmp_path: Path) -> Callable[[str, float], Finding]:
+    """What the doctor finds when this script counts in Spark's stead."""
+
+    def count(script: str, seconds: float = 30) -> Finding:
+        (tmp_path / "count.py").write_text(script)
+        monkeypatch.setattr(machine, "COUNT", tmp_path / "count.py")
+        monkeypatch.setattr(machine, "GONE", 0.3)
+        return machine.spark(seconds)
+
+    return count
 
 
-def test_what_is_alive_new_or_not_ours_is_no_leftover(living: Path) -> None:
-    (living / "kqlib-starting").mkdir()
-    (living / "kqlib-starting/in-use").touch()
-    assert machine.leftovers(living, patience=0) == Finding("leftovers", True, f"none in {living}")
+def test_spark_counts_to_ten(counting: Callable[..., Finding]) -> None:
+    assert counting("print('counted 10')") == Finding("Spark", True, "started, counted to ten, and its Java is gone")
 
 
-def test_what_the_dead_left_is_named_with_the_command_that_removes_it(living: Path) -> None:
-    for name in ("kqlib-dead", "kqlib-tool-old"):
-        (living / name).mkdir()
-    (living / "kqlib-dead/in-use").touch()
-    for name in ("kqlib-dead/in-use", "kqlib-tool-old"):
-        os.utime(living / name, (LONG_AGO, LONG_AGO))
-    finding = machine.leftovers(living, patience=0)
-    failed(finding, f"2 of dead processes in {living}")
-    assert finding.remedy == f"rm -r {living / 'kqlib-dead'} {living / 'kqlib-tool-old'}"
+@pytest.mark.parametrize(
+    ("script", "seconds", "words"),
+    [
+        ("print('counted 9')", 30, "counted 9"),
+        ("import sys; print('counted 10'); sys.exit(1)", 30, "counted 10"),
+        ("import sys; sys.exit('no good\\nJAVA_GATEWAY_EXITED')", 30, "JAVA_GATEWAY_EXITED"),
+        ("import time; time.sleep(60)", 0.5, "no answer within 0.5 s"),
+        ("import subprocess; subprocess.Popen(['sleep', '60']); print('counted 10')", 30, "its Java was left running"),
+        (
+            "import tempfile; tempfile.mkdtemp(prefix='kqlib-spark-'); print('counted 10')",
+            30,
+            "its Java was left running",
+        ),
+    ],
+)
+def test_a_spark_that_fails_is_told_and_nothing_of_it_is_left(
+    script: str, seconds: float, words: str, counting: Callable[..., Finding], marked: Any
+) -> None:
+    found = counting(script, seconds)
+    failed(found, words)
+    deadline = time.monotonic() + 2 * PATIENCE
+    while marked.alive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert marked.alive() == []
 
 
-def test_a_reaper_at_work_is_given_its_time(living: Path, monkeypatch: Patch) -> None:
-    dead = living / "kqlib-dead"
-    dead.mkdir()
-    (dead / "in-use").touch()
-    os.utime(dead / "in-use", (LONG_AGO, LONG_AGO))
-    monkeypatch.setattr(time, "sleep", lambda _: shutil.rmtree(dead, ignore_errors=True))
-    assert machine.leftovers(living).ok
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def well(name: str) -> Finding:
+    return Finding(name, True, "1.2.3 in /home/ana")
+
+
+def ill(name: str) -> Finding:
+    return Finding(name, False, "broken", "mend it")
+
+
+def test_what_needs_a_cross_is_not_tried_and_the_others_are() -> None:
+    def never() -> Finding:
+        raise AssertionError("it was tried")
+
+    made = (
+        Check("a", "", lambda: well("a")),
+        Check("b", "", lambda: ill("b")),
+        Check("c", "", never, ("a", "b")),
+        Check("d", "", never, ("c",)),
+        Check("e", "", lambda: well("e"), ("a",)),
+    )
+    found = list(findings(made))
+    assert [each.ok for each in found] == [True, False, None, None, True]
+    assert (found[2].what, found[3].what) == ("not tried: it needs b", "not tried: it needs c")
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), KqError("no space")])
+def test_a_check_that_cannot_look_is_a_cross_and_not_the_end(error: Exception) -> None:
+    def fail() -> Finding:
+        raise error
+
+    first, second = findings((Check("a", "", fail), Check("b", "", lambda: well("b"))))
+    failed(first, "Permission denied" if isinstance(error, OSError) else "no space")
+    assert second.ok
+
+
+def test_every_check_that_another_needs_comes_before_it() -> None:
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    for at, check in enumerate(CHECKS):
+        assert set(check.needs) <= set(names[:at])
+
+
+def test_a_notebook_shows_no_versions_and_places_but_what_is_wrong_and_what_to_do(monkeypatch: Patch) -> None:
+    found = [well(check.name) for check in CHECKS]
+    monkeypatch.setattr(sys.modules["kqlib.workshop.doctor"], "findings", lambda: found)
+    lines = repr(doctor()).splitlines()
+    assert [line.split()[-1] for line in lines if "1.2.3" in line] == []
+    assert len(lines) == 1 + len(CHECKS)
+    assert lines[2].split(maxsplit=2) == ["Java", "✓", "runs Kafka and Spark"]
+    found[1], found[-1] = ill("Java"), Finding("Spark", None, "not tried: it needs Java")
+    assert repr(doctor()).splitlines()[-2:] == ["Java, here: broken → mend it", "Spark, here: not tried: it needs Java"]
+    assert "mend it" in doctor()._repr_mimebundle_()["text/html"]

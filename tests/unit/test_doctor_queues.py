@@ -1,9 +1,10 @@
-"""What the doctor says of a cluster's queues, from what the cluster said: retention, states, commits."""
+"""What the doctor finds in a cluster's queues, from plain values: retention, states, commits, settings of topics."""
 
 from __future__ import annotations
 
 import struct
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.state import Seen
-from kqlib.workshop.doctor import Finding, queues
+from kqlib.workshop.doctor import Finding, queues, topics
 
 DAY = 86400.0
 WELL = Ledger(7, 7, 3, "id").text()
@@ -31,7 +32,7 @@ def seen(committed: int | None, metadata: str = "", known: bool = True) -> Seen:
     ],
 )
 def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool, said: str) -> None:
-    found = queues._offsets(seconds)
+    found = queues.kept(seconds)
     assert (found.ok, found.what.startswith(said)) == (ok, True)
     assert bool(found.remedy) == (not ok)
 
@@ -57,10 +58,10 @@ def test_a_state_is_there_readable_and_ours(state: Seen, what: str) -> None:
 
 def test_each_wrong_state_is_a_line() -> None:
     well = {("eu", "football", 0): seen(7, WELL), ("us", "football", 0): seen(None, known=False)}
-    assert queues._ledgers(well) == Finding(
+    assert queues.ledgers(well, {}) == Finding(
         "ledgers", True, "2 partitions of 2 sites, nothing lost and nothing strange"
     )
-    ill = queues._ledgers(well | {("us", "hockey", 1): seen(None), ("us", "hockey", 2): seen(3)})
+    ill = queues.ledgers(well | {("us", "hockey", 1): seen(None), ("us", "hockey", 2): seen(3)}, {})
     assert ill.ok is False
     assert ill.what.splitlines() == [
         "site 'us' in 'hockey', partition 1: its state is gone",
@@ -71,7 +72,7 @@ def test_each_wrong_state_is_a_line() -> None:
 
 def test_what_happened_without_the_site_is_a_line_with_its_remedy() -> None:
     at = ("eu", "football", 0)
-    ill = queues._ledgers({at: seen(7, WELL)}, {at: [Incident("skipped", 2, 7, 5, 0)]})
+    ill = queues.ledgers({at: seen(7, WELL)}, {at: [Incident("skipped", 2, 7, 5, 0)]})
     assert ill.ok is False
     assert ill.what.startswith(
         "site 'eu' in 'football', partition 0: 5 items skipped by another program's commit, seen at"
@@ -84,14 +85,14 @@ def test_a_state_that_nobody_commits_any_more_is_about_to_expire(monkeypatch: py
     fresh = {("eu", "football", 0)}
     monkeypatch.setattr(queues, "committed_since", lambda *args: asked.append(args) or fresh)
     there = fresh | {("us", "football", 0), ("us", "football", 1)}
-    well = queues._expiry(None, fresh, 7 * DAY)  # type: ignore[arg-type]
+    well = queues.expiry(None, fresh, 7 * DAY)  # type: ignore[arg-type]
     assert (well.ok, well.what) == (True, "1 state, each committed lately")
-    ill = queues._expiry(None, there, 7 * DAY)  # type: ignore[arg-type]
+    ill = queues.expiry(None, there, 7 * DAY)  # type: ignore[arg-type]
     assert (ill.ok, ill.what) == (False, "not committed for 5 days, forgotten after 7 days: site 'us' in 'football'")
     assert asked[1][1] == {"eu", "us"}
     assert asked[1][2] == pytest.approx(time.time() - queues.OLD * 7 * DAY, abs=60)
     asked.clear()
-    assert queues._expiry(None, there, 2147483647 * 60.0).ok  # type: ignore[arg-type]
+    assert queues.expiry(None, there, 2147483647 * 60.0).ok  # type: ignore[arg-type]
     assert asked == []  # kept for ever: nothing is read
 
 
@@ -132,3 +133,53 @@ def test_without_a_cluster_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
     monkeypatch.setenv("KQ_BOOTSTRAP", "127.0.0.1:1")  # the round trip says that
     assert list(queues.findings()) == []
+
+
+# --- settings of topics --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "replicas", "in_sync", "ill"), [(1, 3, 1, False), (2, 3, 2, False), (2, 3, 1, True), (3, 2, 2, False)]
+)
+def test_puts_fail_below_min_insync_replicas_but_never_for_more_than_there_are(
+    wanted: int, replicas: int, in_sync: int, ill: bool
+) -> None:
+    part = SimpleNamespace(id=0, replicas=[*range(replicas)], isrs=[*range(in_sync)])
+    there = {"football": SimpleNamespace(partitions={0: part})}
+    found = topics.too_few({"football": {"min.insync.replicas": str(wanted)}}, there)
+    assert bool(found) == ill
+    if ill:
+        assert found[0][0].endswith("partition 0 has 1 replicas in sync and needs 2")
+
+
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+WEEK = KEPT | {"retention.ms": f"{7 * 86_400_000}"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "known", "ok", "words"),
+    [
+        (KEPT, True, True, "no topic deletes items before they are done"),
+        (WEEK | {"cleanup.policy": "compact"}, True, True, "no topic deletes items before they are done"),
+        (WEEK, True, True, "'football' deletes records after 7 days, done or not; no item has waited for half of that"),
+        (
+            WEEK,
+            False,
+            None,
+            "'football' deletes records after 7 days, done or not; how long its items wait is not known",
+        ),
+        (
+            WEEK | {"retention.bytes": "1000"},
+            True,
+            True,
+            "'football' deletes records after 7 days and above 1000 bytes a partition, done or not; "
+            "no item has waited for half of that",
+        ),
+    ],
+)
+def test_a_limit_is_said_with_what_is_known_of_what_waits(
+    settings: dict[str, str], known: bool, ok: bool | None, words: str
+) -> None:
+    waiting = {"football": topics.Waiting()} if known else {}
+    found = topics.retention({"football": settings}, waiting)
+    assert (found.ok, found.what) == (ok, words)

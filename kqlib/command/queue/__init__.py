@@ -1,8 +1,9 @@
 """Put, look, claim and work: queues on the command line.
 
-In:  what is typed after `kq queue`. Out: answers on stdout (`--json`: for programs), notices on stderr; the usual exit codes.
-Here is what can be typed; each word is done by the function `queue_WORD` of the room beside it. A site is `--site`, else KQ_SITE,
-else "default": depth and state are a site's own, and whoever only puts, or looks, does not become one of the queue's sites.
+In:  what is typed after `kq queue`. Out: answers on stdout (`--json`: for programs), notices on stderr, an exit status.
+This module defines what can be typed. The function `queue_WORD` of the module that `WORDS` names does it.
+The site is `--site`, then KQ_SITE, then "default". Depth and state belong to a site. A command that only puts or looks does not make
+the site a user of the queue.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 
-VERBS = {
+WORDS = {
     "list": ("look", "every queue here: how much is in it, and which sites use it"),
     "show": ("look", "one queue: its settings, its partitions, who has them"),
     "depth": ("look", "how many items are not done, claimed ones included"),
     "peek": ("look", "the first items, without claiming them"),
     "story": ("story", "everything that is known of one item, as a timeline"),
     "create": ("change", "make a planned queue available to a site"),
-    "delete": ("change", "the site has it no more, and what is in it counts as done"),
-    "put": ("put", "put an item, a file, or a line of stdin each"),
-    "claim": ("claim", "claim one item and hold it until you type what became of it"),
+    "delete": ("change", "take it away from a site; what is in it counts as done"),
+    "put": ("change", "put an item, a file, or a line of stdin each"),
+    "claim": ("claim", "claim one item and hold it until you type what to do"),
     "work": ("work", "run a command for each item"),
     "redrive": ("change", "put dead letters back"),
-    "purge": ("change", "everything now in it counts as done"),
+    "purge": ("change", "let everything now in it count as done"),
     "rewind": ("change", "put back items that another program's commit skipped"),
-    "gc": ("gc", "take out of the log what every site is done with"),
+    "gc": ("change", "delete from the log what every site is done with"),
 }
 EPILOG = """\
 examples
@@ -38,18 +39,18 @@ examples
   seq 1000 | kq queue put football -
   kq queue work football --threads 4 -- ./score.sh
   kq queue story football/0/41
-A site is what --site names, else KQ_SITE, else "default".
+The site is --site, then KQ_SITE, then "default".
 """
 PLANNED = "The topic must be there: plan it and apply the plan (kq topics --help). Nothing creates topics at run time."
 YES = {"action": "store_true", "help": "do it; without, only say what would be done"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be typed."""
+    """Define what can be typed after `kq queue`."""
     parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.usage = "kq queue WORD …"
     under = parser.add_subparsers(prog="kq queue", metavar="WORD", dest="word", required=True, title="words")
-    add = {name: _word(under, name, says) for name, (_, says) in VERBS.items()}
+    add = {name: _word(under, name, text) for name, (_, text) in WORDS.items()}
     for name, queue in add.items():
         if name == "story":
             queue("id", metavar="ID", help="topic/partition/offset, as put and peek show it")
@@ -61,23 +62,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         most = "how many at most (default: 10)" if name == "peek" else "how many at most (default: all)"
         add[name]("-n", dest="n", type=_count("n"), metavar="N", help=most)
     add["create"]("--order", choices=("any", "key"), help="key: at most one item of a key is out (default: any)")
-    says = "handed out so often an item becomes a dead letter; none: never (default: 5)"
-    add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=says)
-    says = "put nothing back, and report these incidents no more"
-    add["rewind"]("--forget", action="store_true", help=says)
+    text = "handed out so often an item becomes a dead letter; none: never (default: 5)"
+    add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=text)
+    text = "put nothing back, and report these incidents no more"
+    add["rewind"]("--forget", action="store_true", help=text)
     add["gc"]("--forget", action="append", default=[], metavar="SITE", help="a site that is gone for good; repeatable")
     _put(add["put"])
     _choose(add["redrive"])
     _take(add["claim"], add["work"])
 
 
-def _word(under: Any, name: str, says: str) -> Callable[..., Any]:
+def _word(under: Any, name: str, text: str) -> Callable[..., Any]:
     """A parser with what all words take; how to add an argument to it."""
     more = {"usage": "kq queue work [options] QUEUE -- CMD [ARGS…]"} if name == "work" else {}
     epilog = PLANNED if name == "create" else None
-    parser = under.add_parser(
-        name, help=says, description=f"{says[0].upper()}{says[1:]}.", epilog=epilog, allow_abbrev=False, **more
-    )
+    parser = under.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=epilog, **more)
     site = os.environ.get("KQ_SITE") or "default"
     parser.add_argument("--site", default=site, type=_site, metavar="NAME", help=f"whose queue (now: {site})")
     parser.add_argument("--json", action="store_true", help="for programs")
@@ -91,7 +90,6 @@ def _put(add: Callable[..., Any]) -> None:
     add("--key", help="items of one key go to one partition")
     add("--header", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     add("--delay", type=_checked("delay"), default=0.0, metavar="SECONDS", help="not before then; at most 900")
-    add("--count", type=_count("count"), default=1, metavar="N", help="so many of it")
 
 
 def _choose(add: Callable[..., Any]) -> None:
@@ -104,15 +102,15 @@ def _choose(add: Callable[..., Any]) -> None:
 
 
 def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
-    says = "if the site's state is lost: earliest takes every item in the log, latest only new ones (default: an error)"
+    text = "if the site's state is lost: earliest takes every item in the log, latest only new ones (default: an error)"
     for add in (claim, work):
-        add("--on-lost", choices=("earliest", "latest"), default="raise", help=says)
+        add("--on-lost", choices=("earliest", "latest"), default="raise", help=text)
     claim("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while you think (default: 30)")
     claim("--wait", type=_checked("wait"), default=0.0, metavar="SECONDS", help="for an item to come (default: 0)")
     work("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while a command runs (default: 30)")
     work("--threads", type=_count("threads"), default=1, metavar="N", help="commands at a time (default: 1)")
     work("--retry", type=_checked("delay"), default=1.0, metavar="SECONDS", help="first wait, doubled (default: 1)")
-    work("--max-attempts", type=_attempts, metavar="N", help="bury after so many (default: as the queue says)")
+    work("--max-attempts", type=_attempts, metavar="N", help="bury after so many (default: as the queue text)")
     work("--until-empty", action="store_true", help="end when nothing is left (default: at SIGTERM or Ctrl-C)")
 
 
@@ -171,7 +169,7 @@ def _site(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it."""
-    room = import_module(f"{__name__}.{VERBS[args.word][0]}")
-    code: int = getattr(room, f"queue_{args.word}")(args)
+    """Do what was typed."""
+    module = import_module(f"{__name__}.{WORDS[args.word][0]}")
+    code: int = getattr(module, f"queue_{args.word}")(args)
     return code

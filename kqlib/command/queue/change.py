@@ -1,71 +1,144 @@
-"""`kq queue create|delete|redrive|purge`: words that change what a site has.
+"""`kq queue create|delete|put|redrive|purge|rewind|gc`: words that change something.
 
-In:  the arguments. Out: what was done. What cannot be taken back is only said (exit code 1) until `--yes` does it.
+In:  the arguments. Out: what was done. What cannot be taken back is only described (exit status 1) until `--yes` does it.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from kqlib.command.queue.ask import check, check_known, opened
-from kqlib.queue import Site, look
+from kqlib.command.output import table, tell
+from kqlib.command.queue.site import check, check_known, opened
+from kqlib.errors import KqError, NotAllowed
+from kqlib.queue import Put, Site, gc, look
 from kqlib.queue.drupal import DrupalQueue
+from kqlib.queue.put import Putting
 from kqlib.queue.redrive import Redriven
 from kqlib.text import as_json, count
 
+AT_ONCE = 5_000  # items with one flush
+FEW = 10  # ids that a person wants to see
+
+# --- put --------------------------------------------------------------------------------------------------------------
+
+
+def queue_put(args: argparse.Namespace) -> int:
+    """An argument, a file, or the lines of stdin become items. Print the ids when the items are durable."""
+    if args.data is not None and args.file:
+        raise NotAllowed("either DATA or --file is the item, not both")
+    if args.data is None and not args.file:
+        raise NotAllowed("what shall be put? DATA, --file FILE, or - for a line of stdin each")
+    key = None if args.key is None else os.fsencode(args.key)
+    headers, source = _headers(args.header), _data(args)
+    puts = (Put(data, key, headers, args.delay) for data in source)
+    ids: list[str] = []
+    with opened(args) as site:
+        queue = Putting(site, args.queue, site._facts(args.queue)[0])
+        while some := list(islice(puts, AT_ONCE)):
+            try:
+                ids += queue.put_many(some)
+            except KqError as error:
+                before = f" {count(len(ids), 'item')} of this call were put before." * bool(ids)
+                raise KqError(f"{error}{before}") from None
+    if args.json:
+        print(as_json(ids))
+    elif len(ids) <= FEW:
+        print(*ids, sep="\n", end="\n" if ids else "")
+    else:
+        print(f"{count(len(ids), 'item')}, the first {ids[0]}, the last {ids[-1]}")
+    return 0
+
+
+def _data(args: argparse.Namespace) -> Iterable[bytes]:
+    """The payloads. A wrong file name is an error before a cluster is asked."""
+    if args.file:
+        try:
+            return [Path(args.file).read_bytes()]
+        except FileNotFoundError:
+            raise NotAllowed(f"there is no file {args.file!r}. Nothing was put") from None
+        except OSError as error:
+            raise NotAllowed(f"{args.file!r} cannot be read ({error.strerror}). Nothing was put") from None
+    if args.data != "-":
+        return [os.fsencode(args.data)]
+    if sys.stdin is None:
+        raise NotAllowed("stdin is closed, and - reads its lines. Nothing was put")
+    return _lines()
+
+
+def _lines() -> Iterator[bytes]:
+    if sys.stdin.isatty():
+        tell("An item a line; Ctrl-D ends.")
+    try:
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as error:
+        raise NotAllowed(f"stdin cannot be read ({error.strerror})") from None
+
+
+def _headers(given: list[str]) -> dict[str, bytes]:
+    headers: dict[str, bytes] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise NotAllowed(f"a header is NAME=VALUE, not {text!r}")
+        if name in headers:
+            raise NotAllowed(f"header {name!r} is given twice, and an item has one of each name")
+        headers[name] = os.fsencode(value)
+    return headers
+
+
+# --- what a site has --------------------------------------------------------------------------------------------------
+
 
 def queue_create(args: argparse.Namespace) -> int:
-    """Available to this site; its order and attempts are remembered."""
-    said = {"order": args.order} if args.order else {}
+    """The queue is available to this site; its order and attempts are remembered."""
+    asked: dict[str, Any] = {"order": args.order} if args.order else {}
     if args.max_attempts is not ...:
-        said["max_attempts"] = args.max_attempts
+        asked["max_attempts"] = args.max_attempts
     with opened(args) as site:
-        queue = site.queue(args.queue, **said)
+        queue = site.queue(args.queue, **asked)
         DrupalQueue(site, args.queue).create_queue()
-        terms = {"order": queue.terms.order, "max_attempts": queue.terms.max_attempts}
+        order, most = queue.terms.order, queue.terms.max_attempts
         depth = look.depth(site, args.queue)
     if args.json:
-        print(as_json({"queue": args.queue, "site": args.site, **terms, "depth": depth}))
+        print(as_json({"queue": args.queue, "site": args.site, "order": order, "max_attempts": most, "depth": depth}))
     else:
-        tries = terms["max_attempts"] or "no limit of"
-        print(
-            f"Site '{args.site}' has queue '{args.queue}': order {terms['order']}, {tries} attempts, {count(depth, 'item')} in it."
-        )
+        terms = f"order {order}, {most or 'no limit of'} attempts"
+        print(f"Site '{args.site}' has queue '{args.queue}': {terms}, {count(depth, 'item')} in it.")
     return 0
 
 
 def queue_delete(args: argparse.Namespace) -> int:
-    """The site has it no more."""
+    """Mark the queue deleted for this site."""
 
     def delete(site: Site) -> None:
         queue = DrupalQueue(site, args.queue)
         queue.create_queue()  # one that was used and never created has no mark yet
         queue.delete_queue()
 
-    depth = _emptied(args, delete)
     done = f"'{args.queue}' is deleted for site '{args.site}'; its topic and records stay"
-    return _said(args, depth, "deleted", done)
+    return _emptied(args, delete, "deleted", done)
 
 
 def queue_purge(args: argparse.Namespace) -> int:
     """Everything now in it counts as done."""
-    depth = _emptied(args, lambda site: look.purge(site, args.queue))
-    return _said(args, depth, "purged", f"'{args.queue}' is empty for site '{args.site}'")
+    done = f"'{args.queue}' is empty for site '{args.site}'"
+    return _emptied(args, lambda site: look.purge(site, args.queue), "purged", done)
 
 
-def _emptied(args: argparse.Namespace, empty: Callable[[Site], None]) -> int:
-    """How many items that concerns; done with --yes only."""
+def _emptied(args: argparse.Namespace, empty: Callable[[Site], None], what: str, done: str) -> int:
+    """With --yes, empty the queue; without, print how many items that concerns."""
     with opened(args) as site:
         check_known(site, args.queue)
         depth = look.depth(site, args.queue)
         if args.yes:
             empty(site)
-    return depth
-
-
-def _said(args: argparse.Namespace, depth: int, what: str, done: str) -> int:
     items = f"{count(depth, 'item')} of site '{args.site}'"
     if args.json:
         print(as_json({"queue": args.queue, "site": args.site, "items": depth, what: args.yes}))
@@ -77,14 +150,14 @@ def _said(args: argparse.Namespace, depth: int, what: str, done: str) -> int:
 
 
 def queue_rewind(args: argparse.Namespace) -> int:
-    """What somebody else's commit skipped is open again; with --forget nothing is put back. Then it is not told any more."""
+    """Put back what another program's commit skipped (with --forget: nothing), and report these incidents no more."""
     with opened(args) as site:
         check_known(site, args.queue)
         parts = look.seen(site, args.queue).items()
-        told = {number: look.untold(site._notes, site.name, (args.queue, number), each) for number, (each, _) in parts}
+        reported = {n: look.untold(site._notes, site.name, (args.queue, n), each) for n, (each, _) in parts}
         if args.yes:
             look.rewind(site, args.queue, back=not args.forget)
-    found = [(number, one) for number, some in told.items() for one in some]
+    found = [(number, one) for number, some in reported.items() for one in some]
     back = 0 if args.forget else sum(one.items for _, one in found if one.why == "skipped")
     if args.json:
         rows = [{"partition": number, **one.plain()} for number, one in found]
@@ -92,14 +165,13 @@ def queue_rewind(args: argparse.Namespace) -> int:
         return 0 if args.yes or not found else 1
     for number, one in found:
         print(f"partition {number}: {one}")
+    items = count(back, "item")
     if not found:
         print(f"No incident is known in '{args.queue}' for site '{args.site}'.")
     elif args.yes:
-        print(f"The site's next owner puts {count(back, 'item')} back. These incidents are not reported any more.")
+        print(f"The site's next owner puts {items} back. These incidents are not reported any more.")
     else:
-        print(
-            f"{count(back, 'item')} would be put back, and these incidents not reported any more. Nothing was done: add --yes."
-        )
+        print(f"{items} would be put back, and these incidents not reported any more. Nothing was done: add --yes.")
     return 0 if args.yes or not found else 1
 
 
@@ -120,11 +192,45 @@ def queue_redrive(args: argparse.Namespace) -> int:
         moved = queue.redrive(most, **how) if before or chooses else Redriven(0, {})
         left = look.depth(site, queue.dead.name)
     if args.json:
-        said = {"queue": args.queue, "site": args.site, "into": args.into or args.queue, "redriven": int(moved)}
-        print(as_json({**said, "dry_run": args.dry_run, "dead": left, "refused": moved.refused}))
+        row = {"queue": args.queue, "site": args.site, "into": args.into or args.queue, "redriven": int(moved)}
+        print(as_json({**row, "dry_run": args.dry_run, "dead": left, "refused": moved.refused}))
     else:
         where = f" into '{args.into}'" if args.into else ""
         done = "would be put back" if args.dry_run else "put back"
         print(f"{count(moved, 'dead letter')} {done}{where}, {left} left.")
     well = bool(moved) and not moved.refused if chooses else moved == min(most, before)
     return 0 if well else 1
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def queue_gc(args: argparse.Namespace) -> int:
+    """Show what every site is done with; with --yes, delete it from the log."""
+    with opened(args) as site:
+        ask = gc.collect if args.yes else gc.look
+        garbage = ask(site, args.queue, args.forget)
+        strangers = [] if args.yes or not garbage.records else gc.strangers(site, args.queue)
+    rows = [
+        {"partition": number, "from": low, "to": floor, "records": floor - low, "held_by": garbage.holding.get(number)}
+        for number, (low, floor) in garbage.ranges.items()
+    ]
+    if args.json:
+        found = {"queue": args.queue, "records": garbage.records, "deleted": garbage.deleted, "partitions": rows}
+        print(as_json(found | {"forgotten": args.forget, "strangers": strangers}))
+    else:
+        print(table([list(row.values()) for row in rows], ("partition", "from", "to", "records", "lowest floor")))
+        print(_sentence(garbage, args.forget))
+        for name in strangers:
+            print(f"It would be refused: '{name}' reads '{args.queue}' as well and is no site.")
+    return 0 if garbage.deleted or not (garbage.records or args.forget) else 1
+
+
+def _sentence(garbage: gc.Garbage, forget: list[str]) -> str:
+    records = count(garbage.records, "record")
+    if garbage.deleted:
+        return f"{records} deleted{''.join(f', site {name!r} is forgotten' for name in forget)}."
+    if not garbage.records and not forget:
+        return "There is nothing that every site is done with."
+    forgotten = "".join(f", site {name!r} would be forgotten" for name in forget)
+    return f"{records} would be deleted{forgotten}, for every reader. Nothing was done: add --yes."

@@ -1,7 +1,7 @@
-"""`kq queue claim`: one item, held until you type what became of it.
+"""`kq queue claim`: one item, held until you type ack, release or bury.
 
-In:  lines of stdin: ack, release [SECONDS], bury [REASON], show. Out: what was done. Its lease is prolonged while you think;
-the end of stdin, Ctrl-C, SIGTERM and a closed terminal release it.
+In:  lines of stdin: ack, release [SECONDS], bury [REASON], show. Out: what was done. Meanwhile the lease is extended.
+The end of stdin, Ctrl-C, SIGTERM and a closed terminal release the item.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
-from kqlib.command import near, said
-from kqlib.command.queue.ask import opened, say_if_new
-from kqlib.command.said import tell
+from kqlib.command import output
+from kqlib.command.output import near, tell
+from kqlib.command.queue.site import opened, say_if_new
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.queue import Item, Queue
 from kqlib.queue import arguments as rules
@@ -28,9 +28,9 @@ HELP = "ack: done · release [SECONDS]: not done, back to the front or due later
 
 
 def queue_claim(args: argparse.Namespace) -> int:
-    """Claim, ask, do."""
+    """Claim an item, and do with it what is typed."""
     if sys.stdin is None:
-        raise NotAllowed("stdin is closed, and there you say what became of the item. Nothing was claimed")
+        raise NotAllowed("stdin is closed, and it says what became of the item. Nothing was claimed")
     with opened(args) as site:
         say_if_new(site, args.queue)
         queue = site.queue(args.queue, on_lost=args.on_lost, **({"lease": args.lease} if args.lease else {}))
@@ -39,37 +39,33 @@ def queue_claim(args: argparse.Namespace) -> int:
             print("null" if args.json else f"There is nothing to claim in '{args.queue}' for site '{args.site}' now.")
             return 1
         _show(item, args.json)
-        with leaving():
-            done = _decide(queue, item)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # else the item would stay claimed until the session is over
+            signal.signal(number, signal.default_int_handler)
+        done = _decide(queue, item)
     print(as_json({"id": item.id, "done": done}) if args.json else f"{item.id}: {done}.")
     return 0
 
 
 def _show(item: Item, json: bool) -> None:
     if json:
-        print(as_json(said.item(item)), flush=True)
+        print(as_json(output.item(item)), flush=True)
         return
     print(f"{item.id}, attempt {item.attempt}, put {how_long(time.time() - item.created.timestamp())} ago")
     if item.key is not None:
-        print(f"  key      {said.short(item.key)}")
+        print(f"  key      {output.short(item.key)}")
     for name, value in item.headers.items():
-        print(f"  {name:<8} {said.short(value, 100)}")
-    print(f"  data     {said.short(item.data, 2_000)}", flush=True)
+        print(f"  {name:<8} {output.short(value, 100)}")
+    print(f"  data     {output.short(item.data, 2_000)}", flush=True)
 
 
 def _decide(queue: Queue, item: Item) -> str:
-    """What became of it: the first line that can be done; else it is released."""
+    """Do the first line that can be done; without one, release the item. Returns what was done."""
     lines = Lines(lambda: queue.extend(item), queue.lease / 3)
     if sys.stdin.isatty():
         tell(HELP)
     try:
-        while (line := lines.next("> ")) is not None:
+        while (line := lines.next()) is not None:
             word, _, rest = line.strip().partition(" ")
-            if not word:
-                continue
-            if word == "show":
-                _show(item, json=False)
-                continue
             try:
                 if done := _do(queue, item, word, rest.strip()):
                     return done
@@ -84,19 +80,8 @@ def _decide(queue: Queue, item: Item) -> str:
     return "released, since nothing was decided"
 
 
-@contextmanager
-def leaving() -> Iterator[None]:
-    """Who ends us, and a terminal that is closed, are heard like Ctrl-C; else the item would stay out until the session is over."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, how in before.items():
-            signal.signal(number, how)
-
-
 def _do(queue: Queue, item: Item, word: str, rest: str) -> str:
-    """'' when there is no such word."""
+    """What was done; '' if that decides nothing."""
     if word == "ack":
         queue.ack(item)
         return "acked"
@@ -107,32 +92,35 @@ def _do(queue: Queue, item: Item, word: str, rest: str) -> str:
     if word == "bury":
         queue.bury(item, rest or "buried by hand")
         return f"buried, see {queue.name}.dead"
-    tell(f"kq: there is no {word!r} here{near(word, WORDS)}\n{HELP}")
+    if word == "show":
+        _show(item, json=False)
+    elif word:
+        tell(f"kq: there is no {word!r} here{near(word, WORDS)}\n{HELP}")
     return ""
 
 
 class Lines:
-    """Lines of stdin, with something to be done again and again while none comes; what is done may raise and so end the waiting."""
+    """Lines of stdin. While none comes, `meanwhile` is called every so many seconds; if it raises, the waiting ends."""
 
     def __init__(self, meanwhile: Callable[[], object], every: float) -> None:
-        self._meanwhile, self._every, self._last = meanwhile, every, time.monotonic()
+        self._meanwhile, self._every = meanwhile, every
+        self._due = time.monotonic() + every
         self._rest = b""
 
-    def next(self, prompt: str) -> str | None:
+    def next(self) -> str | None:
         """The next line; None at the end."""
         if sys.stdin.isatty():
-            print(prompt, end="", file=sys.stderr, flush=True)
+            print("> ", end="", file=sys.stderr, flush=True)
         while b"\n" not in self._rest:
             if select.select([sys.stdin], [], [], min(0.5, self._every))[0]:
-                more = os.read(
-                    sys.stdin.fileno(), 4096
-                )  # not readline: that would keep lines which select does not see
+                # not readline: it would keep lines that select does not see
+                more = os.read(sys.stdin.fileno(), 4096)
                 if not more:
                     line, self._rest = self._rest, b""
                     return line.decode(errors="replace") if line else None
                 self._rest += more
-            if time.monotonic() - self._last > self._every:
-                self._last = time.monotonic()
+            if time.monotonic() > self._due:
+                self._due = time.monotonic() + self._every
                 self._meanwhile()
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""`kq queue list|show|depth|peek`: questions; nothing is changed and no group is joined.
+"""`kq queue list|show|depth|peek`: questions. Nothing is changed, and no group is joined.
 
 In:  the arguments. Out: tables for people, the same as JSON.
 """
@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import argparse
 import time
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from kqlib.command import said
-from kqlib.command.queue.ask import noted, opened, owners, partitions, queues, say_if_new, users
-from kqlib.command.said import tell
+from kqlib.command import output
+from kqlib.command.output import tell
+from kqlib.command.queue.site import opened, owners, partitions, queues, say_if_new, users
 from kqlib.errors import KqError, LedgerCorrupt, LedgerLost
-from kqlib.queue import Site, look, state
+from kqlib.queue import Item, Site, look
 from kqlib.queue.dead import DEAD
 from kqlib.text import as_json, count, how_long
-from kqlib.workshop.cluster import up
+from kqlib.workshop.cluster.up import current
 
-STORY = ("kq-origin", "kq-attempts", "kq-reason")  # of a dead letter, in its table
+LETTER = ("kq-origin", "kq-attempts", "kq-reason")  # headers of a dead letter, in its table
+PARTITION = ("partition", "low", "floor", "top", "end", "open", "attempts", "owner")
 
 
 def queue_list(args: argparse.Namespace) -> int:
     """Every queue: its size and its users."""
-    with up.current() as cluster:
+    with current() as cluster:
         topics = cluster.describe().topics
         names, rows = queues(list(topics)), []
         if names:
@@ -35,17 +35,20 @@ def queue_list(args: argparse.Namespace) -> int:
         print(as_json(rows))
     elif rows:
         shown = [[*list(row.values())[:-1], ", ".join(row["sites"]) or "–"] for row in rows]
-        print(said.table(shown, ("queue", "partitions", "items", "dead", f"for {args.site}", "sites")))
+        print(output.table(shown, ("queue", "partitions", "items", "dead", f"for {args.site}", "sites")))
     else:
         print("No queues here. Plan one and apply the plan: kq topics --help")
     return 0
 
 
 def _row(site: Site, name: str, partitions: int, depths: dict[str, look.Depth]) -> dict[str, Any]:
-    known = noted(site, name)
-    status = site._notes.get(site.name, name, "status") or ("used" if site.name in known else "never used")
     row = {"queue": name, "partitions": partitions, "items": _depth(name, depths), "dead": _depth(name + DEAD, depths)}
-    return row | {"status": status, "sites": known}
+    return row | {"status": _status(site, name), "sites": users(site, name)}
+
+
+def _status(site: Site, name: str) -> str:
+    used = "used" if site.name in users(site, name) else "never used"
+    return str(site._notes.get(site.name, name, "status") or used)
 
 
 def _depth(name: str, depths: dict[str, look.Depth]) -> int | None:
@@ -74,22 +77,26 @@ def queue_peek(args: argparse.Namespace) -> int:
         say_if_new(site, args.queue)
         items = look.peek(site, args.queue, args.n or 10)
     if args.json:
-        print(as_json([said.item(each) for each in items]))
+        print(as_json([output.item(each) for each in items]))
     elif not items:
         print(f"'{args.queue}' is empty for site '{args.site}'.")
     elif args.queue.endswith(DEAD):
-        rows = [[each.id, *(said.short(each.headers.get(name), 60) for name in STORY)] for each in items]
-        rows = [[*row, said.short(each.data, 30)] for row, each in zip(rows, items, strict=True)]
-        print(said.table(rows, ("dead letter", "was", "attempts", "reason", "data")))
+        rows = [_letter_row(each) for each in items]
+        print(output.table(rows, ("dead letter", "was", "attempts", "reason", "data")))
     else:
-        now = time.time()
-        rows = [
-            [each.id, how_long(now - each.created.timestamp()), said.short(each.key, 24), said.headers(each.headers)]
-            for each in items
-        ]
-        rows = [[*row, said.short(each.data)] for row, each in zip(rows, items, strict=True)]
-        print(said.table(rows, ("item", "age", "key", "headers", "data")))
+        rows = [_item_row(each) for each in items]
+        print(output.table(rows, ("item", "age", "key", "headers", "data")))
     return 0 if items else 1
+
+
+def _letter_row(item: Item) -> list[str]:
+    headers = [output.short(item.headers.get(name), 60) for name in LETTER]
+    return [item.id, *headers, output.short(item.data, 30)]
+
+
+def _item_row(item: Item) -> list[str]:
+    age = how_long(time.time() - item.created.timestamp())
+    return [item.id, age, output.short(item.key, 24), output.headers(item.headers), output.short(item.data)]
 
 
 # --- show -------------------------------------------------------------------------------------------------------------
@@ -103,7 +110,9 @@ def queue_show(args: argparse.Namespace) -> int:
     if args.json:
         print(as_json(shown))
         return 0
-    print(f"{shown['queue']}, site {shown['site']}: {shown['status']}, {_terms(shown)}")
+    terms = shown["terms"]
+    remembered = f"order {terms['order']}, {terms['max_attempts'] or 'no limit of'} attempts" if terms else ""
+    print(f"{shown['queue']}, site {shown['site']}: {shown['status']}, {remembered or 'nothing is remembered'}")
     oldest = f", the oldest {how_long(shown['oldest'])} old" if shown["oldest"] is not None else ""
     claimed = f"; {shown['claimed']} of them handed out or passed over" * bool(shown["claimed"])
     print(f"  items    {shown['depth']}{oldest}{claimed}")
@@ -120,68 +129,47 @@ def queue_show(args: argparse.Namespace) -> int:
         if name != shown["site"]:
             print(f"  site     {name}: {'its state could not be read' if depth is None else count(depth, 'item')}")
     rows = [list(part.values()) for part in shown["partitions"]]
-    print(said.table(rows, ("partition", "low", "floor", "top", "end", "open", "tries", "who has it")))
+    print(output.table(rows, (*PARTITION[:6], "tries", "who has it")))
     return 0
 
 
-def _terms(shown: dict[str, Any]) -> str:
-    terms = shown["terms"]
-    if terms is None:
-        return "nothing is remembered"
-    return f"order {terms['order']}, {terms['max_attempts'] or 'no limit of'} attempts"
-
-
 def _shown(site: Site, name: str) -> dict[str, Any]:
-    """Everything that can be known from outside of the processes that work on it."""
+    """Everything that any process can see."""
     there, owned = list(partitions(site, name)), owners(site.cluster, site.name, name) or {}
-    first = look.peek(site, name, 1)
-    parts, told, claimed, blocked = [], list[dict[str, Any]](), 0, ""
-    for number, each, floor, ledger, incidents in there:
-        for one in incidents:
-            told.append({"partition": number, **one.plain(), "lost": one.lost, "what": str(one)})
-        claimed += ledger.open
+    first, depths = look.peek(site, name, 1), look.depths(site, [name, name + DEAD])
+    sites = {each: _depth_for(site, each, name) for each in users(site, name)}
+    incidents = [(part.number, one) for part in there for one in part.incidents]
+    full = [part.number for part in there if not part.ledger.room() and part.seen.end > part.ledger.top]
+    parts = []
+    for number, seen, floor, ledger, _ in there:
         tries = max((attempts for _, _, attempts in ledger.runs()), default=0)
-        if not ledger.room() and each.end > ledger.top:
-            blocked = f"partition {number}: the ledger is full of items that are out or wait"
-        who = owned.get(number, "–")
-        parts.append([number, each.low, floor, ledger.top, each.end, ledger.open, tries, who])
-    names = ("partition", "low", "floor", "top", "end", "open", "attempts", "owner")
-    known, topics = users(site, name), site.cluster.describe().topics
+        row = (number, seen.low, floor, ledger.top, seen.end, ledger.open, tries, owned.get(number, "–"))
+        parts.append(dict(zip(PARTITION, row, strict=True)))
     return {
         "queue": name,
         "site": site.name,
-        "status": site._notes.get(site.name, name, "status") or ("used" if site.name in known else "never used"),
+        "status": _status(site, name),
         "terms": site._notes.get(site.name, name, "terms"),
-        "topic_id": next((each.seen.topic_id for each in there), ""),
+        "topic_id": next((part.seen.topic_id for part in there), ""),
         "depth": look.depth(site, name),
-        "claimed": claimed,
-        "dead": _depth(name + DEAD, look.depths(site, [name + DEAD])) if name + DEAD in topics else None,
+        "claimed": sum(part.ledger.open for part in there),
+        "dead": _depth(name + DEAD, depths),
         "oldest": time.time() - first[0].created.timestamp() if first else None,
-        "lost": sum(each.pop("lost") for each in told),
-        "incidents": told,
-        "blocked": blocked,
-        "sites": {each: _depth_for(site, each, name) for each in known},
-        "partitions": [dict(zip(names, part, strict=True)) for part in parts],
+        "lost": sum(one.lost for _, one in incidents),
+        "incidents": [{"partition": number, **one.plain(), "what": str(one)} for number, one in incidents],
+        "blocked": f"partition {full[0]}: the ledger is full of items that are out or wait" if full else "",
+        "sites": sites,
+        "partitions": parts,
     }
 
 
 def _depth_for(site: Site, other: str, name: str) -> int | None:
-    """How much another site has to do there: asked in its name, with our reader and notes. None, with a notice: unknown."""
-    looker = state.Looker(site.cluster, other, wait=False)
+    """The depth for one of its sites; None, with a notice, if it cannot be known."""
+    if other == site.name:
+        return look.depth(site, name)
     try:
-        asks = SimpleNamespace(
-            cluster=site.cluster,
-            name=other,
-            _notes=site._notes,
-            _reader=site._reader,
-            _looker=looker,
-            _member=site._member,
-        )
-        return _depth(name, look.depths(cast(Site, asks), [name]))
+        with Site(site.cluster, other) as theirs:
+            return _depth(name, look.depths(theirs, [name]))
     except KqError as error:
-        if other == site.name:
-            raise
         tell(f"kq: site '{other}': {error}")
         return None
-    finally:
-        looker.close()

@@ -1,10 +1,11 @@
 """`kq queue work QUEUE -- CMD`: a command is run for each item.
 
-In:  the item's data on the command's stdin; in its environment KQ_ITEM_ID, KQ_ITEM_KEY, KQ_ITEM_ATTEMPT, KQ_ITEM_CREATED, KQ_QUEUE,
+In:  the item's data is the command's stdin. Its environment has KQ_ITEM_ID, KQ_ITEM_KEY, KQ_ITEM_ATTEMPT, KQ_ITEM_CREATED, KQ_QUEUE,
 KQ_SITE, and KQ_HEADER_<NAME> for each header (letters and digits; the rest becomes _).
-Out: exit code 0 acks; another one tries again later, twice as long each time, and at last buries with the last line of stderr as the
-reason. SIGTERM and Ctrl-C wait for the commands that run; a second Ctrl-C ends them. A kq that is killed hard leaves its commands
-running, and their items come again when the site's session is over, as with any killed worker.
+Out: exit code 0 acks. Another code tries again later, each time after twice the wait. When the attempts are used up, the item is
+buried, with the last line of stderr as the reason.
+SIGTERM and Ctrl-C wait for the commands that run; a second Ctrl-C ends them. If kq itself is killed, its commands run on, and their
+items come again when the site's session is over, as with any killed worker.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import threading
 from contextlib import suppress
 from typing import IO
 
-from kqlib.command.queue.ask import opened, say_if_new
-from kqlib.command.said import tell
+from kqlib.command.output import tell
+from kqlib.command.queue.site import opened, say_if_new
 from kqlib.errors import NotAllowed
 from kqlib.queue import Item, Queue, Retry
 from kqlib.text import as_json
@@ -43,9 +44,8 @@ def queue_work(args: argparse.Namespace) -> int:
         say_if_new(site, args.queue)
         queue = site.queue(args.queue, on_lost=args.on_lost, **({"lease": args.lease} if args.lease else {}))
         commands = Commands(queue, args.rest)
-        retry = Retry.exponential(
-            args.retry, cap=LONGEST_WAIT, jitter=0.2, attempts=_attempts(queue, args.max_attempts)
-        )
+        attempts = _attempts(queue, args.max_attempts)
+        retry = Retry.exponential(args.retry, cap=LONGEST_WAIT, jitter=0.2, attempts=attempts)
         until = "empty" if args.until_empty else None
         try:
             worked = queue.work(commands.run, args.threads, retry, until=until)
@@ -59,18 +59,17 @@ def queue_work(args: argparse.Namespace) -> int:
     return 1 if worked.buried or worked.lost else 0
 
 
-def _attempts(queue: Queue, wanted: int | None) -> int | None:
-    """Fewer than the queue's are this command's affair; more are not."""
+def _attempts(queue: Queue, asked: int | None) -> int | None:
+    """The attempts that were asked for. They cannot be more than the queue's own."""
     most = queue.terms.max_attempts
-    if wanted and most and wanted > most:
-        raise NotAllowed(
-            f"'{queue.name}' buries after {most} attempts for site '{queue.site.name}': --max-attempts can only be lower, not {wanted}"
-        )
-    return wanted
+    if asked and most and asked > most:
+        why = f"'{queue.name}' buries after {most} attempts for site '{queue.site.name}'"
+        raise NotAllowed(f"{why}: --max-attempts can only be lower, not {asked}")
+    return asked
 
 
 class Commands:
-    """The command that is run for each item, and those that run now."""
+    """The command that is run for each item, and its processes that run now."""
 
     def __init__(self, queue: Queue, words: list[str]) -> None:
         self.queue, self.words = queue, words
@@ -90,26 +89,26 @@ class Commands:
             raise CommandError(f"{self.words[0]} cannot be run ({error.strerror})") from None
         self._running.add(child)
         assert child.stdin is not None and child.stderr is not None
-        last = Last(child.stderr)
+        last = LastLine(child.stderr)
         try:
-            with suppress(BrokenPipeError), child.stdin:  # it need not read
+            with suppress(BrokenPipeError), child.stdin:  # it need not read its stdin
                 child.stdin.write(item.data or b"")
             code = child.wait()
         finally:
             self._running.discard(child)
         if code:
             how = f"exit {code}" if code > 0 else f"signal {-code}"
-            raise CommandError(f"{how}: {last.line()}".rstrip(": "))
+            raise CommandError(f"{how}: {last.text()}".rstrip(": "))
 
     def end(self) -> None:
-        """End those that run, with all that they started."""
+        """End the processes that run, and all that they started."""
         for child in list(self._running):
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGTERM)
 
 
-class Last:
-    """The last line that says something of a stream, which is passed on to our stderr."""
+class LastLine:
+    """The last line of a stream that is not empty. The stream is passed on to our stderr."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._last = stream, b""
@@ -123,14 +122,14 @@ class Last:
                 sys.stderr.buffer.flush()
                 self._last = line.strip() or self._last
 
-    def line(self) -> str:
-        """What it was, when the command has ended; something that it left running may keep the stream open."""
+    def text(self) -> str:
+        """The line, when the command has ended. A process that it left running may keep the stream open."""
         self._thread.join(0.5)
         return self._last.decode(errors="replace")
 
 
 def environment(item: Item, site: str) -> dict[str, str]:
-    """What a command can know of its item beside the data. A name or value that no environment takes is left out."""
+    """The environment variables of a command. A name or value that no environment takes is left out."""
     known = {
         "KQ_ITEM_ID": item.id,
         "KQ_ITEM_ATTEMPT": str(item.attempt),

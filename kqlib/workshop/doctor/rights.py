@@ -1,7 +1,7 @@
 """`kq doctor --rights QUEUE`: what this user has of the rights that each verb needs, or the commands that grant them.
 
-In:  the current cluster, a queue, a site. Out: a line a verb, JSON for programs, commands to copy. Nothing is joined, and nothing is
-changed but one transactional id, `kq-SITE-rights`: only a transaction that is begun shows whether this user may begin one.
+In:  the current cluster, a queue, a site. Out: a line a verb, JSON for programs, commands to copy. Nothing is joined. It registers the
+transactional id `kq-SITE-rights`, because only a transaction that begins shows whether this user may begin one.
 The same table as Markdown is in docs/rights.md.
 """
 

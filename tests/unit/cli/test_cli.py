@@ -1,48 +1,58 @@
-"""The command `kq` without a broker: what is typed, what is said, with which exit code, and what is passed on untouched."""
+"""The command `kq` without a broker: what is typed, what is printed, the exit status, and what is passed on untouched."""
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kqlib import kafka
 from kqlib.command import main as cli
 from kqlib.errors import NotAllowed, Unreachable
 from kqlib.kafka import tools
 from kqlib.workshop import checks
+from kqlib.workshop.cluster import up
 from kqlib.workshop.doctor import Finding
 from tests.unit.cli.conftest import run
 
-SHORT = ["lab", "up", "down", "status", "doctor", "progress", "topics"]
-COMMANDS = [*SHORT, "games", "queue", "virtual", "pipeline", "metrics", "bench", "faults", "kafka"]
+COMMANDS = ["lab", "up", "down", "status", "doctor", "progress", "topics", *cli.MODULES, "kafka"]
 
 
 # --- what is typed ----------------------------------------------------------------------------------------------------
 
 
-def test_kq_alone_shows_every_command_on_a_line_of_its_own_and_one_example(capsys: pytest.CaptureFixture[str]) -> None:
+def leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
+    """Every command, and every sub-command."""
+    yield name
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, each in action.choices.items():
+                yield from leaves(each, f"{name} {word}".strip())
+
+
+def test_every_command_explains_itself_and_takes_a_file_of_client_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    whole, commands = cli.parsers()
+    assert list(commands) == COMMANDS
+    for command in leaves(whole):
+        assert run(*command.split(), "--help") == 0
+        out = capsys.readouterr().out
+        assert out.startswith(f"usage: kq {command}"), command
+        assert "--config FILE" in out, command
     assert run() == 0
     lines = capsys.readouterr().out.splitlines()
-    shown = [
-        line.split()[0] for line in lines if line.startswith("  ") and line[2] != "-" and line.split()[1][:1].isupper()
-    ]
-    assert shown == COMMANDS
-    assert sum('eval "$(kq up' in line for line in lines) == 1
+    listed = [f"    {name:<11}  {parser.description}" for name, parser in commands.items()]
+    assert listed == [line for line in lines if line.startswith("    ")]
     assert max(map(len, lines)) <= 80
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(command, "--help") == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"usage: kq {command}")
-    assert cli.parsers()[1][command].description in said
+    assert sum('eval "$(kq up' in line for line in lines) == 1
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,47 +61,52 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "words"),
     [
         ("statsu", "kq: error: there is no command 'statsu'; did you mean status?"),
-        ("quue", "kq: error: there is no command 'quue'; did you mean queue?"),
         ("nonsense", "kq: error: there is no command 'nonsense'"),
-        ("faults now", "kq faults: error: there is no 'now' here"),
         ("--versoin", "kq: error: there is no '--versoin' here; did you mean --version?"),
         ("--", "kq: error: "),
+        ("--config client.properties", "kq: error: which command?"),
+        ("--config", "kq: error: argument --config: expected one argument"),
         ("up --broker 3", "kq up: error: there is no '--broker' here; did you mean --brokers?"),
         ("up --brokers", "kq up: error: argument --brokers: expected one argument"),
         ("up --brokers three", "kq up: error: argument --brokers: invalid int value: 'three'"),
         ("up --brokers 0", "kq up: error: argument --brokers: invalid choice: 0"),
-        ("up three", "kq up: error: there is no 'three' here"),
         ("down now", "kq down: error: there is no 'now' here"),
-        ("status --jsn", "kq status: error: there is no '--jsn' here; did you mean --json?"),
+        ("status --config", "kq status: error: argument --config: expected one argument"),
+        ("status --confi client.properties", "kq status: error: there is no '--confi' here; did you mean --config?"),
         ("topics", "kq topics: error: the following arguments are required: what, FILE"),
-        ("topics diff", "kq topics: error: the following arguments are required: FILE"),
         ("topics dif plan.toml", "kq topics: error: argument what: invalid choice: 'dif'"),
         ("lab --no-brwser", "kq lab: error: there is no '--no-brwser' here; did you mean --no-browser?"),
+        ("games show --rows -1", "kq games show: error: argument --rows: a whole number from 0, not '-1'"),
+        ("games show --rows ten", "kq games show: error: argument --rows: a whole number from 0, not 'ten'"),
+        ("queue", "kq queue: error: the following arguments are required: WORD"),
+        ("queue lst", "kq queue: error: there is no command 'lst'; did you mean list?"),
+        ("queue --config client.properties pt x", "kq queue: error: there is no command 'pt'; did you mean put?"),
+        ("queue --json list", "kq queue: error: there is no '--json' here"),
+        ("queue list football", "kq queue list: error: there is no 'football' here"),
+        ("queue list --site", "kq queue list: error: argument --site: expected one argument"),
+        ("queue create", "kq queue create: error: the following arguments are required: QUEUE"),
+        ("queue create x --order lifo", "kq queue create: error: argument --order: invalid choice: 'lifo'"),
+        ("queue put x y --kye z", "kq queue put: error: there is no '--kye' here; did you mean --key?"),
+        ("queue story", "kq queue story: error: the following arguments are required: ID"),
+        ("queue work x --until-emty -- true", "kq queue work: error: there is no '--until-emty' here; did you mean --unt"),
     ],
-)
+)  # fmt: skip
 def test_what_is_mistyped_is_named_with_the_right_usage(
-    typed: str, said: str, capsys: pytest.CaptureFixture[str]
+    typed: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*typed.split()) == 2
     out, err = capsys.readouterr()
-    usage, *rest = err.splitlines()
-    command = typed.split(maxsplit=1)[0]
-    assert usage.startswith(f"usage: kq {command if command in COMMANDS else 'COMMAND'}")
-    assert rest[-1].startswith(said)
-    assert (out, len(rest)) == ("", 1)
-
-
-@pytest.mark.parametrize("many", ["-1", "ten", ""])
-def test_a_number_of_rows_is_a_whole_number(many: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("games", "show", "--rows", many) == 2
-    assert capsys.readouterr().err.endswith(f"argument --rows: a whole number from 0, not {many!r}\n")
+    usage = "kq COMMAND" if words.startswith("kq:") else words.partition(":")[0]
+    assert err.startswith(f"usage: {usage}")
+    assert err.splitlines()[-1].startswith(words)
+    assert out == ""
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "words"),
     [
         (NotAllowed("no, because"), 2, "kq: no, because\n"),
         (Unreachable(address="a:1", why="no answer"), 2, "kq: No Kafka answered at a:1: no answer."),
@@ -102,7 +117,7 @@ def test_a_number_of_rows_is_a_whole_number(many: str, capsys: pytest.CaptureFix
     ],
 )
 def test_an_error_is_one_message_without_a_traceback(
-    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: Any) -> None:
         raise error
@@ -110,8 +125,8 @@ def test_an_error_is_one_message_without_a_traceback(
     monkeypatch.setattr(checks, "progress", fail)
     assert run("progress") == code
     out, err = capsys.readouterr()
-    assert (out, err[: len(said)], "Traceback" in err) == ("", said, False)
-    assert bool(err) == bool(said)
+    assert (out, err[: len(words)], "Traceback" in err) == ("", words, False)
+    assert bool(err) == bool(words)
 
 
 def test_a_mistake_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,25 +135,92 @@ def test_a_mistake_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatc
         run("progress")
 
 
-@pytest.mark.parametrize("words", [["kafka"], ["--help"]])
-def test_a_reader_that_has_seen_enough_ends_it_in_silence(words: list[str]) -> None:
+def test_a_reader_that_has_seen_enough_ends_it_in_silence() -> None:
     read, write = os.pipe()
     os.close(read)
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    command = [sys.executable, "-m", "kqlib", *words]
+    command = [sys.executable, "-m", "kqlib", "kafka"]
     ran = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, check=False, env=env)
     os.close(write)
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
 def test_help_does_not_load_what_only_a_command_needs() -> None:
-    code = "import sys, kqlib; before = {*sys.modules}; from kqlib.command.main import main; main([]); print([before, {*sys.modules}])"
+    code = "import sys; from kqlib.command.main import main; main([]); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    before, after = eval(ran.stdout.splitlines()[-1])
-    assert "kqlib.command.main" in after - before
-    ours = {each for each in after if each.startswith("kqlib")}
-    assert len(ours) < 15, ours
-    assert not {each.split(".")[0] for each in after} & {"pyspark", "fastapi", "httpx", "IPython"}
+    loaded = ran.stdout.splitlines()[-1].split()
+    assert len([each for each in loaded if each.startswith("kqlib")]) < 15
+    assert not {each.split(".")[0] for each in loaded} & {"confluent_kafka", "pyspark", "fastapi", "httpx", "IPython"}
+
+
+# --- --config FILE means what KQ_KAFKA_CONFIG means -------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """Which file each command saw in its environment, and what goes on untouched. No command does anything."""
+    found: list[Any] = []
+    real = cli.parsers
+
+    def parsers() -> Any:
+        whole, made = real()
+        for parser in made.values():
+            parser.set_defaults(run=lambda args: found.append((os.environ.get("KQ_KAFKA_CONFIG"), args.rest)) or 0)
+        return whole, made
+
+    monkeypatch.setattr(cli, "parsers", parsers)
+    monkeypatch.setenv("KQ_KAFKA_CONFIG", "other.properties")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "client.properties").write_text("bootstrap.servers=127.0.0.1:9\nclient.id=scores\n")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("typed", "rest"),
+    [
+        ("status CONFIG", []),
+        ("CONFIG status", []),
+        ("queue CONFIG depth football", []),
+        ("queue depth football CONFIG", []),
+        ("lab CONFIG 03 -- --config of-jupyter", ["--config", "of-jupyter"]),
+        ("queue work football CONFIG -- ./score.sh --config its-own", ["./score.sh", "--config", "its-own"]),
+        ("kafka CONFIG topics --create --config retention.ms=1", ["--create", "--config", "retention.ms=1"]),
+        ("CONFIG kafka topics --config=retention.ms=1", ["--config=retention.ms=1"]),
+        ("kafka CONFIG topics -- --x", ["--", "--x"]),
+        ("queue put football CONFIG -- --config", []),  # an item that begins with dashes
+    ],
+)
+def test_a_file_of_client_settings_is_taken_wherever_it_is_typed(
+    typed: str, rest: list[str], seen: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for config in ("--config client.properties", "--config=client.properties"):
+        assert run(*typed.replace("CONFIG", config).split()) == 0
+    assert seen == [(str(tmp_path / "client.properties"), rest)] * 2
+    seen.clear()
+    assert run(*typed.replace("CONFIG", "--config nowhere").split()) == 2
+    why = "this file of client settings (--config or KQ_KAFKA_CONFIG) cannot be read (FileNotFoundError)"
+    assert capsys.readouterr().err == f"kq: {tmp_path}/nowhere: {why}\n"
+    (tmp_path / "client.properties").write_text("sasl.passwort=s3cr3t\n")
+    assert run(*typed.replace("CONFIG", "--config client.properties").split()) == 2
+    why = 'client.properties, line 1: No such configuration property: "sasl.passwort"'
+    assert capsys.readouterr().err == f"kq: {why}. Nothing was done; correct the file\n"
+    assert seen == []
+
+
+def test_without_it_the_environment_counts(seen: list[Any]) -> None:
+    assert run("status") == 0
+    assert seen == [("other.properties", [])]
+
+
+def test_settings_without_an_address_are_used_for_the_cluster_of_kq_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("request.timeout.ms=41000\n", encoding="utf-8")
+    monkeypatch.setenv("KQ_KAFKA_CONFIG", str(file))
+    monkeypatch.setattr(kafka, "reach", lambda address, own: (address, own))
+    found = up._seek(SimpleNamespace(bootstrap="127.0.0.1:1"))
+    assert found == ("127.0.0.1:1", {"request.timeout.ms": "41000"})
 
 
 # --- kq topics, without a cluster -------------------------------------------------------------------------------------
@@ -147,32 +229,26 @@ def test_help_does_not_load_what_only_a_command_needs() -> None:
 def test_a_plan_is_shown_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plan.toml").write_text("[football]\nweb_servers = 2\n")
     assert run("topics", "show", str(tmp_path / "plan.toml")) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        "topic",
-        "football",
-        "football.dead",
-        "kq.queues",
-    ]
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["topic", "football", "football.dead", "kq.queues"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         (None, "plan.toml: No such file or directory"),
-        ("[football\n", "plan.toml: Expected ']'"),
         ("[football]\npartition = 2\n", "plan.toml: [football]: unknown key 'partition'"),
-        ("[foot ball]\n", "plan.toml: "),
         ("[football]\npartitions = 1\n", "no cluster: start one with `kq up`, or set KQ_BOOTSTRAP"),
     ],
 )
 def test_a_plan_that_cannot_be_compared_says_why_on_one_line(
-    text: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if text is not None:
         (tmp_path / "plan.toml").write_text(text)
     assert run("topics", "diff", str(tmp_path / "plan.toml")) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert words in err
     assert err.startswith("kq: ") and err.count("\n") == 1
 
 
@@ -181,7 +257,7 @@ def test_a_plan_that_cannot_be_compared_says_why_on_one_line(
 
 @pytest.fixture
 def became(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Where kq would turn into a tool, what it was asked for."""
+    """What kq would turn into."""
     asked: list[Any] = []
     monkeypatch.setattr(tools, "become", lambda *args: asked.extend(args) or 0)
     return asked
@@ -191,16 +267,9 @@ def became(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ("typed", "tool", "rest"),
     [
         ("dump-log --help", "dump-log", ["--help"]),
-        ("storage random-uuid", "storage", ["random-uuid"]),
         ("kafka-storage.sh info -c x", "storage", ["info", "-c", "x"]),
-        ("connect-standalone.sh a.properties", "connect-standalone", ["a.properties"]),
         ("topics --bootstrap-server other:9092 --list", "topics", ["--bootstrap-server", "other:9092", "--list"]),
-        (
-            "topics --bootstrap-server=other:9092 -- --x -h",
-            "topics",
-            ["--bootstrap-server=other:9092", "--", "--x", "-h"],
-        ),
-        ("topics --version", "topics", ["--version"]),
+        ("topics --bootstrap-server=other:1 -- --x -h", "topics", ["--bootstrap-server=other:1", "--", "--x", "-h"]),
         ("nonsense --json", "nonsense", ["--json"]),
     ],
 )
@@ -211,48 +280,29 @@ def test_a_tool_that_needs_no_cluster_gets_its_arguments_and_no_address(
     assert became == [tool, rest, None, {}]
 
 
-def test_a_tool_that_asks_a_cluster_says_how_to_get_one(became: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_that_cannot_be_run_says_why_and_without_one_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("kafka", "topics", "--list") == 2
-    assert became == []
     assert capsys.readouterr().err == "kq: no cluster: start one with `kq up`, or set KQ_BOOTSTRAP\n"
-
-
-def test_a_misspelt_tool_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("kafka", "topcs", "--list") == 2
     assert capsys.readouterr().err == "kq: there is no tool 'topcs'; did you mean topics?\n"
-
-
-def test_without_a_tool_all_of_them_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("kafka") == 0
-    said = capsys.readouterr().out.replace(",", "").split()
-    assert set(tools.names()) <= set(said)
+    assert set(tools.names()) <= set(capsys.readouterr().out.replace(",", "").split())
 
 
 # --- kq doctor, kq progress -------------------------------------------------------------------------------------------
 
-WELL, ILL, UNTRIED = (
-    Finding("Java", True, "21"),
-    Finding("jars", False, "none\nat all", "fetch"),
-    Finding("Spark", None, "-"),
-)
+WELL = Finding("Java", True, "21")
+ILL = Finding("jars", False, "none\nat all", "fetch")
+UNTRIED = Finding("Spark", None, "-")
 
 
-@pytest.mark.parametrize(
-    ("found", "code"),
-    [([WELL], 0), ([WELL, UNTRIED], 0), ([WELL, ILL, UNTRIED], 1), ([ILL, ILL], 2), ([ILL] * 300, 100)],
-)
-def test_doctor_ends_with_the_number_of_crosses(
-    found: list[Finding], code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["kqlib.workshop.doctor"], "findings", lambda: iter(found))
-    assert run("doctor") == code
-
-
-def test_doctor_shows_what_it_found_and_what_to_do(
+def test_doctor_shows_what_it_found_and_ends_with_the_number_of_crosses(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys.modules["kqlib.workshop.doctor"], "findings", lambda: iter([WELL, ILL, UNTRIED]))
-    run("doctor")
+    for found, code in (([WELL, UNTRIED], 0), ([ILL] * 300, 100), ([WELL, ILL, UNTRIED], 1)):
+        capsys.readouterr()
+        monkeypatch.setattr(sys.modules["kqlib.workshop.doctor"], "findings", lambda found=found: iter(found))
+        assert run("doctor") == code
     assert capsys.readouterr().out.splitlines() == [
         "✓ Java          21",
         "✗ jars          none",
@@ -261,8 +311,8 @@ def test_doctor_shows_what_it_found_and_what_to_do(
         "– Spark         -",
     ]
     run("doctor", "--json")
-    said = json.loads(capsys.readouterr().out)
-    assert said[1] == {"name": "jars", "ok": False, "what": "none\nat all", "remedy": "fetch"}
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[1] == {"name": "jars", "ok": False, "what": "none\nat all", "remedy": "fetch"}
 
 
 def test_progress_is_shown_for_one_and_merged_for_several(

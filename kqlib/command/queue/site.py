@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from kqlib.command import near
-from kqlib.command.said import tell
+from kqlib.command.output import near, tell
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.kafka.reading import described
@@ -22,21 +21,21 @@ from kqlib.queue.granted import not_there
 from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.topic_rules import RESERVED
-from kqlib.workshop.cluster import up
+from kqlib.workshop.cluster.up import current
 
 
 @contextmanager
 def opened(args: argparse.Namespace) -> Iterator[Site]:
-    """The site of this command; `args.queue`, if there is one, exists."""
-    with up.current() as cluster:
+    """The site of this command. `args.queue`, if there is one, exists."""
+    with current() as cluster:
         if name := getattr(args, "queue", None):
             check(cluster, name)
-        with heard(), Site(cluster, args.site) as site:
+        with warnings_shown(), Site(cluster, args.site) as site:
             yield site
 
 
 @contextmanager
-def heard() -> Iterator[None]:
+def warnings_shown() -> Iterator[None]:
     """The queue's warnings (Kafka is away, a lease was lost) are notices of this command."""
     notices = logging.StreamHandler()
     notices.setLevel(logging.WARNING)
@@ -50,7 +49,7 @@ def heard() -> Iterator[None]:
 
 
 def check(cluster: Kafka, name: str) -> None:
-    """Is there a topic of this name that can be a queue?"""
+    """Raise unless there is a topic of this name that can be a queue."""
     if name in RESERVED:
         raise NotAllowed(f"'{name}' is no queue: {RESERVED[name]} keeps it for itself")
     topics = [topic for topic in cluster.describe().topics if topic not in RESERVED]
@@ -62,7 +61,7 @@ def check(cluster: Kafka, name: str) -> None:
 
 
 class Partition(NamedTuple):
-    """A partition of a queue as it can be known from outside of the processes that work on it."""
+    """A partition of a queue as any process can see it."""
 
     number: int
     seen: state.Seen
@@ -82,28 +81,22 @@ def partitions(site: Site, queue: str) -> Iterator[Partition]:
 
 
 def queues(topics: list[str]) -> list[str]:
-    """Those that are queues: a topic for their dead letters stands beside them."""
+    """Those that are queues: they have a topic for dead letters."""
     return sorted(name for name in topics if f"{name}{DEAD}" in topics)
 
 
 def users(site: Site, queue: str) -> list[str]:
-    """The sites that are known to use a queue."""
-    site._notes.catch_up()
-    return noted(site, queue)
-
-
-def noted(site: Site, queue: str) -> list[str]:
-    """The same, of the notes that were read before."""
+    """The sites that have used a queue, by the notes that were read last."""
     return sorted({key[0] for key in site._notes.keys() if len(key) > 1 and key[1] == queue})  # noqa: SIM118 - no dict
 
 
 def owners(cluster: Kafka, site: str, queue: str) -> dict[int, str] | None:
-    """Which member of a site has which partition (one that died, until its session is over); None: this user may not ask."""
-    found: dict[int, str] = {}
+    """Which member of a site has which partition; None: this user may not ask. A dead one is a member until its session is over."""
     try:
         members = described(cluster, site)
     except KqError:
         return None
+    found: dict[int, str] = {}
     for member in members:
         for part in member.assignment.topic_partitions if member.assignment else ():
             if part.topic == queue:
@@ -112,18 +105,19 @@ def owners(cluster: Kafka, site: str, queue: str) -> dict[int, str] | None:
 
 
 def check_known(site: Site, queue: str) -> None:
-    """Refuse to change anything for a site that never was here: it is a slip of the keyboard."""
-    if why := _stranger(site, queue):
+    """Refuse to change anything for a site that has never used this queue: its name is probably a typo."""
+    if why := _never_used(site, queue):
         raise NotAllowed(f"{why}. Nothing was changed")
 
 
 def say_if_new(site: Site, queue: str) -> None:
-    """A look in the name of a site that never was here shows every item there is: say so."""
-    if (why := _stranger(site, queue)) and users(site, queue):
+    """For a site that has never used this queue every item is waiting: say so."""
+    if (why := _never_used(site, queue)) and users(site, queue):
         tell(f"kq: {why}: for it nothing is done yet")
 
 
-def _stranger(site: Site, queue: str) -> str:
+def _never_used(site: Site, queue: str) -> str:
+    site._notes.catch_up()
     known = users(site, queue)
     if site.name in known:
         return ""

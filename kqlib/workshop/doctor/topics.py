@@ -1,4 +1,4 @@
-"""What threatens the items of queues: settings of their topics that lose or refuse records, and topics that were made anew.
+"""What threatens the items of queues: settings that lose or refuse records, topics that were made anew, dead letters.
 
 In:  a cluster, the states of its sites. Out: a finding each; what this user may not look at is named. Nothing is joined or changed.
 """
@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.queue.dead import DEAD
+from kqlib.queue.granted import granted
 from kqlib.queue.item import size
 from kqlib.queue.rights import Right
 from kqlib.queue.said import RIGHTS, first, lacks
-from kqlib.text import how_long
+from kqlib.text import count, how_long
 from kqlib.workshop.doctor.finding import Finding, words
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class Waiting:
     largest: int = 0  # bytes of a record
 
 
-def of(cluster: Kafka, states: Mapping[State, Seen] | None) -> Iterator[Finding]:
-    """A finding for each kind of threat but topics made anew. states: None where they could not be read."""
+def check(cluster: Kafka, states: Mapping[State, Seen] | None) -> Iterator[Finding]:
+    """A finding for each kind of threat by a topic's settings. states: None if they could not be read."""
     there = cluster.describe().topics
     names = [each for name in sorted(there) if f"{name}{DEAD}" in there for each in (name, name + DEAD)]
     settings, hidden = _settings(cluster, names)
@@ -50,18 +52,18 @@ def of(cluster: Kafka, states: Mapping[State, Seen] | None) -> Iterator[Finding]
     except Exception as error:  # of Kafka or kqlib: the settings alone say enough
         yield Finding("waiting", None, f"what waits could not be read: {words(error)}")
         waiting = {}
-    yield _retention(settings, waiting)
+    yield retention(settings, waiting)
     yield finding("compaction", _compacted(settings), "no queue is compacted")
-    yield finding("replicas", _too_few(settings, there), "every partition has the replicas in sync that a put needs")
+    yield finding("replicas", too_few(settings, there), "every partition has the replicas in sync that a put needs")
     yield finding("sizes", _too_small(settings, waiting), "what waits can be buried and put back")
 
 
 def finding(name: str, threats: list[Threat], well: str) -> Finding:
+    """A line for each threat, and each remedy once; without a threat, that all is well."""
     if not threats:
         return Finding(name, True, well)
-    return Finding(
-        name, False, "\n".join(what for what, _ in threats), "; ".join(dict.fromkeys(how for _, how in threats))
-    )
+    remedies = dict.fromkeys(how for _, how in threats)
+    return Finding(name, False, "\n".join(what for what, _ in threats), "; ".join(remedies))
 
 
 def _settings(cluster: Kafka, names: list[str]) -> tuple[dict[str, dict[str, str]], list[str]]:
@@ -103,7 +105,7 @@ def _waiting(cluster: Kafka, names: list[str], states: Mapping[State, Seen]) -> 
     return found
 
 
-def _retention(settings: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> Finding:
+def retention(settings: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> Finding:
     """A limit is no threat while nothing waits for long. Where it is not known what waits, that is not known either."""
     kept = {name: each for name, each in settings.items() if _finite(each)}
     if not kept:
@@ -139,30 +141,25 @@ def _vanish(kept: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) 
 
 
 def _compacted(settings: Mapping[str, dict[str, str]]) -> list[Threat]:
-    return [
-        (
-            f"'{name}' is compacted: an item is gone as soon as a later one has its key",
-            ALTER.format(topic=name, setting="cleanup.policy=delete"),
-        )
-        for name, each in settings.items()
-        if "compact" in each["cleanup.policy"]
-    ]
+    found: list[Threat] = []
+    for name, each in settings.items():
+        if "compact" in each["cleanup.policy"]:
+            what = f"'{name}' is compacted: an item is gone as soon as a later one has its key"
+            found.append((what, ALTER.format(topic=name, setting="cleanup.policy=delete")))
+    return found
 
 
-def _too_few(settings: Mapping[str, dict[str, str]], there: Mapping[str, Any]) -> list[Threat]:
+def too_few(settings: Mapping[str, dict[str, str]], there: Mapping[str, Any]) -> list[Threat]:
     """A broker asks for as many in sync as min.insync.replicas says, but never for more than there are replicas."""
     found: list[Threat] = []
     for name, each in settings.items():
         for part in there[name].partitions.values():
-            wanted = min(int(each["min.insync.replicas"]), len(part.replicas))
-            if len(part.isrs) < wanted:
-                what = f"puts into '{name}' fail now: partition {part.id} has {len(part.isrs)} replicas in sync and needs {wanted}"
-                found.append(
-                    (
-                        what,
-                        f"start the brokers that are down; this names them: kq kafka topics --describe --topic {name}",
-                    )
-                )
+            needs = min(int(each["min.insync.replicas"]), len(part.replicas))
+            if len(part.isrs) < needs:
+                in_sync = f"partition {part.id} has {len(part.isrs)} replicas in sync and needs {needs}"
+                names = f"kq kafka topics --describe --topic {name}"
+                remedy = f"start the brokers that are down; this names them: {names}"
+                found.append((f"puts into '{name}' fail now: {in_sync}", remedy))
                 break
     return found
 
@@ -180,7 +177,7 @@ def _too_small(settings: Mapping[str, dict[str, str]], waiting: Mapping[str, Wai
     return found
 
 
-def anew(site: Site, states: Mapping[State, Seen]) -> list[Threat]:
+def made_anew(site: Site, states: Mapping[State, Seen]) -> list[Threat]:
     """Topics that are not those of which the notes say that a site has state there: Kafka deletes the commits with a topic."""
     found: dict[tuple[str, str], Threat] = {}
     for (name, queue, part), seen in states.items():
@@ -189,3 +186,34 @@ def anew(site: Site, states: Mapping[State, Seen]) -> list[Threat]:
             work = f"kq queue work {queue} --site {name} -- CMD"
             found[name, queue] = what, f"if that was meant: {work}; else ask who deleted the old topic"
     return list(found.values())
+
+
+def dead_letters(site: Site) -> Finding:
+    """Can each queue bury? Its topic, its limit and this user's right to write are looked at.
+
+    Only the process that works on a queue knows why an item waits: `queue.blocked`, and its log.
+    """
+    keys = [key for key in site._notes.keys() if key[2:] == ("terms",)]  # noqa: SIM118 - no dict
+    queues = sorted({key[1] for key in keys if site._notes.get(*key)["max_attempts"] is not None})
+    found = [each for queue in queues for each in _cannot_bury(site, queue)]
+    if not found:
+        return Finding("dead letters", True, f"{count(len(queues), 'queue')}, each can bury what fails for good")
+    return Finding("dead letters", False, "\n".join(what for what, _ in found), found[0][1])
+
+
+def _cannot_bury(site: Site, queue: str) -> Iterator[Threat]:
+    dead = queue + DEAD
+    try:
+        facts, letters = site._facts(queue)
+    except (TopicMissing, NotAllowed):  # the queue itself was deleted, or this user may not see it
+        return
+    if letters is None:
+        remedy = f"add '{queue}' to the plan as a QueueTopic and apply it (kq topics apply)"
+        yield f"'{dead}' does not exist: what fails for good in '{queue}' waits", remedy
+        return
+    if letters.limit < facts.limit:
+        limits = f"'{dead}' takes records of {letters.limit:,} bytes and '{queue}' {facts.limit:,}"
+        yield f"{limits}: letters are cut, or wait", f"raise max.message.bytes of '{dead}' to {facts.limit}"
+    write = Right("WRITE", "topic", dead)
+    if granted(site.cluster, [write])[write] is False:
+        yield f"{lacks(site.cluster, write)}: what it gives up in '{queue}' waits", f"grant {write}"

@@ -1,0 +1,54 @@
+"""What commands print: items and tables for people, the same as JSON for programs.
+
+In:  items, rows, bytes. Out: text. Answers go to stdout, notices (`tell`) to stderr, so that pipes read answers only.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kqlib.text import clean, cut, plain
+
+if TYPE_CHECKING:
+    from kqlib.queue import Item
+
+
+def tell(text: str) -> None:
+    """A notice."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def near(word: str, words: Iterable[str]) -> str:
+    """The end of a sentence about a mistyped word: which one was meant."""
+    found = difflib.get_close_matches(word, list(words), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def item(found: Item) -> dict[str, Any]:
+    """An item as JSON has it."""
+    headers = {name: plain(value) for name, value in found.headers.items()}
+    created = found.created.isoformat(timespec="milliseconds")
+    attempt = {"attempt": found.attempt} if found.lease else {}
+    return {"id": found.id, **attempt, "key": found.key, "created": created, "headers": headers, "data": found.data}
+
+
+def table(rows: Sequence[Sequence[Any]], columns: Sequence[str], title: str = "") -> str:
+    """Rows for people."""
+    from kqlib.workshop.view import Table
+
+    return Table(rows, columns, title).text
+
+
+def short(data: bytes | None, most: int = 48) -> str:
+    """A payload, a key or a header on one line of a terminal: cut, and nothing that would move the cursor."""
+    if data is None:
+        return "–"
+    return cut(clean(data[: (most + 1) * 4].decode(errors="backslashreplace")), most)
+
+
+def headers(found: dict[str, bytes | None], most: int = 40) -> str:
+    """Headers on one line."""
+    return short(", ".join(f"{name}={short(value, 24)}" for name, value in found.items()).encode(), most)
