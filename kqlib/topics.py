@@ -1,11 +1,11 @@
-"""Topics are planned: named by rule, sized before they are needed, made by whoever deploys.
+"""Topics are planned: named by rule, sized before they are needed, created by deployment.
 
 In:  a plan (Python, or a small TOML file) and a cluster.
 Out: a `Diff` that says what would happen, and the topics, created or grown; never shrunk, never deleted.
 
     plan = Plan({"football": QueueTopic(web_servers=2), "scores": Topic(partitions=3, compact=True)})
     plan.diff(cluster)      # + football: create, 4 partitions, kept for ever ...
-    plan.apply(cluster)     # says the same, then does it; a second time there is nothing to do
+    plan.apply(cluster)     # prints the same, then does it; a second time there is nothing to do
 
 A queue brings `<name>.dead` along, where its dead letters go, and once a plan `kq.queues`.
 What may be planned and what differs is decided without Kafka, in `topic_rules.py`.
@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import admin as ka
 
 from kqlib import errors
+from kqlib.kafka.cluster import lacks
 from kqlib.topic_rules import (
     QUEUES,
     Diff,
@@ -43,7 +44,7 @@ from kqlib.topic_rules import (
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
-__all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "compare", "partitions_of"]
+__all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "compare", "existing", "partitions_of"]
 PATIENCE = 10.0  # seconds for one answer of the cluster
 AGREED = 8  # looks in a row that must see what was done: each asks some broker, and brokers learn of it a little apart
 
@@ -80,10 +81,11 @@ class Plan:
 
     def diff(self, cluster: Kafka) -> Diff:
         """What `apply` would do now; changes nothing."""
-        return compare(self.all, *_look(cluster, list(self.all)))
+        there = existing(cluster, list(self.all))
+        return compare(self.all, there, cluster.describe(PATIENCE).topics)
 
     def apply(self, cluster: Kafka, quiet: bool = False, seconds: float = 30.0) -> Diff | None:
-        """Say what will be done, do it, wait until each partition has a leader. quiet: print nothing, return it.
+        """Print what will be done, do it, wait until each partition has a leader. quiet: print nothing, return it.
 
         What can never be done (shrinking, a refused name, a missing right) is found before anything is changed.
         """
@@ -106,7 +108,7 @@ class Plan:
 
     @classmethod
     def read(cls, path: str | Path) -> Plan:
-        """The plan in a TOML file; whatever is wrong with it is `BadConfig`, with its place."""
+        """The plan in a TOML file. `BadConfig` says what is wrong with it, and where."""
         try:
             tables = tomllib.loads(Path(path).read_text("utf-8"))
             return cls({name: _from_table(f"{path}: [{_header(name)}]", table) for name, table in tables.items()})
@@ -114,7 +116,7 @@ class Plan:
             raise errors.BadConfig(source=str(path), why=getattr(error, "strerror", None) or str(error)) from error
 
     def write(self, path: str | Path) -> None:
-        """Keep the plan in a TOML file, for whoever deploys."""
+        """Keep the plan in a TOML file, for deployment."""
         tables = [_to_table(name, topic) for name, topic in self.topics.items()]
         Path(path).write_text("\n".join([_HEAD.format(file=Path(path).name), *tables]), "utf-8")
 
@@ -143,30 +145,30 @@ def _header(name: str) -> str:
 
 
 def _to_table(name: str, topic: Topic | QueueTopic) -> str:
-    said = stated(topic)
-    said |= {f'config."{key}"': value for key, value in said.pop("config", {}).items()}
-    queue = {"queue": True} if isinstance(topic, QueueTopic) and "web_servers" not in said else {}
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in {**queue, **said}.items()]
+    values = stated(topic)
+    values |= {f'config."{key}"': value for key, value in values.pop("config", {}).items()}
+    queue = {"queue": True} if isinstance(topic, QueueTopic) and "web_servers" not in values else {}
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in {**queue, **values}.items()]
     return "\n".join([f"[{_header(name)}]", *lines, ""])
 
 
 def _from_table(source: str, table: Any) -> Topic | QueueTopic:
     if not isinstance(table, dict):
         raise errors.BadConfig(source=source, why="this value is outside of a topic's section")
-    said = dict(table)
-    if isinstance(said.get("config"), dict):
-        said["config"] = dict(_flat(said["config"]))
-    queue = said.pop("queue", "web_servers" in said)
+    values = dict(table)
+    if isinstance(values.get("config"), dict):
+        values["config"] = dict(_flat(values["config"]))
+    queue = values.pop("queue", "web_servers" in values)
     if not isinstance(queue, bool):
         raise errors.BadConfig(source=source, why=f"queue is true or false, not {queue!r}")
     kind = QueueTopic if queue else Topic
     keys = [*(each.name for each in fields(kind)), "queue"]
-    if unknown := [key for key in said if key not in keys]:
-        hint = '. A name with dots is quoted: ["a.b"]' if isinstance(said[unknown[0]], dict) else ""
+    if unknown := [key for key in values if key not in keys]:
+        hint = '. A name with dots is quoted: ["a.b"]' if isinstance(values[unknown[0]], dict) else ""
         why = f"unknown key {unknown[0]!r}; a {kind.__name__} has {', '.join(keys)}{hint}"
         raise errors.BadConfig(source=source, why=why)
     try:
-        return kind(**said)
+        return kind(**values)
     except errors.BadConfig as error:
         raise errors.BadConfig(source=source, why=error.facts["why"]) from error
 
@@ -177,7 +179,7 @@ def _flat(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flat(value, f"{before}{key}.") if isinstance(value, dict) else [(f"{before}{key}", value)]
 
 
-# --- the cluster: asking and telling ---------------------------------------------------------------------------------
+# --- the cluster: questions and changes -------------------------------------------------------------------------------
 
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}  # the second: no topic can have this name
 _FASTER = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS, KafkaError.UNKNOWN_TOPIC_OR_PART}
@@ -192,31 +194,27 @@ def partitions_of(cluster: Kafka, topic: str) -> int:
     raise errors.TopicMissing(topic=topic)
 
 
-def _describe(cluster: Kafka, names: list[str]) -> dict[str, Any]:
-    """What exists of these. `list_topics(name)` would create it where the brokers allow that; this does not."""
-    admin = cluster.admin  # held while it works: a temporary one may never answer
-    return _answers(cluster, admin.describe_topics(TopicCollection(names), request_timeout=PATIENCE))
-
-
-def _look(cluster: Kafka, wanted: list[str]) -> tuple[dict[str, Existing], list[str]]:
-    """What the cluster has of the wanted topics, and the names of all its topics."""
-    admin, there = cluster.admin, {}
-    topics = _describe(cluster, wanted) if wanted else {}
+def existing(cluster: Kafka, names: list[str]) -> dict[str, Existing]:
+    """What the cluster has of these topics."""
+    topics = _describe(cluster, names) if names else {}
     asked = [ka.ConfigResource(ka.ResourceType.TOPIC, name) for name in topics]
-    for name, entries in _answers(
-        cluster, admin.describe_configs(asked, request_timeout=PATIENCE) if asked else {}
-    ).items():
+    answers = cluster.admin.describe_configs(asked, request_timeout=PATIENCE) if asked else {}
+    there = {}
+    for name, entries in _answers(cluster, answers, "DESCRIBE_CONFIGS").items():
         config = {key: entry.value or "" for key, entry in entries.items()}
         partitions = topics[name].partitions
         leaderless = sum(each.leader is None or each.leader.id < 0 for each in partitions)
         there[name] = Existing(len(partitions), len(partitions[0].replicas), config, leaderless)
-    try:
-        return there, list(admin.list_topics(timeout=PATIENCE).topics)
-    except KafkaException as error:
-        raise _refused(cluster, error, "list the topics") from None
+    return there
 
 
-def _answers(cluster: Kafka, futures: Mapping[Any, Any]) -> dict[str, Any]:
+def _describe(cluster: Kafka, names: list[str]) -> dict[str, Any]:
+    """What exists of these. `list_topics(name)` would create it where the brokers allow that; this does not."""
+    admin = cluster.admin  # held while it works: a temporary one may never answer
+    return _answers(cluster, admin.describe_topics(TopicCollection(names), request_timeout=PATIENCE), "DESCRIBE")
+
+
+def _answers(cluster: Kafka, futures: Mapping[Any, Any], right: str) -> dict[str, Any]:
     """By topic, what was asked; a topic that is not there, or not yet on the broker that answered, is left out."""
     found = {}
     for one, future in futures.items():
@@ -225,26 +223,30 @@ def _answers(cluster: Kafka, futures: Mapping[Any, Any]) -> dict[str, Any]:
             found[name] = future.result()
         except KafkaException as error:
             if error.args[0].code() not in _MISSING:
-                raise _refused(cluster, error, f"look at '{name}'") from None
+                raise _refused(cluster, error, f"look at '{name}'", f"{right} on topic '{name}'") from None
     return found
 
 
 def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
-    """Ask for every change; on trial only whether it would be taken. Out: where somebody else was faster, if so."""
-    admin, said = cluster.admin, {"validate_only": trial, "request_timeout": PATIENCE}
-    asked = {}
+    """Ask for every change; on trial only whether it would be accepted. Returns where another process was faster, if so."""
+    admin, how = cluster.admin, {"validate_only": trial, "request_timeout": PATIENCE}
+    asked = {}  # by what is asked, and the right that it needs
     for name, topic in diff.create.items():
         new = ka.NewTopic(name, topic.partitions, topic.replicas or -1, config=topic.settings)
-        asked[f"create '{name}'"] = admin.create_topics([new], **said)
+        asked[f"create '{name}'", f"CREATE on topic '{name}'"] = admin.create_topics([new], **how)
     for name, count in diff.grow.items():
-        asked[f"grow '{name}'"] = admin.create_partitions([ka.NewPartitions(name, count)], **said)
+        asked[f"grow '{name}'", f"ALTER on topic '{name}'"] = admin.create_partitions(
+            [ka.NewPartitions(name, count)], **how
+        )
     for name, config in diff.alter.items():
-        how = {"incremental_operation": ka.AlterConfigOpType.SET}
-        entries = [ka.ConfigEntry(key, value, **how) for key, value in config.items()]
+        entries = [
+            ka.ConfigEntry(key, value, incremental_operation=ka.AlterConfigOpType.SET) for key, value in config.items()
+        ]
         resource = ka.ConfigResource(ka.ResourceType.TOPIC, name, incremental_configs=entries)
-        asked[f"set {', '.join(config)} of '{name}'"] = admin.incremental_alter_configs([resource], **said)
+        key = f"set {', '.join(config)} of '{name}'", f"ALTER_CONFIGS on topic '{name}'"
+        asked[key] = admin.incremental_alter_configs([resource], **how)
     faster, done, refused = "", [], []
-    for doing, futures in asked.items():
+    for (doing, right), futures in asked.items():
         try:
             next(iter(futures.values())).result()
             done.append(doing)
@@ -252,19 +254,18 @@ def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
             if error.args[0].code() in _FASTER:
                 faster = f"{doing}: {error.args[0].str()}"
             else:
-                refused.append((error, doing))
+                refused.append((error, doing, right))
     if refused:
         known = f"Known to be done: {', '.join(done) or 'nothing'}. Applying again is safe."
-        safe = "Nothing was changed." if trial else known
-        raise _refused(cluster, *refused[0], safe) from None
+        raise _refused(cluster, *refused[0], "Nothing was changed." if trial else known) from None
     return faster
 
 
-def _refused(cluster: Kafka, error: KafkaException, doing: str, safe: str = "") -> errors.KqError:
+def _refused(cluster: Kafka, error: KafkaException, doing: str, right: str, safe: str = "") -> errors.KqError:
     """The cluster's answer as an error of ours, in the cluster's words."""
     code, words = error.args[0].code(), error.args[0].str().rstrip(".")
     if code < 0 or code == KafkaError.REQUEST_TIMED_OUT:  # below 0 are the client's own: no answer came
         return errors.Unreachable(address=cluster.bootstrap, why=f"{words} (asked to {doing}). {safe}".rstrip(". "))
     if code in _RIGHTS:
-        return errors.NotAllowed(" ".join(filter(None, [f"This user may not {doing} ({words}).", safe, _ASK])))
+        return errors.NotAllowed(" ".join(filter(None, [f"{lacks(cluster, right)}.", safe, _ASK])))
     return errors.NotAllowed(f"The cluster refuses to {doing}: {words}. {safe}".rstrip())

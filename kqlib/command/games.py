@@ -68,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
     from kqlib.workshop.games import seasons
 
     shares = {name: getattr(args, name) for name in ("late", "corrections", "doubled", "broken", "versions")}
-    told = seasons.rows(args.rows, args.seed, args.sport, **shares)
+    season = seasons.rows(args.rows, args.seed, args.sport, **shares)
     if args.what == "show":
-        for each in told:
+        for each in season:
             print(
                 json.dumps({"version": each.version, "sent": each.sent, "damage": each.damage, **seasons.value(each)})
             )
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
     with current() as cluster:
         _topic(cluster, args.topic, args.partitions)
-        found = seasons.messages(told, Registry(cluster=cluster), f"{args.topic}-value")
+        found = seasons.messages(season, Registry(cluster=cluster), f"{args.topic}-value")
         started = time.monotonic()
         seasons.produce(cluster, args.topic, _seen(found, args.rows))
         took = time.monotonic() - started

@@ -98,8 +98,8 @@ def exposed(rows: list[Row]) -> str:
         if found:
             lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} gauge"]
         for labels, value in found:
-            said = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"{PREFIX}{name}{{{said}}} {value:g}")
+            named = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{PREFIX}{name}{{{named}}} {value:g}")
     return "".join(f"{line}\n" for line in lines)
 
 

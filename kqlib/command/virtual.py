@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="where to listen; elsewhere than here KQ_VIRTUAL_TOKEN must be set",
     )
     add("--port", type=int, default=0, metavar="N", help="on which port (default: a free one)")
-    add("--advertise", metavar="URL", help="the address that clients are told (default: the one it listens on)")
+    add("--advertise", metavar="URL", help="the address that clients use (default: the one it listens on)")
     add(
         "--session",
         type=float,

@@ -286,3 +286,15 @@ def words(error: BaseException) -> str:
     """What a client's error says, without its class and codes."""
     inner = error.args[0] if error.args else error
     return inner.str() if hasattr(inner, "str") else str(inner) or type(error).__name__
+
+
+def user(cluster: Kafka) -> str:
+    """Who asks, as the cluster knows them."""
+    name = cluster._own.get("sasl.username")
+    return f"user '{name}'" if name else "this user"
+
+
+def lacks(cluster: Kafka, *rights: object) -> str:
+    """Which rights are missing, in the one form in which errors and the doctor say it."""
+    who = user(cluster)
+    return f"{who[0].upper()}{who[1:]} lacks {', '.join(map(str, rights))}"

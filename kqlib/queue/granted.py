@@ -16,9 +16,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from kqlib.errors import KqError, NotAllowed, TopicMissing
 from kqlib.kafka.clients import Producer
-from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.cluster import Kafka, user
 from kqlib.queue.rights import BEGIN, READ_GROUP, Right, needed
-from kqlib.queue.said import RIGHTS, first, not_allowed, patient, user
+from kqlib.queue.said import RIGHTS, first, not_allowed, patient
 
 SECONDS = 2.0  # for an answer; without one nothing is known, and the verb itself will say what is wrong
 REFUSED = {  # how it says that one may not even look. A group whose members read a topic that one may not see is not shown either

@@ -15,11 +15,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import KqError, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
+from kqlib.kafka.cluster import lacks
 from kqlib.queue.dead import ROOM
 from kqlib.queue.granted import granted
 from kqlib.queue.item import Out, Put, put_of, size
 from kqlib.queue.rights import WRITE_QUEUE, Right
-from kqlib.queue.said import TOO_LARGE, as_ours, is_refused, lacks, not_allowed
+from kqlib.queue.said import TOO_LARGE, as_ours, is_refused, not_allowed
 from kqlib.queue.sender import Sender, Sent
 from kqlib.topic_rules import RECORD_BYTES
 

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
-from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.cluster import Kafka, lacks
 from kqlib.kafka.reading import MOVING
 from kqlib.queue.dead import DEAD
 from kqlib.queue.rights import IN_TABLE, Right
@@ -38,18 +38,6 @@ GIVE_UP = {
     KafkaError.INVALID_GROUP_ID,
     KafkaError.GROUP_MAX_SIZE_REACHED,
 } | RIGHTS
-
-
-def user(cluster: Kafka) -> str:
-    """Who asks, as the cluster knows them."""
-    name = cluster._own.get("sasl.username")
-    return f"user '{name}'" if name else "this user"
-
-
-def lacks(cluster: Kafka, *rights: Right) -> str:
-    """Which rights are missing, in the one form in which errors and the doctor say it."""
-    who = user(cluster)
-    return f"{who[0].upper()}{who[1:]} lacks {', '.join(map(str, rights))}"
 
 
 def not_allowed(right: Right, cluster: Kafka, safe: str, queue: str = "", site: str = "") -> NotAllowed:

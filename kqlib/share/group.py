@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kqlib.errors import NotAllowed
-from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.cluster import Kafka, lacks
 from kqlib.queue.rights import Right
-from kqlib.queue.said import as_ours, first, lacks, patient
+from kqlib.queue.said import as_ours, first, patient
 
 ASK = "Ask whoever deploys to grant it"
 LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"

@@ -90,7 +90,7 @@ def replay(
     """
     if source == target:
         raise NotAllowed(f"a replay of '{source}' into itself would put everything twice: name another topic")
-    name, there = _run(run), topics._look(cluster, [target])[0].get(target)
+    name, there = _run(run), topics.existing(cluster, [target]).get(target)
     if there is None:
         raise TopicMissing(topic=target)
     where: dict[str, Any] = {"start": start, "end": end}

@@ -190,24 +190,24 @@ class Kafka:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def create_topics(self, wanted: list[Any]) -> dict[str, Kafka]:
-        return {wanted[0].topic: self}
+    def create_topics(self, topics: list[Any]) -> dict[str, Kafka]:
+        return {topics[0].topic: self}
 
     def result(self, _: float) -> None:
         raise self.error
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "words"),
     [
         (KqError("broken"), "broken"),
         (KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "against the policy")), "against the policy"),
     ],
 )
-def test_a_cluster_that_takes_no_topic_fails_the_round_trip(error: Exception, said: str, monkeypatch: Patch) -> None:
+def test_a_cluster_that_takes_no_topic_fails_the_round_trip(error: Exception, words: str, monkeypatch: Patch) -> None:
     monkeypatch.setenv("KQ_BOOTSTRAP", "a:9092")
     monkeypatch.setattr(kafka, "connect", lambda: Kafka(error))
-    failed(machine.round_trip(), said, "or unset them")
+    failed(machine.round_trip(), words, "or unset them")
 
 
 def test_a_user_who_may_not_make_a_topic_is_told_which_rights_the_round_trip_needs(monkeypatch: Patch) -> None:

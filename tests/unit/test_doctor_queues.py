@@ -23,7 +23,7 @@ def seen(committed: int | None, metadata: str = "", known: bool = True) -> Seen:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ok", "said"),
+    ("seconds", "ok", "words"),
     [
         (2147483647 * 60.0, True, "where a site is in a queue is kept for ever"),
         (40 * DAY, True, "a site that does not work for 40 days is forgotten by the cluster"),
@@ -31,9 +31,9 @@ def seen(committed: int | None, metadata: str = "", known: bool = True) -> Seen:
         (3600.0, False, "a site that does not work for 60 min is forgotten"),
     ],
 )
-def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool, said: str) -> None:
+def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool, words: str) -> None:
     found = queues.kept(seconds)
-    assert (found.ok, found.what.startswith(said)) == (ok, True)
+    assert (found.ok, found.what.startswith(words)) == (ok, True)
     assert bool(found.remedy) == (not ok)
 
 
@@ -51,9 +51,9 @@ def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool,
     ],
 )
 def test_a_state_is_there_readable_and_ours(state: Seen, what: str) -> None:
-    said, remedy = queues.wrong(state)
-    assert said.startswith(what)
-    assert bool(said) == bool(what) == bool(remedy)
+    words, remedy = queues.wrong(state)
+    assert words.startswith(what)
+    assert bool(words) == bool(what) == bool(remedy)
 
 
 def test_each_wrong_state_is_a_line() -> None:
@@ -139,14 +139,14 @@ def test_without_a_cluster_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize(
-    ("wanted", "replicas", "in_sync", "ill"), [(1, 3, 1, False), (2, 3, 2, False), (2, 3, 1, True), (3, 2, 2, False)]
+    ("least", "replicas", "in_sync", "ill"), [(1, 3, 1, False), (2, 3, 2, False), (2, 3, 1, True), (3, 2, 2, False)]
 )
 def test_puts_fail_below_min_insync_replicas_but_never_for_more_than_there_are(
-    wanted: int, replicas: int, in_sync: int, ill: bool
+    least: int, replicas: int, in_sync: int, ill: bool
 ) -> None:
     part = SimpleNamespace(id=0, replicas=[*range(replicas)], isrs=[*range(in_sync)])
     there = {"football": SimpleNamespace(partitions={0: part})}
-    found = topics.too_few({"football": {"min.insync.replicas": str(wanted)}}, there)
+    found = topics.too_few({"football": {"min.insync.replicas": str(least)}}, there)
     assert bool(found) == ill
     if ill:
         assert found[0][0].endswith("partition 0 has 1 replicas in sync and needs 2")

@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
+from kqlib.kafka.cluster import user
 from kqlib.queue import claim, gc, put
 from kqlib.queue.rights import READ_GROUP, WRITE_DEAD, WRITE_NOTES, Right
-from kqlib.queue.said import as_ours, is_refused, not_allowed, user
+from kqlib.queue.said import as_ours, is_refused, not_allowed
 from kqlib.queue.sender import Sent
 
 CASES: list[tuple[int, type[KqError], str, bool]] = [

@@ -468,7 +468,7 @@ def test_what_was_done_needs_nothing_more(said: dict[str, Any]) -> None:
 class Answers:
     """A cluster whose every answer about a topic is this error."""
 
-    bootstrap = "127.0.0.1:1"
+    bootstrap, _own = "127.0.0.1:1", dict[str, str]()
 
     def __init__(self, code: int, words: str = "so says the broker.") -> None:
         self.error = KafkaException(KafkaError(code, words))
@@ -484,7 +484,7 @@ class Answers:
 REFUSED = [
     (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing, "'football' does not exist"),
     (KafkaError.TOPIC_EXCEPTION, TopicMissing, "'football' does not exist"),
-    (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAllowed, "may not look at 'football' (so says the broker). Ask whoever"),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAllowed, "This user lacks DESCRIBE on topic 'football'. Ask whoever"),
     (KafkaError.POLICY_VIOLATION, NotAllowed, "refuses to look at 'football': so says the broker."),
     (KafkaError._TIMED_OUT, Unreachable, "No Kafka answered at 127.0.0.1:1: so says the broker (asked to look at"),
     (KafkaError.REQUEST_TIMED_OUT, Unreachable, "so says the broker"),
@@ -499,7 +499,7 @@ def test_a_refusal_becomes_an_error_of_ours_in_the_brokers_words(code: int, kind
 
 
 def test_applying_gives_up_in_time_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "_look", lambda cluster, wanted: ({"scores": Existing(3, leaderless=1)}, ["scores"]))
+    monkeypatch.setattr(Plan, "diff", lambda *_: compare(SCORES, {"scores": Existing(3, leaderless=1)}))
     with pytest.raises(NotInTime, match=r"Last seen: not yet so: scores"):
         Plan(SCORES).apply(Answers(0), quiet=True, seconds=0.05)  # type: ignore[arg-type]
 
@@ -508,7 +508,7 @@ def test_it_is_done_when_several_looks_in_a_row_agree_whoever_was_faster(monkeyp
     there: dict[str, Existing] = {"scores": Existing(3)}
     seen = [{}, {}, there, there, {}, *[there] * topics.AGREED]  # the brokers learn of it a little apart
     trials: list[bool] = []
-    monkeypatch.setattr(topics, "_look", lambda cluster, wanted: (seen.pop(0), []))
+    monkeypatch.setattr(Plan, "diff", lambda *_: compare(SCORES, seen.pop(0)))
     monkeypatch.setattr(
         topics, "_send", lambda cluster, diff, trial: trials.extend([trial] * len(diff.create)) or "late"
     )

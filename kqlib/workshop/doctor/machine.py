@@ -156,8 +156,8 @@ def round_trip() -> Finding:
 def _tried(cluster: Kafka) -> Finding:
     from confluent_kafka import KafkaException
 
+    from kqlib.kafka.cluster import lacks
     from kqlib.queue.rights import Right
-    from kqlib.queue.said import lacks
 
     try:
         _there_and_back(cluster)

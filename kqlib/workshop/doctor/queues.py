@@ -82,8 +82,9 @@ def of(cluster: Kafka) -> Iterator[Finding]:
 def _offsets(known: Known) -> Iterator[Finding]:
     from confluent_kafka import KafkaException
 
+    from kqlib.kafka.cluster import lacks
     from kqlib.queue.rights import Right
-    from kqlib.queue.said import RIGHTS, first, lacks
+    from kqlib.queue.said import RIGHTS, first
 
     try:
         known.retention = retention(known.cluster)
@@ -186,8 +187,8 @@ def _topics(known: Known) -> Iterator[Finding]:
 
 
 def _expiry(known: Known) -> Iterator[Finding]:
+    from kqlib.kafka.cluster import lacks
     from kqlib.queue.rights import Right
-    from kqlib.queue.said import lacks
 
     if known.states is None or not known.retention:
         yield Finding("expiry", None, "not looked at: it needs offsets and ledgers")

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
 def show(queue: str, site: str, json: bool) -> int:
     """Ask the current cluster; 1 if a right is missing."""
+    from kqlib.kafka.cluster import user
     from kqlib.queue import rights
     from kqlib.queue.granted import granted, may_begin
-    from kqlib.queue.said import user
     from kqlib.workshop.cluster import up
 
     by = rights.table(queue, site)
@@ -64,8 +64,8 @@ def line(verb: str, has: Mapping[Right, bool | None]) -> str:
     """A verb, and which of its rights are missing or not known: ✓ if none is."""
     lacking = ", ".join(str(right) for right, given in has.items() if given is False)
     unknown = ", ".join(str(right) for right, given in has.items() if given is None)
-    said = "; ".join([f"lacks {lacking}"] * bool(lacking) + [f"not known: {unknown}"] * bool(unknown))
-    return f"{'✗' if lacking else '?' if unknown else '✓'} {verb:<11}  {said}".rstrip()
+    words = "; ".join([f"lacks {lacking}"] * bool(lacking) + [f"not known: {unknown}"] * bool(unknown))
+    return f"{'✗' if lacking else '?' if unknown else '✓'} {verb:<11}  {words}".rstrip()
 
 
 def _plain(verb: str, right: Any, given: bool | None) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.kafka.cluster import lacks
 from kqlib.queue.dead import DEAD
 from kqlib.queue.granted import granted
 from kqlib.queue.item import size
 from kqlib.queue.rights import Right
-from kqlib.queue.said import RIGHTS, first, lacks
+from kqlib.queue.said import RIGHTS, first
 from kqlib.text import count, how_long
 from kqlib.workshop.doctor.finding import Finding, words
 
