@@ -203,7 +203,9 @@ def test_asking_for_a_topic_never_makes_it_even_where_a_name_is_enough(locked: C
 def test_an_application_may_look_and_is_told_whom_to_ask_for_a_change(locked: Cluster) -> None:
     app = locked.as_user("app")
     plan = Plan({"football": QueueTopic(web_servers=1)})
-    with pytest.raises(NotAllowed, match=r"^User 'app' lacks CREATE on topic 'football'\. Nothing was changed\. Ask whoever deploys"):
+    with pytest.raises(
+        NotAllowed, match=r"^User 'app' lacks CREATE on topic 'football'\. Nothing was changed\. Ask whoever deploys"
+    ):
         plan.apply(app)
     plan.apply(locked)
     plan.apply(app)
