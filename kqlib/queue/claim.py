@@ -67,15 +67,15 @@ class Claiming(Putting):
         n: int,
         seconds: float,
         wait: float,
-        handled: list[Handled] | None = None,
+        jobs: list[Handled] | None = None,
         stop: Callable[[], bool] = lambda: False,
         *,
         empty: Callable[[list[KqError]], None] | None = None,
     ) -> list[Item]:
-        """handled: a handler of `work` gets each of them; by what it is known how it ended is put here. stop: give up waiting.
+        """jobs: filled with a job for each item, if `work` claims. stop: end the wait.
 
-        empty: called if nothing is left in my partitions: nothing at hand, out, due later or unread. What cannot be buried before
-        somebody mends something is not waited for; it is told why.
+        empty: called if nothing is left in my partitions: nothing at hand, out, due later or unread. Items that cannot be buried are
+        not waited for; `empty` gets the reasons.
         """
         until = time.monotonic() + wait
         self._member.fetch.many = min(MOST, max(self._member.fetch.many, n))
@@ -86,7 +86,7 @@ class Claiming(Putting):
             while True:
                 self._join(until)  # the group may have put this process out meanwhile
                 self._usable_here()
-                if items := self._take(n, seconds, handled):
+                if items := self._take(n, seconds, jobs):
                     return items
                 if stop():
                     return []
@@ -105,14 +105,14 @@ class Claiming(Putting):
                         empty([why for owner in mine for why in owner.stuck().values()])
                     return []
 
-    def _at_hand(self, n: int, handled: list[Handled]) -> list[Item]:
+    def _at_hand(self, n: int, jobs: list[Handled]) -> list[Item]:
         """Up to n items that are here already; [] says nothing of what else there is."""
         with self._member.changed:
             if self._broken():
                 return []  # a claim tries to load it again
             self._usable_here()
             self._member.wanted.claim(self.name, time.monotonic())
-            return self._take(n, self.lease, handled)
+            return self._take(n, self.lease, jobs)
 
     def _broken(self) -> list[tuple[str, int]]:
         """My partitions whose state could not be loaded or stored."""
@@ -192,14 +192,14 @@ class Claiming(Putting):
                 raise
             self._allowed_at = complaints
 
-    def _take(self, n: int, seconds: float, handled: list[Handled] | None = None) -> list[Item]:
+    def _take(self, n: int, seconds: float, jobs: list[Handled] | None = None) -> list[Item]:
         """What is at hand. What was chosen and cannot be handed out is taken back: Unreachable, or Ctrl-C in a cell."""
         while True:
             try:
                 taken = self._choose(n)
                 if not taken:
                     return []
-                if items := self._hand_out(taken, seconds, handled):
+                if items := self._hand_out(taken, seconds, jobs):
                     return items
             except BaseException:
                 for owner in self._member.owners_of(self.name):
@@ -223,7 +223,7 @@ class Claiming(Putting):
                 break
         return taken
 
-    def _hand_out(self, taken: list[Taken], seconds: float, handled: list[Handled] | None = None) -> list[Item]:
+    def _hand_out(self, taken: list[Taken], seconds: float, jobs: list[Handled] | None = None) -> list[Item]:
         """Attempts are committed before anybody sees an item."""
         self._member.save([owner for owner, _ in taken])
         items: list[Item] = []
@@ -243,8 +243,8 @@ class Claiming(Putting):
                 for offset, attempt in zip(offsets, attempts, strict=True)
                 if leases.get(offset) is lease  # a purge may have taken it meanwhile
             ]
-            if handled is not None:
-                handled += [owner.handle(item.offset) for item in items[first:]]
+            if jobs is not None:
+                jobs += [owner.handle(item) for item in items[first:]]
         return items
 
     def _wait(self, until: float) -> None:

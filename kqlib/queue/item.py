@@ -93,6 +93,18 @@ class Item(NamedTuple):  # not a frozen dataclass: that takes ten times as long 
         return f"Item({self.id}, attempt {self.attempt})" if self.lease else f"Item({self.id}, not claimed)"
 
 
+@dataclass(slots=True, eq=False)
+class Job:
+    """An item that `work` has claimed, and how it ended."""
+
+    item: Any
+    ended: str = ""  # "done", "released", "buried"; "" while its handler runs, and for ever if its lease was lost
+
+    def begin(self, stopping: bool) -> bool:
+        """May its handler begin? If not, the item is given back. Here it always may: its queue takes nothing back uncounted."""
+        return True
+
+
 @dataclass(frozen=True)
 class Put:
     """Something to put: `queue.put_many([Put(b"…", key=b"ARS-CHE"), …])`."""

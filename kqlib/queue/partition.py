@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from kqlib.errors import KqError, Unreachable
 from kqlib.queue.incidents import Incident, Stored
-from kqlib.queue.item import Item, Record
+from kqlib.queue.item import Item, Job, Record
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.order import Order
 from kqlib.queue.terms import Terms, warn_once
@@ -37,22 +37,21 @@ Change = TypeVar("Change", bound=Callable[..., Any])
 
 
 @dataclass(slots=True, eq=False)
-class Handled:
-    """An item that a handler of `work` has, and how a verb of this process ended it."""
+class Handled(Job):
+    """A job on an item of this partition: the verbs of this process say how it ended."""
 
-    partition: Partition
-    offset: int
-    ended: str = ""  # "done", "released", "buried"; "" while it runs, and for ever if its lease was lost
+    item: Item
+    partition: Partition = field(kw_only=True)
     begun: bool = False  # the handler runs, or has run
 
-    def begin(self) -> bool:
-        """The handler begins. False: its partition is being given up, and it may not. A drain asks in the other order."""
-        self.begun = True
-        return not (self.partition.leaving or self.partition.dropped)
+    def begin(self, stopping: bool) -> bool:
+        """False: its partition is being given up, or `work` stops. A drain asks in the other order."""
+        self.begun = not stopping
+        return not (stopping or self.partition.leaving or self.partition.dropped)
 
     def holds(self, now: float) -> bool:
         """Is the lease still the one that it was handled with?"""
-        lease = self.partition.leases.get(self.offset)
+        lease = self.partition.leases.get(self.item.offset)
         return lease is not None and lease.handled is self and lease.deadline > now and not self.partition.dropped
 
 
@@ -522,9 +521,10 @@ class Partition:
         self._expires(new.deadline, [offset])
         return new.deadline
 
-    def handle(self, offset: int) -> Handled:
+    def handle(self, item: Item) -> Handled:
         """A handler of `work` gets it: a drain waits for that, and what is returned says how it ended."""
-        old, handled = self.leases[offset], Handled(self, offset)
+        offset = item.offset
+        old, handled = self.leases[offset], Handled(item, partition=self)
         self.leases[offset] = Lease(old.number, old.deadline, old.thread, handled)
         return handled
 

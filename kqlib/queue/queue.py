@@ -10,27 +10,23 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from kqlib.errors import KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
+from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import FIRST, SEEN, Claiming
-from kqlib.queue.item import Item
+from kqlib.queue.item import Item, Job
 from kqlib.queue.loader import ANEW
 from kqlib.queue.partition import Handled, Partition
 from kqlib.queue.redrive import Redriven, chosen, redrive
 from kqlib.queue.step import Step
-
-if TYPE_CHECKING:
-    from kqlib.queue.retry import Retry
-    from kqlib.queue.work import Until, Worked
-
+from kqlib.queue.work import Workable
 
 log = logging.getLogger("kqlib.queue")
+AT_ONCE = 5  # attempts without a wait between them, where nothing can be buried
 RIDING = "What was acked is noted, and stored with the next commit that succeeds"
 
 
-class Queue(Claiming):
+class Queue(Claiming, Workable):
     """A queue of one site: put, claim, ack."""
 
     _dead: Queue | None = None
@@ -214,34 +210,71 @@ class Queue(Claiming):
 
     # --- for `work` ---
 
-    def _settle(self, batch: Sequence[Handled]) -> None:
-        """What was not ended before is done, if its lease still holds; stored with the next commit."""
+    def _ahead(self, ahead: int | None) -> int | None:
+        """A crash counts an attempt for all that are claimed: nothing is claimed ahead where the first attempt is the last."""
+        return 0 if ahead is None and self.terms.max_attempts == 1 else ahead
+
+    def _jobs_at_hand(self, n: int) -> list[Job]:
+        jobs = list[Handled]()
+        self._at_hand(n, jobs)
+        return [*jobs]
+
+    def _claim_jobs(
+        self, n: int, wait: float, stop: Callable[[], bool], empty: Callable[[list[KqError]], None] | None
+    ) -> list[Job]:
+        jobs = list[Handled]()
+        self._claim(n, self.lease, wait, jobs, stop, empty=empty)
+        return [*jobs]
+
+    def _may_come(self) -> bool:
+        with self._member.changed:
+            return any(owner.in_hand() for owner in self._member.owners_of(self.name))
+
+    def _job_done(self, job: Job) -> None:
+        """It is acked with others, in `_ack_jobs`."""
+
+    def _job_failed(self, job: Job, wait: float | None, story: str) -> None:
+        """Tried again later, or buried. If it cannot be buried it waits with the reason, and holds nobody up."""
+        item, most, no_dead = job.item, self.terms.max_attempts, self.dead_facts is None
+        over = wait is None or (most is not None and item.attempt >= most)
+        if over and not no_dead:
+            try:
+                self.bury(item, story)
+            except (Closed, LeaseLost, Unreachable):
+                raise
+            except KqError as why:
+                self._set_aside(item, why, given_up=True)
+        elif over or (no_dead and not wait and item.attempt >= AT_ONCE):
+            self._set_aside(item, self._no_letters(), given_up=over)
+        else:
+            self.release(item, wait or 0.0)
+
+    def _ack_jobs(self, jobs: Iterable[Job]) -> None:
+        """Ack those that did not end before, if their leases still hold. They are stored with the next commit."""
         by: dict[Partition, list[int]] = defaultdict(list)
         with self._member.changed:
             now = self.terms.clock()
-            for handled in batch:
-                if not handled.ended and handled.holds(now):
-                    by[handled.partition].append(handled.offset)
+            for job in jobs:
+                if isinstance(job, Handled) and not job.ended and job.holds(now):
+                    by[job.partition].append(job.item.offset)
             for owner, offsets in by.items():
                 owner.ack(offsets)
             self._freed(list(by))
 
+    def _give_back(self, job: Job) -> None:
+        """No handler began with it: ready again, and the attempt does not count."""
+        with self._member.changed:
+            if isinstance(job, Handled) and job.holds(self.terms.clock()):
+                job.partition.unclaim(job.item.offset)
+                self._member.changed.notify_all()
+
     def _store_soon(self) -> None:
-        """Riding acks wait for no other commit."""
         with self._member.changed:
             for owner in self._member.owners_of(self.name):
                 owner.wanted = owner.version
             self._member.wake.set()
 
-    def _give_back(self, handled: Handled) -> None:
-        """No handler began with it: ready again, and the attempt does not count."""
-        with self._member.changed:
-            if handled.holds(self.terms.clock()):
-                handled.partition.unclaim(handled.offset)
-                self._member.changed.notify_all()
-
     def _flush(self) -> None:
-        """Riding acks are stored when it returns."""
         with self._member.changed:
             owners = [o for o in self._member.owners_of(self.name) if o.version > o.saved]
             try:
@@ -250,6 +283,10 @@ class Queue(Claiming):
                 if not any(map(_unsaved, owners)):
                     raise
                 log.warning("%s", error)  # a partition went to another process meanwhile
+
+    def _wake(self) -> None:
+        with self._member.changed:
+            self._member.changed.notify_all()
 
     # --- what a person may ask ---
 
@@ -367,23 +404,6 @@ class Queue(Claiming):
         """
         self.site._check_open()
         return look.stats(self)
-
-    def work(
-        self,
-        handler: Callable[[Item], object],
-        threads: int = 1,
-        retry: Retry | None = None,
-        *,
-        until: Until = None,
-        extend: bool = True,
-        progress: bool = False,
-        ahead: int | None = None,
-    ) -> Worked:
-        """Claim, handle, ack, in `threads` threads, until told otherwise; see `kqlib.queue.work`."""
-        from kqlib.queue.work import work
-
-        self.site._check_open()
-        return work(self, handler, threads, retry, until=until, extend=extend, progress=progress, ahead=ahead)
 
     def __repr__(self) -> str:
         return f"Queue('{self.name}', site '{self.site.name}')"

@@ -27,14 +27,13 @@ from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Top
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
-from kqlib.queue.item import Item, Put
+from kqlib.queue.item import Item, Job, Put
 from kqlib.queue.put import Putting, TopicFacts, limits
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
-from kqlib.queue.work import Until, Worked
+from kqlib.queue.work import Until, Work, Workable, Worked
 from kqlib.share import group as settings
 from kqlib.share.member import ANSWER, Member, Order
-from kqlib.share.work import Work
 
 log = logging.getLogger("kqlib.share")
 MOST = 64  # members of this process at a time: each is a client with threads and connections of its own
@@ -46,7 +45,7 @@ LARGEST = 2_000  # records of a poll: what a partition has locked at most, by de
 _LIVE: weakref.WeakSet[ShareQueue] = weakref.WeakSet()
 
 
-class ShareQueue(Putting):
+class ShareQueue(Putting, Workable):
     """A queue on a share group: put, claim, ack, release, reject. Kafka locks, counts and forgets by itself."""
 
     room = 0  # nothing is buried, so nothing is put back
@@ -283,7 +282,7 @@ class ShareQueue(Putting):
 
     # --- work, and the end ----------------------------------------------------------------------------------------------
 
-    def work(
+    def work(  # type: ignore[override]
         self,
         handler: Callable[[Item], object],
         threads: int = 1,
@@ -295,17 +294,22 @@ class ShareQueue(Putting):
         """Claim, handle, ack in threads. until: as in `Queue.work`; progress: a tqdm bar. What a `Retry` gives up is rejected."""
         if isinstance(retry, Retry) and retry.first:
             _never("a wait between attempts", "a released record is free at once: use Retry() without seconds")
-        how: dict[str, Any] = {"threads": threads, "retry": retry, "until": until, "progress": progress}
-        return Work(self, handler, self._failed, **how).run()
+        return Work(self, handler, threads, retry, until=until, progress=progress).run()
 
-    def _failed(self, item: Item, wait: float | None, story: str) -> str:
+    def _claim_jobs(
+        self, n: int, wait: float, stop: Callable[[], bool], empty: Callable[[list[KqError]], None] | None
+    ) -> list[Job]:
+        """One at a time: items that are claimed together share a member, which polls again when all of them are answered."""
+        return super()._claim_jobs(1, wait, stop, empty)
+
+    def _job_failed(self, job: Job, wait: float | None, story: str) -> None:
         """Tried again until the broker has counted enough; or thrown away, which only a line of the log remembers."""
-        if wait is not None:
-            self.release(item)
-            return "released"
-        log.warning("%s is given up and gone: %s", item.id, story)
-        self.reject(item)
-        return "buried"
+        if wait is None:
+            log.warning("%s is given up and gone: %s", job.item.id, story)
+            self.reject(job.item)
+        else:
+            self.release(job.item)
+        job.ended = "buried" if wait is None else "released"
 
     @property
     def blocked(self) -> str:

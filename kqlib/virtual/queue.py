@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
@@ -18,9 +18,7 @@ from kqlib.queue import arguments, dead
 from kqlib.queue.item import Put, put_of
 from kqlib.queue.put import One
 from kqlib.queue.redrive import broken_off
-from kqlib.queue.retry import Retry
-from kqlib.queue.work import Until, Worked
-from kqlib.share.work import Work
+from kqlib.queue.work import Workable
 
 AT_ONCE = 1_000  # records, items or receipts of one request
 BYTES = 4_000_000  # of records as JSON in one request: a node takes 4 MiB
@@ -75,7 +73,7 @@ class Nodes(Protocol):
     def _partition(self, queue: str) -> int: ...
 
 
-class VirtualQueue(One):
+class VirtualQueue(One, Workable):
     """A queue among many in one topic: put, claim, ack."""
 
     def __init__(
@@ -248,27 +246,8 @@ class VirtualQueue(One):
         """Gone, with all its consumers and for every reader at once; the next put begins it anew."""
         self.client._ask("DELETE", self.name, "")
 
-    def work(
-        self,
-        handler: Callable[[Any], object],
-        threads: int = 1,
-        retry: Retry | None = None,
-        *,
-        until: Until = None,
-        extend: bool = True,
-        progress: bool = False,
-    ) -> Worked:
-        """Claim, handle, ack in threads. until ("empty": nothing is left), extend=True, progress: as in `Queue.work`."""
-        how: dict[str, Any] = {"threads": threads, "retry": retry, "until": until, "progress": progress}
-        how |= {"extend": self.extend if extend else None, "empty": lambda: self.depth() == 0}
-        return Work(self, handler, self._failed, **how).run()
-
-    def _failed(self, item: VirtualItem, wait: float | None, story: str) -> str:
-        if wait is None:
-            self.bury(item, story)
-            return "buried"
-        self.release(item, wait)  # after its last attempt the node buries it
-        return "released"
+    def _is_empty(self) -> bool:
+        return self.depth() == 0
 
     def __repr__(self) -> str:
         return f"VirtualQueue('{self.name}', consumer '{self.consumer}')"

@@ -441,7 +441,7 @@ def test_ctrl_c_while_finished_items_are_settled_leaves_no_lease(
 ) -> None:
     queue, at_work, gate = here.queue(name, lease=0.6), threading.Event(), threading.Event()
     queue.put_many([(b"long", None), (b"quick", None)])
-    settle, struck = queue._settle, list[bool]()
+    settle, struck = queue._ack_jobs, list[bool]()
 
     def handler(item: Any) -> None:
         if item.data == b"long":
@@ -456,7 +456,7 @@ def test_ctrl_c_while_finished_items_are_settled_leaves_no_lease(
             raise KeyboardInterrupt
         settle(batch)
 
-    monkeypatch.setattr(queue, "_settle", strikes)
+    monkeypatch.setattr(queue, "_ack_jobs", strikes)
     worker = running(lambda: queue.work(handler, threads=2))
     try:
         within(WAIT, lambda: struck, "nothing was struck")

@@ -44,11 +44,11 @@ BELOW = {
     "kqlib.spark": ("kqlib.share", "kqlib.virtual", "kqlib.command"),
     "kqlib.workshop": ("kqlib.command",),
 }
-BELOW_TODAY = {("kqlib.virtual.queue", "kqlib.share.work")}
+BELOW_TODAY = set[tuple[str, str]]()
 CIRCLES_TODAY = [
     [
         *("kqlib.queue.claim", "kqlib.queue.look", "kqlib.queue.put", "kqlib.queue.queue"),
-        *("kqlib.queue.redrive", "kqlib.queue.site", "kqlib.queue.step", "kqlib.queue.work"),
+        *("kqlib.queue.redrive", "kqlib.queue.site", "kqlib.queue.step"),
     ],
     [
         *("kqlib.queue.commits", "kqlib.queue.ending", "kqlib.queue.fetch"),

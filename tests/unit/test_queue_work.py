@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.queue import work
+from kqlib.queue.item import Item, Job
 from kqlib.queue.partition import Partition
-from kqlib.queue.retry import Retry
 from tests.unit.test_queue_partition import Rec, arrive, opened, owner, take
 
 
 def handled(some: Partition) -> Any:
     arrive(some, Rec(0))
     some.start(some.claim(1), 30.0)
-    return some.handle(0)
+    return some.handle(Item("football", 0, some.window.records[0], 1, 30.0, 1, 1))
 
 
 def buried(some: Partition) -> None:
@@ -56,64 +56,50 @@ def test_what_no_handler_began_with_is_given_back_and_does_not_count() -> None:
     assert (mine.ended, opened(some.ledger), take(some)) == ("", {0: 0}, [(0, 1)])
 
 
-class Memory:
+class Memory(work.Workable):
     """A queue that hands out numbers and remembers how many were out at a time."""
 
-    lease, name = 30.0, "football"
+    lease = 30.0
 
     def __init__(self, many: int, slow: float) -> None:
-        self.left, self.slow, self.out, self.most, self.claims = list(range(many)), slow, set[int](), 0, list[int]()
-        self.one = threading.RLock()
-        self._member = self
-        self.changed = threading.Condition(self.one)
-        self.terms = owner().terms
-        self.dead_facts = None
+        self.left, self.slow, self.out, self.most = list(range(many)), slow, set[int](), 0
+        self.one = threading.Lock()
 
-    def owners_of(self, name: str) -> list[Any]:
-        return []
-
-    def _at_hand(self, n: int, handled: list[Any]) -> list[Any]:
+    def _jobs_at_hand(self, n: int) -> list[Job]:
         with self.one:
             got, self.left = self.left[:n], self.left[n:]
             self.out |= set(got)
             self.most = max(self.most, len(self.out))
-            self.claims.append(len(got))
         time.sleep(self.slow)
-        handled += [Told(number) for number in got]
-        return got
+        return [Numbered(number) for number in got]
 
-    def _claim(self, n: int, seconds: float, wait: float, handled: list[Any], stop: Any, *, empty: Any) -> list[Any]:
-        got = self._at_hand(n, handled)
+    def _claim_jobs(self, n: int, wait: float, stop: Any, empty: Any) -> list[Job]:
+        got = self._jobs_at_hand(n)
         if empty is not None and not got and not self.out:
             empty([])
         return got
 
-    def _settle(self, batch: list[Any]) -> None:
+    def _ahead(self, ahead: int | None) -> int | None:
+        return ahead
+
+    def _job_done(self, job: Job) -> None:
+        job.ended = "done"
+
+    def _ack_jobs(self, jobs: Iterable[Job]) -> None:
         with self.one:
-            for each in batch:
-                each.ended = each.ended or "done"
-                self.out.discard(each.number)
+            self.out -= {job.item for job in jobs}
 
-    def _give_back(self, each: Any) -> None:
+    def _give_back(self, job: Job) -> None:
         with self.one:
-            self.left.append(each.number)
-            self.out.discard(each.number)
-
-    def _store_soon(self) -> None:
-        pass
-
-    def _flush(self) -> None:
-        pass
+            self.left.append(job.item)
+            self.out.discard(job.item)
 
 
-class Told:
-    """What is known of one item's end."""
+class Numbered(Job):
+    """A job that can be given back."""
 
-    def __init__(self, number: int) -> None:
-        self.number, self.ended = number, ""
-
-    def begin(self) -> bool:
-        return True
+    def begin(self, stopping: bool) -> bool:
+        return not stopping
 
 
 SLOW = {"handlers that take their time": (0.02, 0.02, 4), "handlers of a moment": (0.0, 0.002, 4 + 4 * work.AHEAD)}
@@ -129,18 +115,9 @@ def test_no_more_is_claimed_than_threads_can_take_when_the_claim_is_committed(
         time.sleep(takes)
         seen.append(number)
 
-    how: dict[str, Any] = {"until": "empty", "extend": False, "progress": False}
-    done = work.Work(queue, handler, threads=4, retry=Retry(), **how).run()  # type: ignore[arg-type]
+    done = queue.work(handler, threads=4, until="empty")
     assert (done.done, sorted(seen), queue.out) == (60, list(range(60)), set())
     assert queue.most <= most
-
-
-def test_nothing_is_claimed_ahead_where_the_first_attempt_is_the_last() -> None:
-    """A crash counts an attempt for all that are claimed: those that no handler began with would be buried."""
-    queue = Memory(60, 0.002)
-    queue.terms = owner(max_attempts=1).terms
-    done = work.Work(queue, lambda _: None, threads=4, retry=Retry(), until="empty", extend=False, progress=False).run()  # type: ignore[arg-type]
-    assert (done.done, queue.most <= 4) == (60, True)
 
 
 def test_what_was_claimed_and_not_begun_when_it_stops_is_given_back() -> None:
@@ -149,19 +126,15 @@ def test_what_was_claimed_and_not_begun_when_it_stops_is_given_back() -> None:
     def handler(number: Any) -> None:
         time.sleep(0.004)
         seen.append(number)
-        if len(seen) == 20:
-            made.stop.set()
 
-    made = work.Work(queue, handler, threads=4, retry=Retry(), until=None, extend=False, progress=False)  # type: ignore[arg-type]
-    done = made.run()
+    done = queue.work(handler, threads=4, until=lambda: len(seen) >= 20)
     assert done.done == len(seen) and queue.out == set()
     assert sorted([*seen, *queue.left]) == list(range(100))
 
 
 def test_what_is_claimed_while_the_others_are_told_to_stop_is_given_back() -> None:
     queue = Memory(8, 0.3)
-    made = work.Work(queue, print, threads=4, retry=Retry(), until=0.1, extend=False, progress=False)  # type: ignore[arg-type]
-    made.run()
+    queue.work(print, threads=4, until=0.1)
     assert queue.out == set() and queue.left
 
 
@@ -175,7 +148,6 @@ def test_more_threads_than_the_machine_gives_is_said_and_those_there_are_end(mon
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    made = work.Work(queue, print, threads=4, retry=Retry(), until=None, extend=False, progress=False)  # type: ignore[arg-type]
     with pytest.raises(NotAllowed, match="this machine gives this process 3 threads, not 4"):
-        made.run()
+        queue.work(print, threads=4)
     assert len(queue.left) == 5 and not any(thread.is_alive() for thread in begun)

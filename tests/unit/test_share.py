@@ -202,7 +202,6 @@ CALLED = {
     "no handler": (lambda q: q.work(3), NotAllowed, "a handler is called with an item, and int cannot be called"),
     "until full": (lambda q: q.work(print, until="full"), NotAllowed, "until is 'empty', a number of seconds"),
     "no threads": (lambda q: q.work(print, 0), NotAllowed, "threads is a whole number, at least 1"),
-    "an unknown word": (lambda q: q.work(print, extend=True), TypeError, "unexpected keyword argument 'extend'"),
 }
 
 
