@@ -342,10 +342,9 @@ def stored(site: Site, name: str) -> int:
 def test_an_ack_waits_for_no_other_handler(
     name: str, here: Site, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work.Work, "_ahead", lambda _: 4)
     monkeypatch.setattr(work, "WAIT", WAIT)  # no claim stores it either
     queue, at_work, go_on = here.queue(name), threading.Semaphore(0), threading.Semaphore(0)
-    queue.put_many([(b"%d" % n, None) for n in range(18)])  # the first comes alone, the others are claimed at once
+    queue.put_many([(b"%d" % n, None) for n in range(18)])
     begun = list[bytes]()
 
     def handler(item: Any) -> None:
@@ -354,7 +353,7 @@ def test_an_ack_waits_for_no_other_handler(
             at_work.release()
             go_on.acquire(timeout=WAIT)
 
-    running(lambda: queue.work(handler, until="empty"))
+    running(lambda: queue.work(handler, until="empty", ahead=4))
     try:
         took = list[float]()
         for done in (3, 7, 11, 15):
@@ -385,11 +384,10 @@ def test_no_more_is_claimed_ahead_than_was_asked_for(kq_cluster: Kafka, name: st
 def test_a_close_gives_back_what_no_handler_has_begun(
     kq_cluster: Kafka, name: str, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work.Work, "_ahead", lambda _: 4)
     monkeypatch.setattr("kqlib.queue.site.CLOSE", WAIT)
     site, at_work, handled = Site(kq_cluster, name, session=SESSION), threading.Event(), list[bytes]()
     queue, site._member.drain = site.queue(name), WAIT
-    queue.put_many([(b"%d" % n, None) for n in range(6)])  # the first comes alone, the others are claimed at once
+    queue.put_many([(b"%d" % n, None) for n in range(6)])
 
     def handler(item: Any) -> None:
         handled.append(item.data)
@@ -398,7 +396,7 @@ def test_a_close_gives_back_what_no_handler_has_begun(
             at_work.set()
             within(WAIT, lambda: owner.leaving, "the close does not begin")
 
-    running(lambda: queue.work(handler))
+    running(lambda: queue.work(handler, ahead=4))
     assert at_work.wait(WAIT)
     site.close()
     with Site(kq_cluster, name, session=SESSION) as again:
@@ -407,9 +405,8 @@ def test_a_close_gives_back_what_no_handler_has_begun(
 
 
 def test_a_partition_that_goes_gives_back_what_no_handler_has_begun(
-    kq_cluster: Kafka, running: Any, start: Start, within: Within, monkeypatch: pytest.MonkeyPatch
+    kq_cluster: Kafka, running: Any, start: Start, within: Within
 ) -> None:
-    monkeypatch.setattr(work.Work, "_ahead", lambda _: 30)
     name = topic(kq_cluster, 2)
     gate, handled = threading.Event(), list[bytes]()
     with Site(kq_cluster, name, session=SESSION) as site:
@@ -424,7 +421,7 @@ def test_a_partition_that_goes_gives_back_what_no_handler_has_begun(
             gate.wait(WAIT)
 
         try:
-            running(lambda: queue.work(handler))
+            running(lambda: queue.work(handler, ahead=30))
             within(WAIT, lambda: queue.stats()["claimed"] == 20)
             worker = start(name)
             theirs = worker.do("claim", 20)
