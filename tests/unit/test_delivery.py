@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +15,8 @@ import pytest
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.workshop import delivery, play
+from kqlib.workshop.children import Children
 from kqlib.workshop.delivery import CRASHES, ORDERS, CrashTable, Life, Outcome
-from kqlib.workshop.delivery.crew import Crew, Step
 
 HERE = Kafka("127.0.0.1:1")  # nobody listens there, and nobody is asked
 
@@ -148,15 +144,6 @@ def mine(w: delivery.Worker) -> None:
     """An order of one's own."""
 
 
-def inside(n: int) -> Callable[[Any], None]:
-    """An order that cannot travel alone."""
-
-    def enclosed(w: Any) -> None:
-        w.commit(n)
-
-    return enclosed
-
-
 def named(order: Any) -> str:
     return (
         f"there is no order {order!r}; there are 'at-most-once', 'at-least-once', 'exactly-once', 'idempotent-sink', or"
@@ -168,10 +155,6 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: delivery.run(HERE, None, "read"), named(None)),  # type: ignore[arg-type]
     (lambda: delivery.run(HERE, print, "read"), "there is no order <built-in function print>"),  # type: ignore[arg-type]
     (lambda: delivery.run(HERE, lambda w: None, "read"), "there is no order <function"),
-    (
-        lambda: delivery.run(HERE, inside(3), "read"),
-        "enclosed uses n of the function around it, and a worker is a process",
-    ),
     (
         lambda: delivery.run(HERE, "at-most-once", "lunch"),
         "a worker can be killed after read, work, write, commit, not after 'lunch'",
@@ -203,7 +186,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
 def test_a_wrong_argument_is_told_in_a_sentence_before_anything_is_started(
     ask: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "Crew", lambda _: pytest.fail("a worker was started"))
+    monkeypatch.setattr(delivery, "Children", lambda **_: pytest.fail("a worker was started"))
     with pytest.raises(NotAllowed) as caught:
         ask()
     assert words in str(caught.value)
@@ -240,31 +223,13 @@ def breaks(w: Any) -> None:
 def test_a_life_in_a_process_of_its_own_ends_as_it_was_told(
     order: Callable[[Any], None], crash: str | None, at: int, ended: str
 ) -> None:
-    name, code = delivery._order(order)
-    with Crew(HERE) as crew:
+    job = {"topic": "football", "partitions": 1, "group": "workers", "crash": crash, "at": at}
+    with Children() as children:
         try:
-            found = repr(crew.live(Step("football", 1, "workers", name, code), crash, at))
+            found = repr(delivery._live(children, HERE, delivery._order(order), job))
         except NotAllowed as error:
             found = str(error)
     assert found.startswith(ended)
-    assert not crew.home.exists()
-
-
-SLEEPY = """
-from kqlib.kafka import Kafka
-from kqlib.workshop.delivery.crew import Crew, Step
-from kqlib.workshop.delivery import _order
-def sleeps(w): time.sleep(50)
-Crew(Kafka("127.0.0.1:1")).live(Step("football", 1, "workers", *_order(sleeps)))
-"""
-
-
-def test_no_worker_and_no_file_outlives_a_killed_caller(marked: Any, within: Any, tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", SLEEPY], env=environment) as caller:
-        within(20, lambda: marked.alive("worker.py"), "no worker began")
-        caller.send_signal(signal.SIGKILL)
-    within(3, lambda: not marked.alive() and not list(tmp_path.iterdir()), "something was left behind")
 
 
 # --- the playground ----------------------------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 
 from kqlib.runtime import archive, jars, program
-from kqlib.runtime.reaper import Reaper
+from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import node
 
 
@@ -18,13 +17,12 @@ def record(options: list[str], place: Path) -> None:
     program.write_properties(one.settings, node.properties(one, [one], {}))
     node.format_disks([one], {}, node.new_id())
     command = node.run_command(one)
-    with Reaper() as reaper:
-        child = reaper.start("record", [command[0], *options, *command[1:]], one.log)
+    with Children() as children:
+        child = children.run("record", [command[0], *options, *command[1:]], one.log)
         deadline = time.monotonic() + 60
         while child.alive and not node.open_port(port) and time.monotonic() < deadline:
             time.sleep(0.05)
-        child.signal(signal.SIGTERM)
-        child.wait(60)
+        child.stop(60)
 
 
 if __name__ == "__main__":

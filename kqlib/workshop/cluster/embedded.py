@@ -1,7 +1,7 @@
 """A real Kafka on this machine: KRaft nodes as child processes, ready in seconds, gone with this process however it ends.
 
 In:  how many brokers. Out: `Cluster`, a `Kafka` whose brokers can be stopped, killed, paused and started.
-What a node is stands in `node.py`; what ends it when Python is gone, in `reaper.py`.
+A node's files and settings are in `node.py`; its process in `workshop/children.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import tempfile
 import time
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +24,7 @@ from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.runtime import places, program
 from kqlib.runtime.patience import PATIENCE
-from kqlib.runtime.reaper import Child, Reaper
+from kqlib.workshop.children import Children, Command
 from kqlib.workshop.cluster import node as nodes
 from kqlib.workshop.cluster.node import Node
 from kqlib.workshop.cluster.secure import Security, allow_app
@@ -39,22 +39,22 @@ class Broker:
 
     def __init__(self, cluster: Cluster, node: Node) -> None:
         self.id, self.node = node.id, node
-        self._cluster, self._child = cluster, None  # type: tuple[Cluster, Child | None]
-        self._paused, self._since = False, 0  # where in its log its present run begins
+        self._cluster, self._child = cluster, None  # type: tuple[Cluster, Command | None]
+        self._since = 0  # where in its log its present run begins
 
     @property
     def alive(self) -> bool:
-        """Does its process run (a paused one does)?"""
+        """Does its process run? A paused one does."""
         return self._child is not None and self._child.alive
 
     @property
     def state(self) -> str:
         """running, paused or stopped."""
-        return "stopped" if not self.alive else "paused" if self._paused else "running"
+        return "stopped" if not self._child or not self.alive else "paused" if self._child.paused else "running"
 
     @property
     def log(self) -> Path:
-        """The file with everything it has said."""
+        """The file with its output."""
         return self.node.log
 
     @property
@@ -73,50 +73,35 @@ class Broker:
 
     def stop(self, timeout: float = 15) -> Broker:
         """End it in good order: it hands its partitions over first."""
-        return self._end(signal.SIGTERM, timeout)
+        self._cluster._check_here()
+        if self._child:
+            self._child.stop(timeout)  # too few controllers may be left to hand over to
+        return self
 
     def kill(self) -> Broker:
         """End it as a power cut does."""
-        return self._end(signal.SIGKILL, 10)
+        self._cluster._check_here()
+        if self._child:
+            self._child.kill()
+        return self
 
     def pause(self) -> Broker:
-        """Stop its time: its connections stay open and nothing answers (SIGSTOP)."""
-        child = self._running()
-        child.signal(signal.SIGSTOP)
-        self._paused = True
-        deadline = (
-            time.monotonic() + 10 * PATIENCE
-        )  # it goes through the reaper: in those milliseconds nobody may be answered
-        while not _stands(child.pid) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        """Freeze it: its connections stay open, and nothing answers (SIGSTOP)."""
+        self._running().pause()
         return self
 
     def resume(self) -> Broker:
         """Let a paused one go on."""
-        self._running().signal(signal.SIGCONT)
-        self._paused = False
+        self._running().resume()
         return self
 
     def _launch(self) -> None:
         self._cluster._check_open()
         if not self.alive:
             self._since = self.log.stat().st_size if self.log.exists() else 0
-            self._child = self._cluster._spawn(self.node)
-            self._paused = False
+            self._child = self._cluster._children.run(f"broker-{self.id}", nodes.run_command(self.node), self.log)
 
-    def _end(self, number: int, timeout: float) -> Broker:
-        self._cluster._check_here()
-        child = self._child
-        if child and child.alive:
-            child.signal(number)
-            child.signal(signal.SIGCONT)  # a paused process takes its end only when it runs
-            if child.wait(timeout) is None:  # too few controllers left to hand over to
-                child.signal(signal.SIGKILL)
-                child.wait(10)
-        self._paused = False
-        return self
-
-    def _running(self) -> Child:
+    def _running(self) -> Command:
         self._cluster._check_open()
         if not self._child or not self._child.alive:
             raise NotAllowed(f"broker {self.id} does not run; start() it first")
@@ -152,8 +137,8 @@ class Cluster(Kafka):
         self._keep = dir is not None
         self.home = _home(dir)
         self._taken = _take(self.home)
-        self._reaper = Reaper(None if self._keep else self.home)
-        self._finish = weakref.finalize(self, forks.only_here(_finish), self._reaper, self._taken)
+        self._children = Children(self.home, keep=self._keep)
+        self._finish = weakref.finalize(self, forks.only_here(_finish), self._children, self._taken)
         try:
             self._begin(brokers, secure, {"auto.create.topics.enable": "true"} if auto_create else {}, config or {})
         except BaseException:
@@ -235,12 +220,8 @@ class Cluster(Kafka):
             for number in ids:
                 broker = self._brokers[number]
                 if not broker.alive:
-                    child = broker._child
-                    raise BrokerDied(
-                        broker=number,
-                        why=(child and child.why) or f"exit code {child and child.code}",
-                        tail=broker.node.tail(since=broker._since),
-                    )
+                    why = broker._child.why if broker._child else "it was not started"
+                    raise BrokerDied(broker=number, why=why, tail=broker.node.tail(since=broker._since))
             if time.monotonic() > deadline:
                 last = self._brokers[min(missing)].node.tail(3)
                 raise NotInTime(seconds=seconds, why=f"broker {sorted(missing)} to join", last=f"\n{last}")
@@ -255,42 +236,23 @@ class Cluster(Kafka):
             return set(self.describe(2).brokers)
         return set()
 
-    def _spawn(self, node: Node) -> Child:
-        return self._reaper.start(f"broker-{node.id}", nodes.run_command(node), node.log)
-
     def close(self) -> None:
         """End every broker and, unless `dir` was given, remove its directory. Calling it twice does no harm."""
-        if self._closed_already() or self._process != os.getpid():
+        if not self._finish.alive or self._process != os.getpid():
             return
         self._closed = True
         if self._keep:
-            for broker in self._brokers.values():
-                if broker._child:
-                    broker._child.signal(signal.SIGCONT)
-                    broker._child.signal(signal.SIGTERM)
-            deadline = time.monotonic() + 10
-            for broker in self._brokers.values():
-                if broker._child:
-                    broker._child.wait(max(0.1, deadline - time.monotonic()))
+            running = [broker._child for broker in self._brokers.values() if broker._child]
+            with ThreadPoolExecutor(MOST) as pool:
+                list(pool.map(lambda child: child.stop(10), running))
         self.__dict__.pop("admin", None)
         self._finish()
-
-    def _closed_already(self) -> bool:
-        return not self._finish.alive
 
     def __repr__(self) -> str:
         if self._closed:
             return "Cluster(closed)"
         count = len(self._brokers)
         return f"Cluster({count} broker{'s' * (count > 1)}{', secure' * bool(self._security)})"
-
-
-def _stands(pid: int | None) -> bool:
-    """Has SIGSTOP reached it? Without a /proc (macOS) nobody is asked."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:
-        return True
 
 
 def _home(named: str | Path | None) -> Path:
@@ -342,6 +304,6 @@ def _take(home: Path) -> IO[str]:
     return lock
 
 
-def _finish(reaper: Reaper, lock: IO[str]) -> None:
-    reaper.close()
+def _finish(children: Children, lock: IO[str]) -> None:
+    children.close()
     lock.close()

@@ -4,15 +4,13 @@
     kq.delivery.run(cluster, "at-least-once", "write")            # one of them -> Outcome(lost=0, once=9, doubled=1)
     kq.delivery.life(cluster, topic, done, "at-least-once", group=…, crash="write", at=3)     # one life, on your own topics
 
-An order is a name from ORDERS or a function of yours like those. The steps and the worker stand in `worker.py`, the processes
-in `crew.py`, what is counted in `outcome.py`, its picture in `view/crash.py`.
+An order is a name from ORDERS or a function of yours like those. The orders and the worker are in `worker.py`, what is counted is in
+`outcome.py`, its picture in `view/crash.py`.
 """
 
 from __future__ import annotations
 
-import base64
 import inspect
-import marshal
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,8 +21,9 @@ from typing import Any
 
 from kqlib.errors import NotAllowed, NotInTime
 from kqlib.kafka import Kafka, reading, words
-from kqlib.workshop.delivery.crew import Crew, Life, Step
-from kqlib.workshop.delivery.outcome import CrashTable, Outcome
+from kqlib.workshop.children import ChildEnded, Children
+from kqlib.workshop.delivery import worker
+from kqlib.workshop.delivery.outcome import CrashTable, Life, Outcome
 from kqlib.workshop.delivery.worker import (
     CRASHES,
     ORDERS,
@@ -52,107 +51,124 @@ __all__ = [
     "table",
 ]
 
-# Every run commits in this name, for topics of its own. To delete a group the AdminClient asks its coordinator, and when that one is
-# not there to answer, the whole process ends (librdkafka issues 3663 and 4605): so no group is made that would have to go.
+# All runs commit in this group, for topics of their own. So no group has to be deleted: the AdminClient would ask the group's
+# coordinator, and if that does not answer, the whole process ends (librdkafka issues 3663 and 4605).
 GROUP = "kq-delivery"
 AT_ONCE = 4  # workers side by side: two cores, and each waits for Kafka half of its time
-MOST = 200  # items of a run: a transaction each, and a life is a minute
+MOST = 200  # items of a run: with a transaction each, a life takes a minute
+LIFE = 60.0  # seconds of one life
 PATIENCE = 20.0
 
 Order = str | Callable[[Worker], None]
+Named = tuple[str, Callable[[Worker], None]]
 
 
 def table(cluster: Kafka, orders: Sequence[Order] = tuple(ORDERS), *, items: int = 10) -> CrashTable:
-    """Every order, crashed at every point, on a topic each: what became of the items. `kq.delivery.table(lab.cluster)`"""
+    """Every order, killed at every point, on a topic each: what became of the items. `kq.delivery.table(lab.cluster)`"""
     if isinstance(orders, str):
         raise NotAllowed(f"a table wants a list of orders, as in [{orders!r}], not one alone")
     named = [_order(order) for order in orders]
     if not named or len({name for name, _ in named}) < len(named):
         raise NotAllowed("a table wants at least one order, and each of them once")
-    return CrashTable(
-        _outcomes(_cluster(cluster), [(each, crash) for each in named for crash in CRASHES], _items(items))
-    )
+    return CrashTable(_outcomes(cluster, [(each, crash) for each in named for crash in CRASHES], items))
 
 
 def run(cluster: Kafka, order: Order, crash: str, *, items: int = 10) -> Outcome:
     """One order, its worker killed after `crash` of the item in the middle, then started again: what became of the items."""
     named = _order(order)
-    return _outcomes(_cluster(cluster), [(named, _crash(crash))], _items(items))[named[0], crash]
+    return _outcomes(cluster, [(named, _crash(crash))], items)[named[0], crash]
 
 
 def life(
     cluster: Kafka, topic: str, done: str | Path, order: Order, *, group: str, crash: str | None = None, at: int = 1
 ) -> Life:
-    """One life of a worker on topics of yours: it reads on from the group's commit, until it is killed or at the end.
+    """One life of a worker on your topics: it reads on from the group's commit, until it is killed or at the end.
 
-    done: the topic for the results, by name; or the file of a database, as a Path, which "idempotent-sink" wants. crash, at: die
-    after this verb of the at-th item that this life reads.
+    done: the topic for the results, by name; or the file of a database, as a Path, which "idempotent-sink" wants. crash, at: the
+    worker is killed after this verb of the at-th item that this life reads.
     """
-    _cluster(cluster)
-    name, code = _order(order)
+    _check_cluster(cluster)
+    named = _order(order)
     if isinstance(at, bool) or not isinstance(at, int) or at < 1:
         raise NotAllowed(f"at is the number of the item to die at, 1 for the first, not {at!r}")
     if crash is not None:
         _crash(crash)
     if not isinstance(group, str) or not group:
         raise NotAllowed(f"a worker commits in the name of a group, as in group='workers', not {group!r}")
-    if code is None and isinstance(done, Path) != (name == "idempotent-sink"):
-        wanted = (
-            "the file of a database, as in Path('results.db')" if name == "idempotent-sink" else "a topic, by its name"
-        )
-        raise NotAllowed(f"with '{name}' done is {wanted}, not {done!r}")
+    sink = isinstance(done, Path)
+    if named[0] in ORDERS and sink != (named[0] == "idempotent-sink"):
+        wanted = "a topic, by its name" if sink else "the file of a database, as in Path('results.db')"
+        raise NotAllowed(f"with '{named[0]}' done is {wanted}, not {done!r}")
     partitions = len(cluster.partitions(topic))
     if not isinstance(done, Path):
         cluster.partitions(done)  # TopicMissing, before anything is read
-    where = {"database": str(done.absolute())} if isinstance(done, Path) else {"done": done}
-    with Crew(cluster) as crew:
-        return crew.live(Step(topic, partitions, group, name, code, **where), crash, at)
+    with Children() as children:
+        where = {"database": str(done.absolute())} if isinstance(done, Path) else {"done": done}
+        job = {"topic": topic, "partitions": partitions, "group": group, "crash": crash, "at": at, **where}
+        return _live(children, cluster, named, job)
 
 
 # --- a run: topics, items, two lives, a count ---------------------------------------------------------------------------
 
-Named = tuple[str, str | None]  # an order's name, and its code if it is somebody's own
 Cells = Sequence[tuple[Named, str]]
 
 
 def _outcomes(cluster: Kafka, cells: Cells, items: int) -> dict[tuple[str, str], Outcome]:
-    """Each cell with topics of its own, some of them at a time; then all are counted, and the topics go."""
+    """Each cell on topics of its own, a few at a time. Then all are counted, and the topics are deleted."""
+    _check_cluster(cluster)
+    if isinstance(items, bool) or not isinstance(items, int) or not 1 <= items <= MOST:
+        raise NotAllowed(f"items must be a number from 1 to {MOST:,}, not {items!r}")
     cluster.describe()  # Unreachable, before anything is made
-    with Crew(cluster) as crew, _topics(cluster, len(cells)) as topics:
-        steps = [
-            Step(topic, 1, GROUP, *named, f"{topic}-done", str(crew.home / f"{topic}.db"), str(crew.home / topic))
-            for topic, (named, _) in zip(topics, cells, strict=True)
-        ]
+    with Children(modules=[worker.__name__]) as children, _topics(cluster, len(cells)) as topics:
         _put(cluster, topics, items)
         middle = (items + 1) // 2
 
-        def lives(step: Step, crash: str) -> None:
-            if crew.live(step, crash, middle).killed is None:
+        def lives(topic: str, cell: tuple[Named, str]) -> None:
+            named, crash = cell
+            files = {"database": f"{children.home / topic}.db", "diary": str(children.home / topic)}
+            job = {"topic": topic, "partitions": 1, "group": GROUP, "done": f"{topic}-done", **files}
+            if _live(children, cluster, named, {**job, "crash": crash, "at": middle}).killed is None:
                 raise NotAllowed(
-                    f"'{step.order}' was to be killed after {crash} of item {middle} and never came there. An order of yours "
+                    f"'{named[0]}' was to be killed after {crash} of item {middle} and never came there. An order of yours "
                     f"says w.reached('{crash}') after that verb, unless it uses the worker's own"
                 )
-            crew.live(step)
+            _live(children, cluster, named, {**job, "crash": None})
 
         pool = ThreadPoolExecutor(AT_ONCE)
         try:
-            list(pool.map(lives, steps, [crash for _, crash in cells]))
-        finally:  # after an error or the stop button the crew ends those that still run
+            list(pool.map(lives, topics, cells))
+        finally:  # after an error or the stop button, `children` ends those that still run
             pool.shutdown(wait=False, cancel_futures=True)
         written = _written(cluster, [f"{topic}-done" for topic in topics])
         return {
-            (step.order, crash): _outcome(step, written[f"{step.topic}-done"], items)
-            for step, (_, crash) in zip(steps, cells, strict=True)
+            (named[0], crash): _outcome(children.home / topic, topic, written[f"{topic}-done"], items)
+            for topic, (named, crash) in zip(topics, cells, strict=True)
         }
 
 
-def _outcome(step: Step, written: Counter[str], items: int) -> Outcome:
+def _live(children: Children, cluster: Kafka, order: Named, job: dict[str, Any]) -> Life:
+    """One life: until the worker is killed, or has read to the end."""
+    name, steps = order
+    child = children.fork(worker.main, {"client": cluster.client(), **job}, steps)
+    try:
+        child.receive(LIFE)
+    except ChildEnded as ended:
+        if job["crash"] and not ended.why:
+            return Life(job["crash"], job["at"])
+        raise NotAllowed(f"the worker failed in '{name}', and what it did until then stays: {ended}") from None
+    except NotInTime:
+        raise NotInTime(seconds=LIFE, why=f"a worker to read '{job['topic']}' to its end", last="nothing") from None
+    finally:
+        child.kill()
+    return Life()
+
+
+def _outcome(file: Path, topic: str, written: Counter[str], items: int) -> Outcome:
     """What became of the items of one cell: results in Kafka and in the database count alike."""
-    assert step.database and step.diary
-    names = [f"{step.topic}/0/{offset}" for offset in range(items)]
-    with closing(open_database(step.database)) as database:
+    names = [f"{topic}/0/{offset}" for offset in range(items)]
+    with closing(open_database(f"{file}.db")) as database:
         written = written + Counter(item for (item,) in database.execute("SELECT item FROM results"))
-    worked = Counter(Path(step.diary).read_text().split())
+    worked = Counter(file.read_text().split())
     return Outcome.of((written[name] for name in names), (worked[name] for name in names))
 
 
@@ -213,37 +229,27 @@ def _written(cluster: Kafka, topics: Sequence[str]) -> dict[str, Counter[str]]:
 # --- what was asked for -------------------------------------------------------------------------------------------------
 
 
-def _cluster(cluster: Kafka) -> Kafka:
+def _check_cluster(cluster: Any) -> None:
     if not isinstance(cluster, Kafka):
         raise NotAllowed(f"this wants a cluster, as in kq.delivery.table(lab.cluster), not {type(cluster).__name__}")
-    return cluster
 
 
 def _order(order: Order) -> Named:
-    """An order's name, and its code if it is a function of somebody's own, in the form in which it travels to the worker."""
+    """An order's name, and its function."""
     if isinstance(order, str) and order in ORDERS:
-        return order, None
+        return order, ORDERS[order]
     for name, known in ORDERS.items():
         if order is known:
-            return name, None
-    there = f"there are {', '.join(map(repr, ORDERS))}, or a function of yours like kq.delivery.at_least_once"
+            return name, known
     if not inspect.isfunction(order) or order.__name__ == "<lambda>":
-        raise NotAllowed(f"there is no order {order!r}; {there}")
-    if order.__closure__:
+        there = ", ".join(map(repr, ORDERS))
         raise NotAllowed(
-            f"{order.__name__} uses {', '.join(order.__code__.co_freevars)} of the function around it, and a worker is a process of "
-            "its own: define what it needs inside of it"
+            f"there is no order {order!r}; there are {there}, or a function of yours like kq.delivery.at_least_once"
         )
-    return order.__name__, base64.b64encode(marshal.dumps(order.__code__)).decode()
+    return order.__name__, order
 
 
 def _crash(crash: str) -> str:
     if not isinstance(crash, str) or crash not in CRASHES:
         raise NotAllowed(f"a worker can be killed after {', '.join(CRASHES)}, not after {crash!r}")
     return crash
-
-
-def _items(items: int) -> int:
-    if isinstance(items, bool) or not isinstance(items, int) or not 1 <= items <= MOST:
-        raise NotAllowed(f"items must be a number from 1 to {MOST:,}, not {items!r}")
-    return items

@@ -13,6 +13,17 @@ from kqlib.workshop.view.crash import crash as draw_crash
 from kqlib.workshop.view.picture import Picture
 
 
+@dataclass(frozen=True, repr=False)
+class Life:
+    """How one life of a worker ended. killed: after which verb of item `at` it was killed; None: it read to the end."""
+
+    killed: str | None = None
+    at: int = 0
+
+    def __repr__(self) -> str:
+        return f"killed after {self.killed}, at item {self.at}" if self.killed else "read to the end"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How many items were lost, written once, written more than once. `again`: how many were worked on more than once."""

@@ -1,34 +1,26 @@
-"""One consumer step in four orders, and the process that takes it again and again until it is killed or at the end.
+"""One life of a worker: real clients, a step of four verbs, and a death at one of them or at the end.
 
-In:  a job, as JSON in a file: where to read, where results go, in which order, after which verb of which item to die.
-Out: results, commits, and an exit code; `crew.py` reads it. The lower end runs as `python -I worker.py JOB` and needs
-confluent_kafka and nothing else of the house, so that it starts in a fifth of a second.
+In:  a job: where to read, where results go, after which verb of which item to die; and the order of the verbs, a function.
+Out: results and commits. The process is a fork that `kq.delivery` starts.
 
-The worker reads with `assign`, in no group: one that is started again need not wait until its dead self is counted out.
+The worker reads with `assign`, in no group: one that is started again need not wait until its dead self is out of the group.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import marshal
 import os
 import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from pathlib import Path
-from types import FunctionType
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 Client = TypeVar("Client", Consumer, Producer)
 PATIENCE = 20.0  # seconds for one answer of Kafka's
-LIFE = 60  # seconds; then something is stuck, and the worker ends itself
-FAILED = 3  # the exit code of a step that raised an error
 MOVING = {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_WAIT_COORD"}
 TRANSACTIONS = {  # librdkafka waits 100 ms before it asks again, and a transaction asks again often
     "retry.backoff.ms": 1,
@@ -145,8 +137,8 @@ class Worker:
             time.sleep(0.05)
 
     def work(self, item: Message) -> bytes:
-        """Work: capital letters. And a line in a diary, which stands for all that no commit takes back, such as a letter sent."""
-        if self.job["diary"]:
+        """Work: capital letters. And a line in a diary, for what no commit takes back, such as a letter that was sent."""
+        if "diary" in self.job:
             with open(self.job["diary"], "a") as diary:
                 diary.write(f"{self.address(item)}\n")
         result = (item.value() or b"").upper()
@@ -159,7 +151,7 @@ class Worker:
         self.producer.produce(self.job["done"], result, item.key(), on_delivery=lambda error, _: refused.append(error))
         left = self.producer.flush(PATIENCE)
         if left or refused != [None]:
-            raise KafkaException(*refused) if refused else TimeoutError(f"no yes from '{self.job['done']}'")
+            raise KafkaException(*refused) if refused else TimeoutError(f"no answer from '{self.job['done']}'")
         self.reached("write")
 
     def commit(self, item: Message) -> None:
@@ -176,7 +168,7 @@ class Worker:
         return f"{item.topic()}/{item.partition()}/{item.offset()}"
 
     def reached(self, point: str) -> None:
-        """Die here, if it is told so: SIGKILL, as when the power goes. Nothing is flushed, closed or said."""
+        """Die here if the job says so: SIGKILL, as in a power cut. Nothing is flushed, closed or sent."""
         if point == self.job["crash"] and self.nth == self.job["at"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -194,23 +186,7 @@ def met(client: Client) -> Client:
     return client
 
 
-def main(job: dict[str, Any]) -> None:
+def main(line: Connection, job: dict[str, Any], order: Callable[[Worker], None]) -> None:
     """A life: take the step until it is killed, or at the end."""
-    signal.alarm(LIFE)
-    take = ORDERS.get(job["order"])
-    if job["code"]:  # somebody's own order, from a notebook: it sees this module's names and none of its own
-        take = FunctionType(marshal.loads(base64.b64decode(job["code"])), globals())
-    assert take
-    try:
-        worker = Worker(job)
-        take(worker)
-    except Exception as error:  # whatever it is, it is said in one line; crew.py reads the last one
-        inner = error.args[0] if error.args else error
-        words = inner.str() if hasattr(inner, "str") else str(inner)
-        print(f"{type(error).__name__}: {words}", flush=True)
-        os._exit(FAILED)
-    os._exit(0)  # no waiting for the clients' threads: whatever is to be kept is in Kafka
-
-
-if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    order(Worker(job))
+    line.send("at the end")
