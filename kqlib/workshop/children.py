@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
@@ -203,7 +204,7 @@ class Fork(Child):
         """The next value that it sends. `ChildEnded` if it is gone, `NotInTime` if nothing comes."""
         try:
             value = self._line.recv() if self._line.poll(seconds) else _NOTHING
-        except (EOFError, OSError):
+        except (EOFError, OSError, TypeError):  # TypeError: another thread closes the connection just now
             raise ChildEnded from None
         if value is _NOTHING:
             raise NotInTime(seconds=seconds, why="an answer of a child process", last="nothing")
@@ -212,11 +213,13 @@ class Fork(Child):
         return value
 
     def kill(self) -> None:
-        """End it as a power cut does (SIGKILL). Return when it is gone."""
+        """End it as a power cut does (SIGKILL). Return when it is gone. Another thread may be waiting in `receive`."""
+        if self._line.closed:
+            return
         self.signal(signal.SIGKILL)
-        with suppress(ChildEnded):
-            while True:
-                self.receive(STOPS)
+        ends = select.poll()
+        ends.register(self._line, 0)  # for nothing but the event of its end, which poll always reports
+        ends.poll(STOPS * 1000)
         self._line.close()
 
 

@@ -2,52 +2,42 @@
 
 In:  a cluster, a function of (spark, cluster, …), which may come from a notebook's cell. Out: "ended" or "killed".
 
-The process is a child of a `Reaper`: it cannot outlive this one. Its JVM has a reaper of its own, and goes when its Python goes.
+The process is a child of this one and cannot outlive it. Its JVM has a reaper of its own, and ends with its Python.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from multiprocessing.connection import Connection
 from typing import Any
 
 from kqlib.errors import NotAllowed, NotInTime
 from kqlib.kafka import Kafka
-from kqlib.runtime.reaper import Reaper
+from kqlib.workshop.children import ChildEnded, Children
 
 LIFE = 300.0  # seconds; on a quiet machine it takes ten until the first batch
-RUN = "import sys; from kqlib.workshop.driver import run; run(sys.argv[1])"
 
 
 def life(cluster: Kafka, program: Callable[..., object], *args: Any) -> str:
     """Run `program(spark, cluster, *args)` in a process of its own; 'killed' if it died of SIGKILL, else 'ended'.
 
-    program: a function, also one of a cell; what it uses of the notebook's own names travels along, if that can travel.
+    program: a function, also one of a cell. It travels with those names of the notebook that it uses.
     """
     if not callable(program):
         raise NotAllowed(f"a driver's program is a function of (spark, cluster), not {program!r}")
-    home = Path(tempfile.mkdtemp(prefix="kqlib-driver-"))
-    with Reaper(home) as reaper:
-        told, log = home / "program", home / "log"
-        told.touch(0o600)  # what reaches the cluster may be a password
-        told.write_bytes(_packed((program, cluster.bootstrap, cluster._own, args)))
-        path = os.pathsep.join(each for each in sys.path if each)
-        child = reaper.start(
-            "driver", [sys.executable, "-c", RUN, str(told)], log, env={**os.environ, "PYTHONPATH": path}
-        )
-        code = child.wait(LIFE)
-        said = (log.read_text(errors="replace").strip().splitlines() if log.exists() else []) or [child.why]
-    if code is None:
-        raise NotInTime(seconds=LIFE, why="the driver to end", last=said[-1] or "it said nothing")
-    if code == -signal.SIGKILL and not child.why:
-        return "killed"
-    if code:
-        raise NotAllowed(f"the driver failed: {said[-1]}")
+    with Children() as children:
+        driver = children.fork(run, program, (cluster.bootstrap, cluster._own), args)
+        try:
+            driver.receive(LIFE)
+        except ChildEnded as ended:
+            if ended.why:
+                raise NotAllowed(f"the driver failed: {ended.why}") from None
+            return "killed"
+        except NotInTime:
+            raise NotInTime(seconds=LIFE, why="the driver to end", last="it still runs") from None
     return "ended"
 
 
@@ -73,22 +63,13 @@ def killed_in(batch: int, most: int) -> Callable[..., None]:
     return program
 
 
-def _packed(job: tuple[Any, ...]) -> bytes:
-    import cloudpickle
-
-    try:
-        return bytes(cloudpickle.dumps(job))
-    except Exception as error:
-        raise NotAllowed(
-            f"the program uses something that cannot travel to another process ({error}): give it names and paths, "
-            "and let it make what it needs"
-        ) from None
-
-
-def run(file: str) -> None:
+def run(line: Connection, program: Callable[..., object], where: tuple[str, Any], args: tuple[Any, ...]) -> None:
     """The process itself."""
     from kqlib.spark.session import QUICK, session
 
-    program, bootstrap, own, args = pickle.loads(Path(file).read_bytes())
-    cluster = Kafka(bootstrap, own)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        each for each in sys.path if each
+    )  # Spark's own workers import from there
+    cluster = Kafka(*where)
     program(session(cluster, config={"spark.driver.extraJavaOptions": QUICK}), cluster, *args)
+    line.send("at the end")

@@ -345,7 +345,8 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch, tmp_path, marke
     pids = []
 
     def interrupt(self: Cluster, *_: Any) -> None:
-        self.broker(1)._child._started.wait(WAIT)
+        while self.broker(1).pid is None:
+            time.sleep(0.01)
         pids.append(self.broker(1).pid)
         raise KeyboardInterrupt
 

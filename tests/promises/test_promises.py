@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -158,33 +154,10 @@ def test_a_second_table_of_the_same_run_says_the_same_and_starts_no_cluster(scor
     assert again.costs == {"mine": scores.costs["ledger"]}
 
 
-def test_nothing_of_it_is_left(scores):
-    """Workers, too: they have the command line of the process that forks them, which names this one."""
-    lines = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
-    assert not [line for line in lines if {"kqlib.workshop.promises.nursery", str(os.getpid())} <= set(line)]
-
-
-HOLDS = """
-import sys
-from types import SimpleNamespace
-import cloudpickle
-from kqlib.workshop.promises.nursery import Nursery
-
-nursery = Nursery()
-factory = cloudpickle.dumps(lambda cluster, name: SimpleNamespace(close=lambda: None))
-workers = [nursery.worker(factory, SimpleNamespace(bootstrap="nowhere", _own={}), "football", {}) for _ in range(2)]
-workers[0].pause()
-print(nursery.home, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_no_worker_outlives_its_parent_not_even_a_stopped_one(marked, within):
-    command = [sys.executable, "-c", HOLDS]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        home = Path(parent.stdout.readline().strip())
-        assert home.is_dir()
-        assert len(marked.alive()) == 4  # the parent, the one that forks, and two workers
-        parent.send_signal(signal.SIGKILL)
-    within(5, lambda: not marked.alive(), "a worker is still there")
-    assert not home.exists()
+def test_no_process_of_it_is_left(scores):
+    """Workers have the command line of the process that forks them."""
+    assert not [
+        each
+        for each in psutil.Process().children(recursive=True)
+        if "kqlib.workshop.children" in " ".join(each.cmdline())
+    ]

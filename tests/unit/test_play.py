@@ -18,7 +18,7 @@ from kqlib.workshop import view
 from kqlib.workshop.play import Playground, queue
 from kqlib.workshop.play.playground import VIEW
 from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, Book, Held, Worker, placed, ticks
-from kqlib.workshop.promises.hands import Got
+from kqlib.workshop.promises.adapter import Claim
 from kqlib.workshop.promises.values import Broken, Refused
 from tests.patience import WAIT
 
@@ -135,14 +135,14 @@ class Far:
         self.items, self.answer, self.said = [item], answer, list[str]()
         self.stands = self.dead = False
 
-    def call(self, verb: str, *_: Any, **__: Any) -> Got | None:
+    def call(self, verb: str, *_: Any, **__: Any) -> Claim | None:
         assert not self.stands, "a stopped process was asked"
         if self.dead:
             raise Broken("gone")
         self.said.append(verb)
         if verb != "claim" and self.answer:
             raise self.answer
-        return Got(0, self.items.pop(), 1) if verb == "claim" and self.items else None
+        return Claim(0, self.items.pop(), 1) if verb == "claim" and self.items else None
 
     def pause(self) -> None:
         self.stands = True

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pickle
-import queue
 import re
 import threading
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import pytest
 
 from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted, Unreachable
+from kqlib.workshop.ladder import LADDER
 from kqlib.workshop.promises import PROMISES, Promise, Scores, Verdict, promises
-from kqlib.workshop.promises.hands import Got, Hands
-from kqlib.workshop.promises.nursery import refused
-from kqlib.workshop.promises.run import judge
-from kqlib.workshop.promises.stage import LATE, Stage
+from kqlib.workshop.promises.adapter import Claim, QueueAdapter, refused
+from kqlib.workshop.promises.run import homes, judge
+from kqlib.workshop.promises.scenario import LATE, Scenario
 from kqlib.workshop.promises.values import Broken, NotOffered, Refused
 from tests.unit.promise_queues import (
     WRONG,
@@ -34,20 +34,20 @@ from tests.unit.promise_queues import (
 
 
 class Near:
-    """Hands in this process."""
+    """A worker in this process."""
 
     def __init__(self, queue):
-        self.hands = Hands(queue)
+        self.adapter = QueueAdapter(queue)
 
     def call(self, verb, *args, **how):
         try:
-            return getattr(self.hands, verb)(*args, **how)
+            return getattr(self.adapter, verb)(*args, **how)
         except (LeaseLost, QueueDeleted, Unreachable) as error:
             raise refused(error) from None
 
     def kill(self):
-        if not self.hands.queue.closed:
-            self.hands.queue.lose()
+        if not self.adapter.queue.closed:
+            self.adapter.queue.lose()
 
     pause = kill
 
@@ -55,12 +55,12 @@ class Near:
         pass
 
 
-class MemoryStage(Stage):
-    """A stage in memory: nothing runs but the clock."""
+class MemoryScenario(Scenario):
+    """A scenario in memory: nothing runs but the clock."""
 
     def __init__(self, kind):
-        super().__init__()
         self.kind, self.world = kind, World()
+        super().__init__()
 
     def recreate(self):
         self.kind(self.world).recreated()
@@ -77,7 +77,7 @@ class MemoryStage(Stage):
     def now(self):
         return self.world.now
 
-    def _hands(self, wishes):
+    def _process(self, wishes):
         return Near(self.kind(self.world, **wishes))
 
     def _pass(self, seconds):
@@ -85,7 +85,7 @@ class MemoryStage(Stage):
 
 
 def scored(kind, only=PROMISES):
-    return Scores({"memory": {name: judge(PROMISES[name], MemoryStage(kind)) for name in only}})
+    return Scores({"memory": {name: judge(PROMISES[name], MemoryScenario(kind)) for name in only}})
 
 
 def test_a_plain_queue_in_memory_keeps_every_promise():
@@ -160,65 +160,41 @@ class Bare:
         pass
 
 
-class Drupal:
-    """The same in Drupal's words."""
-
-    def __init__(self):
-        self.asked = []
-
-    def create_item(self, data):
-        self.asked.append(("create_item", data))
-
-    def claim_item(self, lease_time=30):
-        self.asked.append(("claim_item", lease_time))
-        return SimpleNamespace(data="1", item_id="x", created=0)
-
-    def delete_item(self, item):
-        self.asked.append(("delete_item", item.item_id))
-
-    def number_of_items(self):
-        return None
-
-
 def test_a_queue_of_three_verbs_is_tried_on_what_it_offers():
-    hands = Hands(Bare())
-    hands.put("1")
-    assert hands.claim(wait=0.05) == Got(0, "1")
-    hands.ack(0)
-    assert hands.claim() is None
+    queue = QueueAdapter(Bare())
+    queue.put("1")
+    assert queue.claim(wait=0.05) == Claim(0, "1")
+    queue.ack(0)
+    assert queue.claim() is None
 
 
-def test_a_queue_in_drupals_words_is_tried_too():
-    site = Drupal()
-    hands = Hands(site)
-    hands.put("1")
-    assert hands.claim(lease=2) == Got(0, "1")
-    hands.ack(0)
-    assert site.asked == [("create_item", "1"), ("claim_item", 2), ("delete_item", "x")]
+def claimed(queue):
+    """The number of an item that was just claimed."""
+    queue.put("1")
+    return queue.claim().number
 
 
 @pytest.mark.parametrize(
     ("offered", "call", "verb"),
     [
-        (Bare(), lambda hands: hands.release(0), "release"),
-        (Bare(), lambda hands: hands.put("1", key="k"), "put(key=…)"),
-        (Bare(), lambda hands: hands.claim(lease=1), "claim(lease=…)"),
-        (Bare(), lambda hands: hands.depth(), "depth"),
-        (Bare(), lambda hands: hands.dead(), "dead"),
-        (Bare(), lambda hands: hands.delete(), "delete"),
-        (Drupal(), lambda hands: hands.depth(), "depth"),  # 'not meaningful'
+        (Bare(), lambda queue: queue.release(claimed(queue)), "release"),
+        (Bare(), lambda queue: queue.put("1", key="k"), "put(key=…)"),
+        (Bare(), lambda queue: queue.claim(lease=1), "claim(lease=…)"),
+        (Bare(), lambda queue: queue.depth(), "depth"),
+        (Bare(), lambda queue: queue.dead(), "dead"),
+        (Bare(), lambda queue: queue.delete(), "delete"),
     ],
 )
 def test_what_a_queue_does_not_have_is_not_offered(offered, call, verb):
     with pytest.raises(NotOffered, match=re.escape(verb)):
-        call(Hands(offered))
+        call(QueueAdapter(offered))
 
 
 def test_a_verb_written_in_c_is_tried_with_what_it_must_take():
-    simple = queue.SimpleQueue()
-    hands = Hands(SimpleNamespace(put=simple.put, claim=simple.get))
-    hands.put("1")
-    assert hands.claim() == Got(0, "1")
+    simple = SimpleQueue()
+    queue = QueueAdapter(SimpleNamespace(put=simple.put, claim=simple.get))
+    queue.put("1")
+    assert queue.claim() == Claim(0, "1")
 
 
 def test_what_is_not_offered_is_no_broken_promise():
@@ -245,8 +221,8 @@ def test_a_queue_that_raises_breaks_the_promise_with_what_it_said():
     ],
 )
 def test_a_cross_knows_whether_every_call_was_answered(error, answered):
-    class Failing(MemoryStage):
-        def _hands(self, wishes):
+    class Failing(MemoryScenario):
+        def _process(self, wishes):
             raise error
 
     verdict = judge(PROMISES["extend"], Failing(Queue))
@@ -268,17 +244,17 @@ def test_an_ack_that_nobody_answered_is_not_an_ack_that_was_refused():
 
 @pytest.mark.parametrize(("late", "answered"), [(LATE - 0.1, True), (LATE + 0.1, False)])
 def test_a_cross_on_a_machine_that_answers_late_is_known(late, answered):
-    stage = MemoryStage(Queue)
-    worker, answers = stage.worker(), []
+    scenario = MemoryScenario(Queue)
+    worker, answers = scenario.worker(), []
 
     def slow(verb, lease, wait):
-        stage.world.now += wait + answers.pop()
+        scenario.world.now += wait + answers.pop()
 
-    worker._far.call = slow
+    worker._process.call = slow
     answers += [late, 5.0]  # the first claim may wait for the group
     worker.nothing("yet")
     worker.nothing("yet")
-    assert stage.answered == answered
+    assert scenario.answered == answered
 
 
 def test_an_error_travels_between_processes():
@@ -351,7 +327,7 @@ ONE = Scores({"mine": {"extend": Verdict(True, 3)}})
         ),
         (
             lambda: promises(holding(threading.Lock())),
-            "'make' cannot travel to another process, where its workers live (TypeError",
+            "'make': this cannot travel to another process (TypeError",
         ),
     ],
 )
@@ -370,4 +346,12 @@ def holding(lock):
 
 
 def test_a_promise_shows_its_sentence():
-    assert repr(Promise("extend", "It ends later.", 3, lambda stage: None)) == "extend: It ends later."
+    assert repr(Promise("extend", "It ends later.", 3, lambda scenario: None)) == "extend: It ends later."
+
+
+def test_workers_begin_with_the_modules_of_their_factory_and_of_what_it_inherits_from():
+    class Mine(LADDER["leases"]):
+        pass
+
+    assert homes(Mine) == ["kqlib.workshop.ladder"] * 2
+    assert homes(lambda cluster, name: None) == []

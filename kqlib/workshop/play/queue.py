@@ -35,9 +35,9 @@ from kqlib.workshop.view.picture import Picture
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
     from kqlib.queue.ledger import Ledger
+    from kqlib.workshop.children import Children
     from kqlib.workshop.lab import Lab
-    from kqlib.workshop.promises.hands import Got
-    from kqlib.workshop.promises.nursery import Far, Nursery
+    from kqlib.workshop.promises.adapter import Claim, RemoteQueue
 
 NAME = "queue-playground"
 PARTITIONS = 2
@@ -122,7 +122,7 @@ class Book:
 class Worker:
     """One worker: a process that has the queue, and a thread here that has it claim, work and ack, again and again."""
 
-    def __init__(self, name: str, far: Far, book: Book) -> None:
+    def __init__(self, name: str, far: RemoteQueue, book: Book) -> None:
         self.name, self.far, self.book = name, far, book
         self.state = "works"
         self._awake, self._over, self._calling = threading.Event(), threading.Event(), threading.Lock()
@@ -163,7 +163,7 @@ class Worker:
                 if got is not None:
                     self._work(got)
 
-    def _work(self, got: Got) -> None:
+    def _work(self, got: Claim) -> None:
         from kqlib.workshop.promises.values import Refused
 
         one, fails = self.book.begin(self.name, got.data, got.attempt or 1), got.data.startswith(BAD)
@@ -202,8 +202,8 @@ class _Scene:
         self.queue = self.site.queue(self.topic, **self.how)
         self.book, self.workers, self.alone = Book(), dict[str, Worker](), threading.Lock()
         self.show: Callable[[], None] = lambda: None
-        self._nursery: list[Nursery] = []
-        self._finish = weakref.finalize(self, forks.only_here(_end), self._nursery, self.site)
+        self._children: list[Children] = []
+        self._finish = weakref.finalize(self, forks.only_here(_end), self._children, self.site)
         self._numbers, self._run = count(1), secrets.token_hex(4)
         self._records: dict[int, list[Any]] = {}
         self._letters: set[str] = set()  # ids of the dead
@@ -224,14 +224,13 @@ class _Scene:
 
     def add(self, who: str) -> None:
         """A new worker, a process of its own."""
-        import cloudpickle
-
-        from kqlib.workshop.promises.nursery import Nursery
+        from kqlib.workshop.children import Children
+        from kqlib.workshop.promises.adapter import RemoteQueue
 
         if who in self.workers and self.workers[who].state != "killed":
             raise NotAllowed(f"'{who}' works already; add another one, or kill it first")
-        if not self._nursery:
-            self._nursery.append(Nursery())
+        if not self._children:
+            self._children.append(Children(modules=["kqlib.queue.site"]))
         site, session, how = self.name, self.session, self.how
 
         def make(cluster: Kafka, topic: str) -> Any:
@@ -239,7 +238,7 @@ class _Scene:
 
             return Site(cluster, site, session).queue(topic, **how)
 
-        far = self._nursery[0].worker(cloudpickle.dumps(make), self.cluster, self.topic, {})
+        far = RemoteQueue(self._children[0], make, self.cluster, self.topic)
         self.workers[who] = Worker(who, far, self.book)
 
     def draw(self, who: str, see: str) -> Picture:
@@ -380,8 +379,8 @@ def _place(where: Any) -> tuple[str, str]:
     return NAME, NAME
 
 
-def _end(nursery: list[Nursery], site: Site) -> None:
-    for each in nursery:
+def _end(children: list[Children], site: Site) -> None:
+    for each in children:
         each.close()
     with suppress(KqError):
         site.close()

@@ -8,8 +8,8 @@ In:  a factory (cluster, name) -> anything with the verbs of a queue, or several
      A factory whose queue needs a server has `serving(cluster)`, a context manager that is open while a cluster's trials run.
 Out: `Scores`: ✓ (of how many trials), ✗ (what was seen), – (not offered); `.draw(promise)` shows an item's deliveries.
 
-A check is written in workers (`stage.py`); each worker is a process of its own (`nursery.py`), so that it can be killed. The
-checks stand in `checks.py` and `crashes.py`, where they run in `run.py`.
+The checks are in `checks.py` and `crashes.py`, in the words of `scenario.py`. `run.py` runs them. Each worker is a process of its own
+(`adapter.py`), so that it can be killed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.extras import check
+from kqlib.workshop.children import packed
 from kqlib.workshop.promises import store
 from kqlib.workshop.promises.checks import ONE
 from kqlib.workshop.promises.crashes import CRASHES
-from kqlib.workshop.promises.hands import known_clients
 from kqlib.workshop.promises.values import Promise, Scores, Verdict
 
 __all__ = ["PROMISES", "Promise", "Scores", "Verdict", "promises"]
@@ -36,16 +36,13 @@ Factory = Callable[..., Any]
 def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | None = None) -> Scores:
     """Try the promises on a queue, or on several side by side: a table of which are kept. `only`: names from `PROMISES`."""
     factories, chosen = _named(factory), _chosen(only)
-    packed = {name: (_packed(name, each), _taken(each)) for name, each in factories.items()}
+    check("lab", "kq.promises", "cloudpickle")
+    known = {name: (each, _packed(name, each)) for name, each in factories.items()}
     from kqlib.workshop.promises.run import score
 
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
-        queues = dict.fromkeys(queue for queue, _ in pairs)
-        serving = [found for queue in queues if callable(found := getattr(factories[queue], "serving", None))]
-        modules = dict.fromkeys(module for queue in queues for module in _homes(factories[queue]))
-        return score(packed, [(queue, PROMISES[name]) for queue, name in pairs], serving, modules)
+        return score(factories, [(queue, PROMISES[name]) for queue, name in pairs])
 
-    known = {name: (each, packed[name][0]) for name, each in factories.items()}
     found = store.verdicts(store.keys(known, [each.name for each in chosen]), tried)
     verdicts = {queue: {each.name: found[queue, each.name] for each in chosen} for queue in factories}
     return Scores(verdicts, {name: _costs(each) for name, each in factories.items()})
@@ -93,33 +90,14 @@ def _chosen(only: Sequence[str] | None) -> list[Promise]:
 
 
 def _packed(name: str, factory: Factory) -> bytes:
-    """The factory as it travels to a worker's process, code and all if it comes from a notebook's cell."""
-    check("lab", "kq.promises", "cloudpickle")
-    import cloudpickle
-
-    known_clients()
+    """The factory as it travels to a worker's process."""
     try:
-        return bytes(cloudpickle.dumps(factory))
-    except Exception as error:  # whatever pickle raises for what cannot travel: a lock, a client, an open file
-        why = f"{type(error).__name__}: {error}"
-        raise NotAllowed(f"{name!r} cannot travel to another process, where its workers live ({why})") from None
-
-
-def _homes(factory: Factory) -> list[str]:
-    """The modules of kqlib in which a factory and what it inherits from are defined."""
-    kind = factory if isinstance(factory, type) else type(factory)
-    return [each.__module__ for each in kind.__mro__ if each.__module__.startswith("kqlib.")]
+        return packed(factory)
+    except NotAllowed as error:
+        raise NotAllowed(f"{name!r}: {error}") from None
 
 
 def _costs(factory: Factory) -> Mapping[str, str]:
     """What a rung says that it costs; a class that stands on a rung does not inherit that."""
     costs = vars(factory).get("costs", {}) if isinstance(factory, type) else getattr(factory, "costs", {})
     return costs if isinstance(costs, Mapping) else {}
-
-
-def _taken(factory: Factory) -> frozenset[str]:
-    """The wishes that a factory takes: its keyword arguments."""
-    try:
-        return frozenset(inspect.signature(factory).parameters)
-    except ValueError:
-        return frozenset()

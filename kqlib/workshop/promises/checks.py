@@ -1,13 +1,14 @@
 """The promises that one worker can see, each a short check: it says what it does and what must come of it.
 
-In:  a `Stage`. Out: nothing, when the promise is kept; else `Broken` with what was seen, or `NotOffered` with the missing verb.
+In:  a `Scenario`. Out: nothing, when the promise is kept; else `Broken` with what was seen, or `NotOffered` with the missing verb.
 An item's name is its data, "1" is put before "2". A lease that must end is short; all others are the queue's own.
 """
 
 from __future__ import annotations
 
 from kqlib.runtime.patience import PATIENCE
-from kqlib.workshop.promises.stage import GRACE, SOON, Claim, Stage, Worker, listed
+from kqlib.workshop.promises.adapter import Claim
+from kqlib.workshop.promises.scenario import GRACE, SOON, Scenario, Worker, listed
 from kqlib.workshop.promises.values import Broken, Promise, Refused
 
 SHORT = round(3.0 * PATIENCE, 1)  # a lease: long enough to claim three items and to extend each
@@ -25,9 +26,9 @@ def names(last: int) -> list[str]:
     return [str(number) for number in range(1, last + 1)]
 
 
-def first_in(stage: Stage) -> None:
+def first_in(scenario: Scenario) -> None:
     """Put on one key, taken one by one."""
-    a, came = stage.worker(), []
+    a, came = scenario.worker(), []
     a.put(*names(10), key="k")
     for _ in names(10):
         claim = a.want()
@@ -37,15 +38,15 @@ def first_in(stage: Stage) -> None:
         raise Broken(f"1 to 10 came as {' '.join(came)}")
 
 
-def hidden(stage: Stage) -> None:
+def hidden(scenario: Scenario) -> None:
     """Two workers keep what they get: the first takes all it can, then the other."""
-    a, b = stage.worker(), stage.worker()
+    a, b = scenario.worker(), scenario.worker()
     a.nothing("before anything was put")
     b.nothing("before anything was put")  # now both have found their place
     a.put(*names(5))
     holders: dict[str, str] = {}
-    end = stage.now() + GRACE
-    while len(holders) < 5 and stage.now() < end:
+    end = scenario.now() + GRACE
+    while len(holders) < 5 and scenario.now() < end:
         for worker in (a, b):
             while (claim := worker.claim(wait=0.2)) is not None:
                 _keep(worker, claim, holders)
@@ -59,16 +60,16 @@ def _keep(worker: Worker, claim: Claim, holders: dict[str, str]) -> None:
     holders[claim.data] = worker.name
 
 
-def empty(stage: Stage) -> None:
+def empty(scenario: Scenario) -> None:
     """Each claim asks without waiting: the first one, one after a release, and one after a sleep that cost the partition."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(10))
     first = _waiting(a)
     a.release(first)
     for _ in names(5):
         a.ack(_waiting(a))
     a.pause()
-    stage.wait(OUT)
+    scenario.wait(OUT)
     a.resume()
     for _ in names(5):
         a.ack(_waiting(a))
@@ -83,18 +84,18 @@ def _waiting(worker: Worker) -> Claim:
     return claim
 
 
-def released(stage: Stage) -> None:
+def released(scenario: Scenario) -> None:
     """Claimed and released, one after the other: it comes again, before what was put later."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(3))
     for name in names(3):
         a.release(a.want(name))
         a.ack(a.want(name))
 
 
-def all_released(stage: Stage) -> None:
+def all_released(scenario: Scenario) -> None:
     """Five are out and all are released, three times. Each time a worker can hold all five again."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(5))
     held = a.take(*names(5))
     for _ in range(RELEASES):
@@ -106,9 +107,9 @@ def all_released(stage: Stage) -> None:
             raise Broken(seen, broken.item) from None
 
 
-def undisturbed(stage: Stage) -> None:
+def undisturbed(scenario: Scenario) -> None:
     """Three are out, the first is released."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(4))
     out = [a.want(name) for name in names(3)]
     a.release(out[0])
@@ -121,22 +122,22 @@ def undisturbed(stage: Stage) -> None:
     a.nothing("again while it was out")
 
 
-def any_order(stage: Stage) -> None:
+def any_order(scenario: Scenario) -> None:
     """Five are out, 2 and 4 are acked, the rest is released; another worker goes on."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(5))
     out = a.take(*names(5))
     a.ack(out[1], out[3])
     a.release(out[4], out[2], out[0])
     a.leave()
-    b = stage.worker()
+    b = scenario.worker()
     b.ack(*b.take("1", "3", "5"))
     b.nothing("again although it was done")
 
 
-def depth(stage: Stage) -> None:
+def depth(scenario: Scenario) -> None:
     """Depth is asked after each verb."""
-    a = stage.worker()
+    a = scenario.worker()
     a.call("depth")
     a.put(*names(5))
     said_depth(a, 5, "5 were put")
@@ -158,12 +159,12 @@ def said_depth(worker: Worker, due: int, when: str, whom: str = "") -> None:
         raise Broken(f"{when}, and {whom}depth said {said}, not {due}")
 
 
-def expires(stage: Stage) -> None:
+def expires(scenario: Scenario) -> None:
     """Claimed for a short time, and forgotten."""
-    a = stage.worker(lease=SHORT)  # a wish: some queues have one lease for all
+    a = scenario.worker(lease=SHORT)  # a wish: some queues have one lease for all
     a.put(*names(3))
     a.take(*names(3), lease=SHORT)
-    stage.wait(OVER)
+    scenario.wait(OVER)
     again: set[str] = set()
     while len(again) < 3 and (claim := a.claim(wait=GRACE)) is not None:
         again.add(claim.data)
@@ -171,24 +172,24 @@ def expires(stage: Stage) -> None:
         raise Broken(f"the lease was over, and {listed(missing)} never came again", missing[0])
 
 
-def extended(stage: Stage) -> None:
+def extended(scenario: Scenario) -> None:
     """Claimed for a short time, extended, still held and then acked."""
-    a = stage.worker(lease=SHORT)
+    a = scenario.worker(lease=SHORT)
     a.put(*names(3))
     held = a.take(*names(3), lease=SHORT)
     for claim in held:
         a.extend(claim, 3 * SHORT)
-    stage.wait(OVER)
+    scenario.wait(OVER)
     a.nothing("again although its lease was extended")
     a.ack(*held)
 
 
-def stale(stage: Stage) -> None:
+def stale(scenario: Scenario) -> None:
     """Two leases end; one item is claimed again, then the first claims of both are acked."""
-    a = stage.worker(lease=SHORT)
+    a = scenario.worker(lease=SHORT)
     a.put("1", "2")
     old = a.take("1", "2", lease=SHORT)
-    stage.wait(OVER)
+    scenario.wait(OVER)
     if not a.ack_refused(old[1]):
         raise Broken("the lease of 2 was over, and its ack was taken", "2")
     new = a.take("1", "2")
@@ -199,37 +200,37 @@ def stale(stage: Stage) -> None:
         raise Broken("1 was acked twice, and both acks were taken", "1")
 
 
-def delayed(stage: Stage) -> None:
+def delayed(scenario: Scenario) -> None:
     """Three are released to be due later: not before, and then each once. The fourth does not wait for them."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(4))
-    claim, start = _released_later(stage, a, [a.want(name) for name in names(3)])
+    claim, start = _released_later(scenario, a, [a.want(name) for name in names(3)])
     if claim.data != "4":  # 1 was due before the claim came to its end: did 4 wait, or is the machine busy? Once more
         held = {each.data: each for each in [claim, *a.take(*(name for name in names(4) if name != claim.data))]}
         a.release(held["4"])
-        claim, start = _released_later(stage, a, [held[name] for name in names(3)])
+        claim, start = _released_later(scenario, a, [held[name] for name in names(3)])
     if claim.data != "4":
         raise Broken(f"{claim.data} came where 4 was due", claim.data)
     a.ack(claim)
     early = a.claim(wait=0.2)
-    if early is not None and stage.now() < start + DELAY:
+    if early is not None and scenario.now() < start + DELAY:
         raise Broken(f"{early.data} was released to be due later, and came at once", early.data)
     a.ack(*([early] if early else []), *a.take(*(name for name in names(3) if early is None or name != early.data)))
 
 
-def _released_later(stage: Stage, worker: Worker, out: list[Claim]) -> tuple[Claim, float]:
+def _released_later(scenario: Scenario, worker: Worker, out: list[Claim]) -> tuple[Claim, float]:
     """Release these to be due later, and claim the next item; it, and when they were released."""
-    start = stage.now()
+    start = scenario.now()
     worker.release(*out, delay=DELAY)
     claim = worker.want(*names(4))
-    if claim.data != "4" and stage.now() < start + DELAY:
+    if claim.data != "4" and scenario.now() < start + DELAY:
         raise Broken(f"{claim.data} came where 4 was due", claim.data)
     return claim, start
 
 
-def crowd(stage: Stage) -> None:
+def crowd(scenario: Scenario) -> None:
     """Eight threads of one worker on one partition: each holds an item at the same time, and each item is done once."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(ITEMS))
     together, done = a.call("crowd", THREADS, ITEMS)
     if together < THREADS:
@@ -240,9 +241,9 @@ def crowd(stage: Stage) -> None:
         raise Broken(f"only {len(done)} of {ITEMS} were done")
 
 
-def by_key(stage: Stage) -> None:
+def by_key(scenario: Scenario) -> None:
     """Of each key at most one is out, and later ones wait for a released one."""
-    a = stage.worker(order="key")
+    a = scenario.worker(order="key")
     for name in ("A1", "B1", "A2", "B2"):
         a.put(name, key=name[0])
     first, other = a.want("A1"), a.want()
@@ -256,9 +257,9 @@ def by_key(stage: Stage) -> None:
     a.ack(a.want("B2"))
 
 
-def dead_once(stage: Stage) -> None:
+def dead_once(scenario: Scenario) -> None:
     """Three items fail each time, one does not."""
-    a = stage.worker()
+    a = scenario.worker()
     a.call("dead")
     poison = names(POISON)
     a.put(*poison, "good")
@@ -273,18 +274,18 @@ def dead_once(stage: Stage) -> None:
             a.release(claim)
     if attempts["good"] != 1:
         raise Broken(f"the item behind them came {attempts['good']} times", "good")
-    end = stage.now() + GRACE
-    while len(dead := sorted(a.call("dead"))) < POISON and stage.now() < end:
-        stage.wait(SOON)
+    end = scenario.now() + GRACE
+    while len(dead := sorted(a.call("dead"))) < POISON and scenario.now() < end:
+        scenario.wait(SOON)
     if dead != poison:
         raise Broken(
             f"{listed(poison)} used up their attempts, and the dead letters are {', '.join(dead) or 'none'}", "1"
         )
 
 
-def redriven(stage: Stage) -> None:
+def redriven(scenario: Scenario) -> None:
     """Four are buried, two for the same reason. These two are put back by their reason, and one other by its id."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(4))
     for claim, reason in zip(a.take(*names(4)), ("late", "bad data", "late", "bad data"), strict=True):
         a.bury(claim, reason)
@@ -299,9 +300,9 @@ def redriven(stage: Stage) -> None:
         raise Broken(f"only 2 was not chosen, and the dead letters are {', '.join(dead) or 'none'}", "2")
 
 
-def back(stage: Stage) -> None:
+def back(scenario: Scenario) -> None:
     """Marked deleted, it takes and gives nothing; created again, it does both, and what was done stays done."""
-    a = stage.worker()
+    a = scenario.worker()
     a.call("create")
     a.put(*names(3))
     a.ack(a.want("1"))

@@ -1,6 +1,6 @@
 """The promises about what breaks: workers killed or stopped, topics recreated, brokers dead, and what others see.
 
-In:  a `Stage`. Out: as in `checks.py`.
+In:  a `Scenario`. Out: as in `checks.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TypeVar
 from kqlib.errors import NotAllowed
 from kqlib.runtime.patience import PATIENCE
 from kqlib.text import count
+from kqlib.workshop.promises.adapter import Claim
 from kqlib.workshop.promises.checks import names, said_depth
-from kqlib.workshop.promises.stage import GRACE, Claim, Stage, Worker, listed
+from kqlib.workshop.promises.scenario import GRACE, Scenario, Worker, listed
 from kqlib.workshop.promises.values import Broken, NotOffered, Promise, Refused
 
 AT_WORK = 1.0 * PATIENCE  # seconds that a worker has an item before it dies: long enough for a timer to commit it
@@ -27,15 +28,15 @@ HELD = 4.0 * PATIENCE  # seconds that an ack may take beside a transaction that 
 T = TypeVar("T")
 
 
-def killed(stage: Stage) -> None:
+def killed(scenario: Scenario) -> None:
     """A worker dies with three items of four in its hands."""
-    a = stage.worker(lease=DEATH)
+    a = scenario.worker(lease=DEATH)
     a.put(*names(4))
     for name in names(3):
         a.want(name)
-    stage.wait(AT_WORK)
+    scenario.wait(AT_WORK)
     a.kill()
-    b, came = stage.worker(lease=DEATH), set()  # type: tuple[Worker, set[str]]
+    b, came = scenario.worker(lease=DEATH), set()  # type: tuple[Worker, set[str]]
     while len(came) < 4 and (claim := b.claim(wait=GRACE)) is not None:
         b.ack(claim)
         came.add(claim.data)
@@ -43,31 +44,31 @@ def killed(stage: Stage) -> None:
         raise Broken(f"the worker died with {listed(names(3))}, and {listed(missing)} never came again", missing[0])
 
 
-def crash_counts(stage: Stage) -> None:
+def crash_counts(scenario: Scenario) -> None:
     """An item kills two workers: the third can tell."""
-    a = stage.worker(lease=DEATH)
+    a = scenario.worker(lease=DEATH)
     a.put("1")
     worker, deaths = a, 0
     while True:
         claim = worker.want("1")
-        if claim.got.attempt is None:
+        if claim.attempt is None:
             raise NotOffered("item.attempt")
-        if claim.got.attempt != deaths + 1:
-            raise Broken(f"after {count(deaths, 'crash', 'crashes')} it came as attempt {claim.got.attempt}", "1")
+        if claim.attempt != deaths + 1:
+            raise Broken(f"after {count(deaths, 'crash', 'crashes')} it came as attempt {claim.attempt}", "1")
         if deaths == 2:
             return
         worker.kill()
-        worker, deaths = stage.worker(lease=DEATH), deaths + 1
+        worker, deaths = scenario.worker(lease=DEATH), deaths + 1
 
 
-def zombie(stage: Stage) -> None:
+def zombie(scenario: Scenario) -> None:
     """A worker sleeps past its session, another takes over, the first wakes and acks."""
-    a = stage.worker(lease=DEATH)
+    a = scenario.worker(lease=DEATH)
     a.put("1", "2")
     old = a.take("1", "2")
-    stage.wait(AT_WORK)
+    scenario.wait(AT_WORK)
     a.pause()
-    b = stage.worker(lease=DEATH)
+    b = scenario.worker(lease=DEATH)
     try:
         new = b.take("1", "2")
     except Broken as broken:
@@ -80,27 +81,27 @@ def zombie(stage: Stage) -> None:
     b.ack(*new)
 
 
-def recreated(stage: Stage) -> None:
+def recreated(scenario: Scenario) -> None:
     """Three items are done, the topic is deleted and created again, three new ones are put."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(3))
     a.ack(*a.take(*names(3)))
     a.leave()
-    stage.recreate()
-    b = stage.worker()
+    scenario.recreate()
+    b = scenario.worker()
     new = ["new 1", "new 2", "new 3"]
     b.put(*new)
     b.ack(*b.take(*new))
     b.nothing("again although it was done")
 
 
-def together(stage: Stage) -> None:
+def together(scenario: Scenario) -> None:
     """A step dies in the middle, one fails, one ends well."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put("1")
     a.call("enter_step", a.want("1"), "output of 1")
     a.kill()
-    b = stage.worker()
+    b = scenario.worker()
     claim = b.want()
     if claim.data != "1":
         raise Broken("a worker died within its step, and the output was there", "1")
@@ -114,42 +115,42 @@ def together(stage: Stage) -> None:
     b.nothing("although the step had ended")
 
 
-def bad_output(stage: Stage) -> None:
+def bad_output(scenario: Scenario) -> None:
     """A step's output has no topic any more. Other items of the worker are acked meanwhile; then it dies."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(4))
     good, bad, *others = a.take(*names(4))
     a.call("enter_step", good, "output", dead=True)
     a.leave_step(good)
-    b = stage.worker()
-    stage.lose_dead()
+    b = scenario.worker()
+    scenario.lose_dead()
     a.call("enter_step", bad, "output", dead=True)
     a.call("leave_step_beside", bad)
     for claim in others:
-        stage.wait(AT_WORK / 2)
-        start = stage.now()
+        scenario.wait(AT_WORK / 2)
+        start = scenario.now()
         a.ack(claim)
-        if stage.now() - start > HELD:
+        if scenario.now() - start > HELD:
             raise Broken(f"an output could not be stored, and the ack of {claim.data} waited for it", claim.data)
     a.kill()
     b.ack(*b.take(bad.data))
     b.nothing("again although it was done")
 
 
-def leader_dies(stage: Stage) -> None:
+def leader_dies(scenario: Scenario) -> None:
     """The leader of the partition dies while items are put, out and done."""
-    a = stage.worker()
+    a = scenario.worker()
     put = names(BEFORE)
     a.put(*put)
     out = [a.want() for _ in range(6)]
     a.ack(*out[:3])
     done = {claim.data for claim in out[:3]}
-    stage.kill_leader()
+    scenario.kill_leader()
     for name in names(BEFORE + AFTER)[BEFORE:]:
         put += [name] if _stored(a, name) else []
     done |= _acked(a, out[3:])
-    end = stage.now() + ELECTION
-    while not done >= set(put) and stage.now() < end:  # what a refused put had stored may come as well
+    end = scenario.now() + ELECTION
+    while not done >= set(put) and scenario.now() < end:  # what a refused put had stored may come as well
         claim = _claimed(a)
         if claim is not None:
             done |= _acked(a, [claim])
@@ -159,21 +160,21 @@ def leader_dies(stage: Stage) -> None:
         raise Broken("nothing could be put after the leader's death")
 
 
-def heals(stage: Stage) -> None:
+def heals(scenario: Scenario) -> None:
     """All brokers stand still. One worker only puts, one only asks for the depth, one only claims."""
-    claims = stage.worker()
+    claims = scenario.worker()
     claims.nothing("before anything was put")  # first: in a group the partition stays with who has it
-    puts, asks = stage.worker(), stage.worker()
+    puts, asks = scenario.worker(), scenario.worker()
     puts.put("before")
     claims.ack(claims.want("before"))
     asked = _offers_depth(asks)
-    stage.outage()
-    _again(stage, "put", lambda: puts.put("after"))
+    scenario.outage()
+    _again(scenario, "put", lambda: puts.put("after"))
     if asked:
-        _again(stage, "ask for the depth", lambda: asks.call("depth"))
+        _again(scenario, "ask for the depth", lambda: asks.call("depth"))
     puts.leave()
     asks.leave()
-    while _again(stage, "claim and ack", lambda: _one_done(claims)) != "after":
+    while _again(scenario, "claim and ack", lambda: _one_done(claims)) != "after":
         pass
 
 
@@ -189,18 +190,18 @@ def _offers_depth(worker: Worker) -> bool:
     return True
 
 
-def _again(stage: Stage, verb: str, call: Callable[[], T]) -> T:
+def _again(scenario: Scenario, verb: str, call: Callable[[], T]) -> T:
     """Call until it works."""
-    end = stage.now() + AGAIN
+    end = scenario.now() + AGAIN
     while True:
         try:
             return call()
         except Refused as error:
-            if stage.now() > end:
+            if scenario.now() > end:
                 raise Broken(
                     f"after an outage a worker could not {verb}: {error.kind}", answered=error.answered
                 ) from None
-        stage.wait(0.1)
+        scenario.wait(0.1)
 
 
 def _one_done(worker: Worker) -> str:
@@ -237,13 +238,13 @@ def _acked(worker: Worker, claims: list[Claim]) -> set[str]:
     return done
 
 
-def from_outside(stage: Stage) -> None:
+def from_outside(scenario: Scenario) -> None:
     """Another process, which has claimed nothing, asks for the depth."""
-    a = stage.worker()
+    a = scenario.worker()
     *most, last = names(5)
     a.put(*most)
     one = a.want()  # before the other is there: in a group the partition goes to who comes first, and may stay there
-    b = stage.worker()
+    b = scenario.worker()
     b.call("depth")
     a.put(last)
     said_depth(b, 5, "1 of 5 was claimed", OTHER)
@@ -253,12 +254,12 @@ def from_outside(stage: Stage) -> None:
     said_depth(b, 4, "1 of 5 was acked", OTHER)
 
 
-def depth_everywhere(stage: Stage) -> None:
+def depth_everywhere(scenario: Scenario) -> None:
     """The worker that claims and a process that only asks are asked, whatever was claimed, acked and put in between."""
-    a = stage.worker()
+    a = scenario.worker()
     a.put(*names(30))
     one, two, three = a.want(), a.want(), a.want()
-    b = stage.worker()
+    b = scenario.worker()
     a.put(*names(35)[30:])
     _both_said(a, b, 35, "3 of 30 were claimed, then 5 more were put")
     a.ack(two)
@@ -275,15 +276,15 @@ def _both_said(a: Worker, b: Worker, due: int, when: str) -> None:
     said_depth(b, due, when, OTHER)
 
 
-def shared(stage: Stage) -> None:
+def shared(scenario: Scenario) -> None:
     """Two processes on a topic of one partition ask in turns."""
-    a, b = stage.worker(), stage.worker()
+    a, b = scenario.worker(), scenario.worker()
     a.nothing("before anything was put")
     b.nothing("before anything was put")
     a.put(*names(10))
     came: dict[str, list[str]] = {"a": [], "b": []}
-    end = stage.now() + GRACE
-    while sum(map(len, came.values())) < 10 and stage.now() < end:
+    end = scenario.now() + GRACE
+    while sum(map(len, came.values())) < 10 and scenario.now() < end:
         for worker, claim in [(worker, worker.claim(wait=0.2)) for worker in (a, b)]:  # both have one, then both ack
             if claim is not None:
                 worker.ack(claim)
@@ -320,13 +321,19 @@ CRASHES = (
         depth_everywhere,
     ),
     Promise("topic recreated", "A topic that was deleted and created again starts clean.", 3, recreated),
-    Promise("leader dies", "What was stored comes out, also when the partition's leader dies.", BEFORE, leader_dies, 3),
+    Promise(
+        "leader dies",
+        "What was stored comes out, also when the partition's leader dies.",
+        BEFORE,
+        leader_dies,
+        fault="leader",
+    ),
     Promise(
         "heals after an outage",
         "All brokers stand still for a while: who puts, asks or claims goes on.",
         3,
         heals,
-        outage=True,
+        fault="outage",
     ),
     Promise("more processes than partitions", "Two processes share one partition.", 10, shared, slow=True),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from kqlib.errors import NotAllowed
 from kqlib.text import count
@@ -29,15 +29,14 @@ UNANSWERED = SILENT | {"KafkaException"}  # this one may be either: a group also
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise: its name, its sentence, how many trials one run makes, how many brokers it wants, and its check."""
+    """One promise: its name, its sentence, how many trials one run makes, its check, and what breaks meanwhile."""
 
     name: str
     sentence: str
     trials: int
-    check: Callable[[Any], None]  # of a Stage
-    brokers: int = 1
+    check: Callable[[Any], None]  # of a Scenario
     slow: bool = False  # it waits for what may never come: tried first
-    outage: bool = False  # all brokers stand still: tried last
+    fault: Literal["", "leader", "outage"] = ""  # the leader of three brokers dies, or the one broker stands still
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.sentence}"

@@ -1,20 +1,15 @@
 """Virtual queues to be scored: `kq.promises(VIRTUAL)` starts nodes as processes beside the trials, and asks them over HTTP.
 
-In:  a cluster. Out: a factory (cluster, name) -> `VirtualQueue`. A queue's name here is that of the trial's topic, which stays empty.
+In:  a cluster. Out: a factory (cluster, name) -> `VirtualQueue`. A queue's name is that of the trial's topic, which stays empty.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
-from typing import IO, Any
+from multiprocessing.connection import Connection
+from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
@@ -29,22 +24,22 @@ from kqlib.virtual.names import PARTITIONS, topics
 from kqlib.virtual.partmap import PartitionMap
 from kqlib.virtual.queue import VirtualQueue
 from kqlib.virtual.readers import reader
+from kqlib.workshop.children import ChildEnded, Children, Fork
 from kqlib.workshop.ladder import lines_of
 
 TOPIC, COUNT, NODES = "kq-virtual", 4, 2
 SESSION = 10.0  # seconds: nobody stops a node here, and a busy machine shall not either
 SERVING = 60.0 * PATIENCE  # seconds until nodes that were started serve
-LINES = 10  # of what a node that died has said
-NODE = """
-import json, sys
-from kqlib.kafka.cluster import Kafka
-from kqlib.virtual.node import Node
 
-bootstrap, own, topic, session = json.loads(sys.stdin.readline())
-with Node(Kafka(bootstrap, own), topic, session=session) as node:
-    print(node.url, flush=True)
-    sys.stdin.read()  # until whoever started it is gone
-"""
+
+def serve(line: Connection, cluster: tuple[str, Any], topic: str, session: float | None) -> None:
+    """A node in a process of its own. It sends its address, and serves until the other end is closed."""
+    from kqlib.virtual.node import Node
+
+    with Node(Kafka(*cluster), topic, session=session) as node:
+        line.send(node.url)
+        with suppress(EOFError):
+            line.recv()
 
 
 @contextmanager
@@ -54,29 +49,22 @@ def nodes(
     """Some nodes, each a process, while the block runs: their addresses, when each partition has one."""
     Plan(topics(topic, partitions)).apply(cluster, quiet=True)
     _alter(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(session * 1000)})
-    processes: list[subprocess.Popen[str]] = []
-    with tempfile.TemporaryFile() as said:  # what all of them write to stderr: one that dies tells there why
+    with Children(modules=["kqlib.virtual.node"]) as children:
+        where = (cluster.bootstrap, dict(cluster._own))
+        forks = [children.fork(serve, where, topic, None) for _ in range(many)]
         try:
-            for _ in range(many):
-                processes.append(_process(said))
-                line = json.dumps([cluster.bootstrap, dict(cluster._own), topic, None])  # the group's session is said
-                with suppress(BrokenPipeError):
-                    _pipe(processes[-1].stdin).write(line + "\n")  # not as an argument: it may hold a secret
-                    _pipe(processes[-1].stdin).flush()
-            urls = [_pipe(each.stdout).readline().strip() for each in processes]
-            for each, url in zip(processes, urls, strict=True):
-                if not url:
-                    each.wait(SERVING)  # it has said its last, and will have ended in a moment
-            _serving(urls, lambda: _alive(processes, said))
-            yield urls
-        finally:
-            for each in processes:
-                each.kill()
-            for each in processes:
-                each.wait()
-                for pipe in (each.stdin, each.stdout):
-                    with suppress(BrokenPipeError):
-                        _pipe(pipe).close()
+            urls = [fork.receive(SERVING) for fork in forks]
+            _wait_until_serving(urls, lambda: _check_alive(forks))
+        except ChildEnded as ended:
+            raise NodeDied(why="its process ended", tail=str(ended)) from None
+        yield urls
+
+
+def _check_alive(forks: list[Fork]) -> None:
+    """`ChildEnded` if one of them has ended."""
+    for fork in forks:
+        with suppress(NotInTime):
+            fork.receive(0)
 
 
 class Virtual:
@@ -87,7 +75,7 @@ class Virtual:
         return Client(addresses(cluster, TOPIC)).queue(name, order=order, lease=lease)
 
     def serving(self, cluster: Kafka) -> Any:
-        """Nodes beside the trials."""
+        """The nodes that must run beside the trials."""
         return nodes(cluster)
 
     @property
@@ -99,7 +87,7 @@ class Virtual:
 
 def addresses(cluster: Kafka, topic: str) -> list[str]:
     """The addresses of all nodes, as the topic of owners has them."""
-    said = PartitionMap(topic, 0)
+    known = PartitionMap(topic, 0)
     with closing(reader(cluster, "looks")) as lines:
         lines.assign([TopicPartition(topic + PARTITIONS, 0, 0)])
         deadline = time.monotonic() + SERVING
@@ -108,42 +96,13 @@ def addresses(cluster: Kafka, topic: str) -> list[str]:
             if message is None:
                 continue
             if message.error() is None:
-                said.heard(message.offset(), message.key(), message.value())
-            elif message.error().code() == KafkaError._PARTITION_EOF and said.owners:
+                known.heard(message.offset(), message.key(), message.value())
+            elif message.error().code() == KafkaError._PARTITION_EOF and known.owners:
                 break
-    return sorted({owner.url for owner in said.owners.values()})
+    return sorted({owner.url for owner in known.owners.values()})
 
 
-def _process(said: IO[bytes]) -> subprocess.Popen[str]:
-    root = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-P", "-c", NODE]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=said,
-        text=True,
-        start_new_session=True,  # Jupyter's stop button is for the cell, which ends them in its own way
-        env={**os.environ, "PYTHONPATH": path},
-    )
-
-
-def _pipe(pipe: Any) -> Any:
-    assert pipe is not None
-    return pipe
-
-
-def _alive(processes: list[subprocess.Popen[str]], said: IO[bytes]) -> None:
-    """`NodeDied` if one of them has ended."""
-    for each in processes:
-        if (status := each.poll()) is not None:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").splitlines()
-            raise NodeDied(why=f"exit status {status}", tail="\n".join(lines[-LINES:]))
-
-
-def _serving(urls: list[str], alive: Callable[[], None]) -> None:
+def _wait_until_serving(urls: list[str], alive: Callable[[], None]) -> None:
     """Wait until the partitions are dealt."""
     alive()
     deadline = time.monotonic() + SERVING

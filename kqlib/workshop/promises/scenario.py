@@ -1,0 +1,223 @@
+"""What a check is written in: workers to start, pause and kill, time to pass, things to break.
+
+In:  a way to make a queue in a process, to let time pass and to break things; in a test all of it is in memory. Out: `Scenario` and
+`Worker`, whose deliveries are recorded in a `History`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+from kqlib.runtime.patience import PATIENCE
+from kqlib.workshop.promises.adapter import Claim
+from kqlib.workshop.promises.history import History, How
+from kqlib.workshop.promises.values import SILENT, Broken, Refused
+
+# seconds within which an item must come: a killed worker's session, a new member's joining, a busy machine
+GRACE = 8.0 * PATIENCE
+SOON = 0.5  # seconds in which nothing must come
+# seconds after its wait in which a claim returns. If it is later, the machine is too busy to tell what never comes.
+LATE = 0.5 * PATIENCE
+
+
+class Process(Protocol):
+    """A queue that can be paused and killed: `RemoteQueue`, or in a test one in memory."""
+
+    def call(self, verb: str, *args: Any, **how: Any) -> Any:
+        """One call of `QueueAdapter`. It raises `Refused` or `NotOffered`."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+
+    def resume(self) -> None:
+        """SIGCONT."""
+
+
+class Scenario:
+    """One promise, tried on one queue. A subclass says how processes are made, how time passes and how things break."""
+
+    def __init__(self) -> None:
+        self.workers: list[Worker] = []
+        self.history = History(self.now)
+        self.answered = True  # False: a call got no answer, or a claim a late one
+
+    def worker(self, **wishes: Any) -> Worker:
+        """A new worker (a, b, …) in a process of its own. A wish, such as order="key", reaches a factory that takes it."""
+        name = "abcdefgh"[len(self.workers)]
+        with self.asking():
+            self.workers.append(Worker(self, name, self._process(wishes)))
+        return self.workers[-1]
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Remember if a call gets no answer."""
+        try:
+            yield
+        except (Broken, Refused) as error:
+            self.answered &= error.answered
+            raise
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self._pass(seconds)
+        self.history.time_passed()
+
+    def recreate(self) -> None:
+        """Delete the queue's topic and create it again."""
+        raise NotImplementedError
+
+    def kill_leader(self) -> None:
+        """Kill the broker that leads the queue's partition."""
+        raise NotImplementedError
+
+    def outage(self) -> None:
+        """All brokers stand still for longer than a session, and go on."""
+        raise NotImplementedError
+
+    def lose_dead(self) -> None:
+        """Delete the topic of the queue's dead letters."""
+        raise NotImplementedError
+
+    def now(self) -> float:
+        """Seconds on the clock."""
+        raise NotImplementedError
+
+    def _process(self, wishes: dict[str, Any]) -> Process:
+        raise NotImplementedError
+
+    def _pass(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+class Worker:
+    """One worker of a check. Each call is recorded."""
+
+    def __init__(self, scenario: Scenario, name: str, process: Process) -> None:
+        self.name, self._scenario, self._process = name, scenario, process
+        self._joined = False  # a first claim waits for the group as well
+
+    def call(self, verb: str, *args: Any, **how: Any) -> Any:
+        """One call of `QueueAdapter`. A claim stands for its item's number."""
+        numbers = [arg.number if isinstance(arg, Claim) else arg for arg in args]
+        with self._scenario.asking():
+            return self._process.call(verb, *numbers, **how)
+
+    def put(self, *items: str, key: str | None = None) -> None:
+        """Put items, one after the other."""
+        for item in items:
+            self.call("put", item, key)
+
+    def claim(self, lease: float | None = None, wait: float = SOON) -> Claim | None:
+        """The next item, or None."""
+        start = self._scenario.now()
+        found = self.call("claim", lease, wait)
+        if self._joined and self._scenario.now() - start > wait + LATE:
+            self._scenario.answered = False
+        self._joined = True
+        if found is None:
+            return None
+        claim = replace(found, worker=self.name)
+        self._scenario.history.claimed(claim, lease)
+        return claim
+
+    def want(self, *items: str, lease: float | None = None) -> Claim:
+        """The next item. It must come, and be one of these if some are named."""
+        claim = self.claim(lease, GRACE)
+        if claim is None:
+            raise Broken(f"{listed(items)} never came" if items else f"nothing came to {self.name}", *items[:1])
+        if items and claim.data not in items:
+            raise Broken(f"{claim.data} came where {listed(items, ' or ')} was due", claim.data)
+        return claim
+
+    def take(self, *items: str, lease: float | None = None) -> list[Claim]:
+        """All of these, in any order, each once and nothing else. They are held, and come in the order of the names."""
+        claims: dict[str, Claim] = {}
+        while len(claims) < len(items):
+            claim = self.claim(lease, GRACE)
+            missing = [item for item in items if item not in claims]
+            if claim is None:
+                raise Broken(f"{listed(missing)} never came", missing[0])
+            if claim.data not in missing:
+                why = "while it was out" if claim.data in claims else "although it was done"
+                raise Broken(f"{claim.data} came again {why}", claim.data)
+            claims[claim.data] = claim
+        return [claims[item] for item in items]
+
+    def nothing(self, why: str) -> None:
+        """Nothing may come now. `why` ends the sentence about what comes."""
+        claim = self.claim()
+        if claim is not None:
+            raise Broken(f"{claim.data} came {why}", claim.data)
+
+    def ack(self, *claims: Claim) -> None:
+        """These are done."""
+        for claim in claims:
+            self._end("ack", claim, "ack")
+
+    def release(self, *claims: Claim, delay: float | None = None) -> None:
+        """Give these back, at once or to be due later."""
+        for claim in claims:
+            self._end("release", claim, "release", *([] if delay is None else [delay]))
+
+    def bury(self, claim: Claim, reason: str) -> None:
+        """Move it to the dead letters."""
+        self._end("bury", claim, "ack", reason)
+
+    def extend(self, claim: Claim, lease: float) -> None:
+        """Keep it longer."""
+        self.call("extend", claim, lease)
+        self._scenario.history.extended(claim, lease)
+
+    def ack_refused(self, claim: Claim) -> bool:
+        """Does the queue refuse this ack? A cluster that did not answer refused nothing."""
+        try:
+            self.ack(claim)
+        except Refused as error:
+            if error.kind in SILENT:
+                raise
+            return True
+        return False
+
+    def leave_step(self, claim: Claim, failed: bool = False) -> None:
+        """The end of a step: its item is done, unless the handler failed."""
+        self.call("leave_step", claim, failed)
+        if not failed:
+            self._scenario.history.ended(claim, "ack")
+
+    def leave(self) -> None:
+        """End it in good order."""
+        self.call("close")
+        self._process.kill()
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        self._process.kill()
+        self._scenario.history.killed(self.name)
+
+    def pause(self) -> None:
+        """Freeze it."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.resume()
+
+    def _end(self, verb: str, claim: Claim, how: How, *more: Any) -> None:
+        try:
+            self.call(verb, claim, *more)
+        except Refused:
+            self._scenario.history.ended(claim, "refused")
+            raise
+        self._scenario.history.ended(claim, how)
+
+
+def listed(items: Any, word: str = " and ") -> str:
+    """'1', '1 and 2', '1, 2 and 3'."""
+    *first, last = items
+    return f"{', '.join(first)}{word}{last}" if first else last
