@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import html
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,6 @@ import kqlib as kq
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing
 from kqlib.kafka import Kafka
 from kqlib.workshop.groups import Group, Stop, assignment, lag
-from kqlib.workshop.groups.process import PROGRAM
 from tests.patience import PATIENCE, WAIT
 
 SESSION = 2.0 * PATIENCE  # seconds, where a test waits for its end
@@ -41,17 +38,10 @@ def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
         time.sleep(0.02)
 
 
-def processes(parent: int | None = None) -> set[int]:
-    """The member processes that a process (this one) has."""
-    children = psutil.Process(parent).children()
-    return {child.pid for child in children if child.is_running() and str(PROGRAM) in said(child)}
-
-
-def said(process: psutil.Process) -> list[str]:
-    try:
-        return list(process.cmdline())
-    except psutil.Error:
-        return []
+def processes(*groups: Group) -> set[int]:
+    """The members' processes that run."""
+    pids = {member.pid for group in groups for member in group._members.values()}
+    return {pid for pid in pids if not gone({pid})}
 
 
 def gone(pids: set[int]) -> bool:
@@ -200,7 +190,7 @@ def test_a_static_member_that_is_back_in_time_moves_nothing(kq_cluster: Kafka, k
 def test_a_group_made_again_under_its_name_closes_the_one_before(kq_cluster: Kafka, kq_topic: str) -> None:
     one = Group(kq_cluster, kq_topic, kq_topic)
     one.join(2)
-    pids = processes()
+    pids = processes(one)
     assert all(os.getpgid(pid) != os.getpgid(0) for pid in pids)  # Jupyter's stop button is not for them
     with Group(kq_cluster, kq_topic, kq_topic) as two:
         assert len(pids) == 2 and gone(pids) and one.members == []
@@ -208,32 +198,23 @@ def test_a_group_made_again_under_its_name_closes_the_one_before(kq_cluster: Kaf
             one.join()
         began = time.monotonic()
         assert two.join().sizes == (1,)
-        assert time.monotonic() - began < SOON  # the old ones have left, not died: nobody waits for them
+        assert time.monotonic() - began < SOON  # the old ones have left: nobody waits for their session
 
 
-def test_a_dropped_group_a_closed_cluster_and_a_killed_program_leave_no_process(
-    kq_cluster: Kafka, kq_topic: str
-) -> None:
-    Group(kq_cluster, kq_topic, kq_topic).join(2, wait=False)  # nobody holds it
-    until(lambda: not processes())
+def test_a_dropped_group_and_a_closed_cluster_leave_no_process(kq_cluster: Kafka, kq_topic: str) -> None:
+    dropped = Group(kq_cluster, kq_topic, kq_topic)
+    dropped.join(2, wait=False)
+    pids = processes(dropped)
+    assert len(pids) == 2
+    del dropped
+    gc.collect()
+    until(lambda: gone(pids))
     with Kafka(kq_cluster.bootstrap) as other:
         group = Group(other, kq_topic, kq_topic)
         group.join(wait=False)
-        assert len(processes()) == 1
-    until(lambda: not processes())
+        assert len(processes(group)) == 1
+    until(lambda: not processes(group))
     until(lambda: group.members == [])  # its thread reads the end of the process
-    program = (
-        "import sys, time; from kqlib.kafka import Kafka; from kqlib.workshop.groups import Group\n"
-        "group = Group(Kafka(sys.argv[1]), sys.argv[2], sys.argv[2]); group.join(2, wait=False)\n"
-        "print('there', flush=True); time.sleep(60)"
-    )
-    command = [sys.executable, "-c", program, kq_cluster.bootstrap, kq_topic]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout and child.stdout.readline() == "there\n"
-        pids = processes(child.pid)
-        assert len(pids) == 2
-        child.send_signal(signal.SIGKILL)
-    until(lambda: gone(pids))
 
 
 def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes() -> None:
@@ -249,9 +230,8 @@ def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes(
 
         kept = [cell(), cell()]
         assert [group.work.again for group in kept] == [0, 0]
-        pids = processes()
-    assert len(pids) == 1
-    until(lambda: gone(pids))
+        assert len(processes(*kept)) == 1
+    until(lambda: not processes(*kept))
 
 
 def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka) -> None:
@@ -261,10 +241,8 @@ def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka) -> Non
     assert "'ben' is in group 'playground' already" in html.unescape(play.press("join").note)
     assert "ben joins" in play.set(see="over time").picture.text
     assert "1 member ·" in play.set(see="now").press("leave").picture.text
-    until(lambda: len(processes()) == 1)  # ben's has ended
-    pids = processes()
-    with Group(kq_cluster, "playground", "playground"):  # whoever comes next under this name
-        assert gone(pids)
+    with Group(kq_cluster, "playground", "playground") as group:  # the next of this name closes the playground's
+        assert group.join().sizes == (4,)
     kq_cluster.admin.delete_topics(["playground"])["playground"].result(WAIT)
 
 

@@ -1,18 +1,14 @@
 """One member of a group, seen from inside (`member.py`, with a Consumer that is none) and from its parent (`process.py`)."""
 
-import io
-import json
 import queue
 from types import SimpleNamespace
 
 import pytest
 
-from kqlib.kafka import Kafka
 from kqlib.workshop.groups import member
-from kqlib.workshop.groups.process import Process, Record
+from kqlib.workshop.groups.process import MemberProcess, Record
 
 P = [("football", number) for number in range(6)]
-CLUSTER = Kafka("127.0.0.1:1")
 
 
 def records(*places):
@@ -54,37 +50,54 @@ class Fake:
         Fake.closed = True
 
 
-def test_a_busy_member_polls_no_more_until_it_is_back(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("confluent_kafka.Consumer", Fake)
-    said = queue.SimpleQueue()
-    for word in ("pause", "resume", "leave"):
-        said.put(word)
-    one = member.Member({"settings": {}, "topics": ["t"], "commit": True, "pace": None}, said, member.os.getppid())
+@pytest.fixture
+def made(monkeypatch):
+    """A member with these orders, and the events that it sent."""
+    monkeypatch.setattr(member, "Consumer", Fake)
+    monkeypatch.setattr(member, "TopicPartition", lambda topic, number, offset: at_offset(offset, number))
+
+    def make(*words, **orders):
+        told, events = queue.SimpleQueue(), []
+        for word in words:
+            told.put(word)
+        orders = {"settings": {}, "topics": ["t"], "commit": True, "pace": None, **orders}
+        return member.Member(orders, told, events.append), events
+
+    return make
+
+
+def test_a_busy_member_polls_no_more_until_it_is_back(made) -> None:
+    one, events = made("pause", "resume", "leave")
     polled = []
     one.consumer.consume = lambda *_: polled.append(one.busy) or []
     one.live()
-    told = [json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["assigned", "joined", "busy", "back", "left"]
+    assert [event["what"] for event in events] == ["assigned", "joined", "busy", "back", "left"]
     assert Fake.closed and polled == [False]
 
 
-def test_a_member_whose_parent_is_gone_leaves(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("confluent_kafka.Consumer", Fake)
-    one = member.Member({"settings": {}, "topics": ["t"], "commit": True, "pace": None}, queue.SimpleQueue(), -1)
-    one.consumer.consume = lambda *_: pytest.fail("it polls on")
-    one.live()
-    assert '"left"' in capsys.readouterr().out
+class Line:
+    """A connection whose other end is closed."""
+
+    def __init__(self):
+        self.sent = []
+        self.send = self.sent.append
+
+    def recv(self):
+        raise EOFError
 
 
-def test_a_member_that_cannot_begin_says_why(monkeypatch, capsys) -> None:
-    bad = json.dumps(
-        {"settings": {"group.id": "g", "nonsense": 1}, "topics": ["t"], "commit": True, "pace": None, "give_up": 4}
-    )
-    monkeypatch.setattr("sys.stdin", io.StringIO(bad + "\n"))
-    monkeypatch.setattr(member, "_listen", lambda said, give_up: None)
-    member.main()
-    told = json.loads(capsys.readouterr().out)
-    assert told["what"] == "failed" and "nonsense" in told["why"]
+@pytest.mark.parametrize(
+    ("orders", "last", "why"),
+    [
+        ({"settings": {"group.id": "g", "nonsense": 1}}, "failed", "nonsense"),
+        ({"settings": {"group.id": "g", "bootstrap.servers": "127.0.0.1:1"}}, "left", ""),
+    ],
+)
+def test_a_member_that_cannot_begin_says_why_and_one_without_a_parent_leaves(orders, last, why) -> None:
+    line = Line()
+    member.main(line, {"topics": ["t"], "commit": True, "pace": None, **orders})
+    assert line.sent[-1]["what"] == last
+    assert why in line.sent[-1].get("why", "")
 
 
 def at_offset(offset, number=0):
@@ -99,20 +112,15 @@ COMMITS = {
     "what was taken is not asked for again": (["work", "commit", (None, 7), "commit"], [[7]]),
     "what was refused is asked for again": (["work", "commit", (REFUSED, 7), "commit"], [[7], [7]]),
     "an answer about less does not do for more": (["work", "commit", "work", (None, 7), "commit"], [[7], [9]]),
-    "what was taken away is somebody else's to commit": (["work", "revoke", "commit"], []),
+    "what was taken away is another member's to commit": (["work", "revoke", "commit"], []),
     "never": (["never", "work", "commit"], []),
 }
 
 
 @pytest.mark.parametrize(("events", "asked"), COMMITS.values(), ids=COMMITS)
-def test_a_member_commits_what_it_has_done_and_still_holds(monkeypatch, capsys, events, asked) -> None:
-    def part(topic, number, offset):
-        return at_offset(offset, number)
-
-    monkeypatch.setattr("confluent_kafka.Consumer", Fake)
-    monkeypatch.setattr("confluent_kafka.TopicPartition", part)
-    orders = {"settings": {}, "topics": ["t"], "commit": "never" not in events, "pace": None}
-    one, found, offsets = member.Member(orders, queue.SimpleQueue(), 0), [], iter([5, 6, 7, 8])
+def test_a_member_commits_what_it_has_done_and_still_holds(made, events, asked) -> None:
+    one, sent = made(commit="never" not in events)
+    found, offsets = [], iter([5, 6, 7, 8])
     one.consumer.commit = lambda offsets: found.append([each.offset for each in offsets])
     does = {
         "work": lambda: one.work(records((0, next(offsets)), (0, next(offsets)))),
@@ -126,17 +134,15 @@ def test_a_member_commits_what_it_has_done_and_still_holds(monkeypatch, capsys, 
         else:
             one.committed(event[0], [at_offset(event[1])])
     assert found == asked
-    assert ('"refused"' in capsys.readouterr().out) == any(event[0] is REFUSED for event in events)
+    assert ("refused" in [event["what"] for event in sent]) == any(event[0] is REFUSED for event in events)
 
 
 @pytest.mark.parametrize(("pace", "batch"), [(None, 500), (1, 1), (20, 1), (200, 10), (1_000_000, 500)], ids=str)
-def test_a_slow_member_takes_no_more_than_a_tick_of_work_at_once(monkeypatch, pace, batch) -> None:
-    monkeypatch.setattr("confluent_kafka.Consumer", Fake)
-    one = member.Member({"settings": {}, "topics": ["t"], "commit": True, "pace": pace}, queue.SimpleQueue(), 0)
-    assert one.batch == batch
+def test_a_slow_member_takes_no_more_than_a_tick_of_work_at_once(made, pace, batch) -> None:
+    assert made(pace=pace)[0].batch == batch
 
 
-HEARD = {
+EVENTS = {
     "a member that has begun works": ([{"what": "joined"}], "working", ""),
     "it is busy": ([{"what": "joined"}, {"what": "busy"}], "busy", ""),
     "it is back": ([{"what": "busy"}, {"what": "back"}], "working", ""),
@@ -154,26 +160,12 @@ HEARD = {
 }
 
 
-@pytest.mark.parametrize(("said", "state", "has"), HEARD.values(), ids=HEARD)
-def test_what_a_member_says_is_remembered(said, state, has) -> None:
-    one = Process.__new__(Process)
+@pytest.mark.parametrize(("events", "state", "has"), EVENTS.values(), ids=EVENTS)
+def test_what_a_member_did_is_remembered(events, state, has) -> None:
+    one = MemberProcess.__new__(MemberProcess)
     one.name, one.record, one.held, one.state, one.trouble = "ann", Record(), set(), "starting", ""
-    for line in said:
-        one._note({"at": 1.0, **line})
+    for event in events:
+        one.note({"at": 1.0, **event})
     assert (one.state, one.held) == (state, {P[int(n)] for n in has})
-    assert one.trouble == next((line["why"] for line in said if "why" in line), "")
-    assert [event.what for event in one.record.events] == [line["what"] for line in said]
-
-
-def test_words_that_come_together_are_all_heard(monkeypatch, tmp_path, within) -> None:
-    twice = tmp_path / "twice.py"
-    line = json.dumps({"what": "busy", "at": 1.0})
-    twice.write_text(
-        f"import sys\nsys.stdout.write({line!r} + '\\n' + {line!r} + '\\n')\nsys.stdout.flush()\nsys.stdin.read()"
-    )
-    monkeypatch.setattr("kqlib.workshop.groups.process.PROGRAM", twice)
-    one = Process("ann", {}, CLUSTER, Record())
-    within(5, lambda: len(one.record.events) >= 2)
-    assert [event.what for event in one.record.events] == ["busy", "busy"]  # the second is not stuck in a buffer
-    one.close()
-    assert one.state == "left" and one.held == set()
+    assert one.trouble == next((event["why"] for event in events if "why" in event), "")
+    assert [event.what for event in one.record.events] == [event["what"] for event in events]

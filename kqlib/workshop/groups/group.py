@@ -2,13 +2,12 @@
 
 In:  a lab or a cluster, a group's name, its topics. Out: `Group`: the members' verbs, what they hold, lag, work, a timeline.
 
-Each member is a small process with a real Consumer (`process.py` says why a process). It ends with its parent, however that ends,
-when its cluster or lab is closed, and when its Group is dropped or made anew under the same name.
+Each member is a process with a real Consumer (`process.py` says why). It ends with its parent, when its cluster or lab is closed, and
+when its Group is dropped or made anew under the same name.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -22,8 +21,9 @@ from kqlib.kafka import Kafka, forks
 from kqlib.runtime.patience import PATIENCE
 from kqlib.text import count
 from kqlib.workshop import view
-from kqlib.workshop.groups import ask
-from kqlib.workshop.groups.process import GIVE_UP, Process, Record
+from kqlib.workshop.children import Children
+from kqlib.workshop.groups import ask, member
+from kqlib.workshop.groups.process import MemberProcess, Record, leave_all
 from kqlib.workshop.groups.timeline import Step, Timeline
 from kqlib.workshop.groups.values import Assignment, Lag, Work
 
@@ -72,13 +72,14 @@ class Group:
         self.topics, self.protocol, self.static = topics, protocol, static
         self._matched()  # a topic that is missing is said now
         self._commit, self._pace = commit, pace
-        self._members: dict[str, Process] = {}
+        self._members: dict[str, MemberProcess] = {}
         self._record, self._steps, self._begun = Record(), list[Step](), list[tuple[str, float]]()
         if before := _open.pop((self.cluster.bootstrap, name), None):
             before.close()  # a cell run twice
         self.name = name if isinstance(where, Kafka) else where.group(name)
         _open[self.cluster.bootstrap, name] = self
-        self._finish = weakref.finalize(self, forks.only_here(_hang_up), self._members)
+        self._children = Children(modules=[member.__name__])
+        self._finish = weakref.finalize(self, forks.only_here(_end), self._members, self._children)
         self._extra = PROTOCOLS[protocol] | self._clocks(session, max_poll)
 
     # --- the verbs ------------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ class Group:
         names = self._newcomers(who or (1,))
         self._begin(names, "joins", "join")
         for name in names:
-            self._members[name] = Process(name, self._orders(name), self.cluster, self._record)
+            self._members[name] = MemberProcess(self._children, name, self._orders(name), self.cluster, self._record)
         self._wait(lambda: not self._who("starting"), f"{', '.join(names)} to start")
         return self._settled(wait)
 
@@ -96,10 +97,7 @@ class Group:
         """Members leave in good order, so that the others need not wait for a session to end; without names all of them."""
         names = self._here(who or tuple(self.members))
         self._begin(names, "leaves", "leave")
-        for name in names:
-            self._members[name].hang_up()
-        for name in names:
-            self._members[name].close()
+        leave_all([self._members[name] for name in names])
         return self._settled(wait)
 
     def pause(self, *who: str) -> Assignment:
@@ -129,24 +127,21 @@ class Group:
         return self.assignment()
 
     def close(self) -> None:
-        """All members leave; calling it twice does no harm. In a fork nothing is done: the members are the parent's."""
-        if self.cluster._process == os.getpid() and self._finish.detach():
-            _hang_up(self._members)
-            for member in self._members.values():
-                member.close()
+        """All members leave. Calling it twice does no harm. In a fork nothing is done: the members are the parent's."""
+        self._finish()
 
     # --- what one can see -----------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> list[str]:
         """The names of those who are in the group."""
-        return [name for name, member in self._members.items() if not member.over]
+        return [name for name, each in self._members.items() if not each.over]
 
     def assignment(self) -> Assignment:
         """Who holds what, as the members themselves say; whoever is busy goes by what it heard last."""
         with self._lock():
-            held = {name: sorted(member.held) for name, member in self._members.items() if not member.over}
-            busy = frozenset(name for name, member in self._members.items() if member.state == "busy")
+            held = {name: sorted(each.held) for name, each in self._members.items() if not each.over}
+            busy = frozenset(name for name, each in self._members.items() if each.state == "busy")
         return Assignment(held, ask.partitions(self.cluster, self.name, self._matched()), self.name, busy)
 
     def lag(self) -> Lag:
@@ -181,15 +176,14 @@ class Group:
 
     # --- how ------------------------------------------------------------------------------------------------------------
 
-    def _orders(self, name: str) -> dict[str, Any]:
-        """What a new member is told."""
+    def _orders(self, name: str) -> member.Orders:
+        """What a new member is to do."""
         quick = {"topic.metadata.refresh.interval.ms": 1000}  # a regular expression soon meets a topic that is new
         own = {"group.id": self.name, "client.id": name, **quick, **self._extra}
         if self.static:
             own["group.instance.id"] = name
         settings = {**self.cluster.client(), **own}
-        how = {"commit": self._commit, "pace": self._pace, "give_up": GIVE_UP}
-        return {"settings": settings, "topics": list(self.topics), **how}
+        return {"settings": settings, "topics": list(self.topics), "commit": self._commit, "pace": self._pace}
 
     def _clocks(self, session: float | None, max_poll: float | None) -> dict[str, Any]:
         """Session, heartbeat and poll interval; under KIP-848 the first two are the group's, and the cluster keeps them.
@@ -266,7 +260,7 @@ class Group:
 
     def _who(self, state: str) -> list[str]:
         """The members in this state."""
-        return [name for name, member in self._members.items() if member.state == state]
+        return [name for name, each in self._members.items() if each.state == state]
 
     def _begin(self, names: list[str], one: str, many: str) -> None:
         """A change begins; one that nobody waited for becomes a part of it."""
@@ -291,7 +285,7 @@ class Group:
         if not self._who("working"):
             return True  # nobody polls, so nothing will change hands
         with self._lock():
-            here = {name: (member.state, {*member.held}) for name, member in self._members.items()}
+            here = {name: (each.state, {*each.held}) for name, each in self._members.items()}
         seen = ask.described(self.cluster, self.name)
         names = [member.client_id for member in seen]
         polls = {name for name, (state, _) in here.items() if state == "working"}
@@ -322,7 +316,7 @@ class Group:
             if condition():
                 return
             if time.monotonic() > deadline:
-                said = [f"{name}: {member.trouble}" for name, member in self._members.items() if member.trouble]
+                said = [f"{name}: {each.trouble}" for name, each in self._members.items() if each.trouble]
                 raise NotInTime(seconds=seconds, why=why, last=" · ".join([repr(self.assignment()), *said]))
             time.sleep(0.03)
 
@@ -337,10 +331,10 @@ class Group:
         self.cluster._check_open()
 
 
-def _hang_up(members: Mapping[str, Process]) -> None:
-    """Tell every member that this is the end."""
-    for member in members.values():
-        member.hang_up()
+def _end(members: Mapping[str, MemberProcess], children: Children) -> None:
+    """The end of a group: all members leave."""
+    leave_all([each for each in members.values() if not each.over])
+    children.close()
 
 
 def _matching(expression: str, topics: list[str]) -> list[str]:
