@@ -1,14 +1,14 @@
-"""A client of virtual queues: knows which node has which queue, asks it directly, and goes on when it moves.
+"""A client of virtual queues: knows which node has which queue, asks it directly, and goes on when the queue moves.
 
-In:  the address of any node. Out: `client.queue("ARS-CHE")`, a queue with the house's verbs; errors of the house.
+In:  the address of any node. Out: `client.queue("ARS-CHE")`, a queue with the usual verbs and errors.
 
     with kq.virtual.Client(url) as client:
         queue = client.queue("ARS-CHE", consumer="scores")
         queue.put(b"goal"); item = queue.claim(wait=1); queue.ack(item)
 
-The map of owners is fetched at the start, every ten seconds and when a node says 409. A request that was surely not done (no
-connection, 409, 503) is asked again until `patience` is over. One that may have been done is asked again only where a second time does
-no harm: a put is not, an ack is, and if the answer is then "lease lost", nobody knows which of the two it was: `NoNode` says so.
+The map of owners is fetched at the start, every ten seconds and when a node answers 409. A request that was certainly not done (no
+connection, 409, 503) is repeated until `patience` is over. One that may have been done is repeated only if that does no harm. A put
+is not repeated. An ack is; if the answer is then "lease lost", its first try may have been done or not, and the error is `NoNode`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ from kqlib.virtual.errors import NoNode
 from kqlib.virtual.names import checked, checked_token, partition_of
 from kqlib.virtual.queue import VirtualQueue
 
-EVERY = 10.0  # seconds between two looks at the map when nobody complains
-CONNECT, ANSWER = (
-    2.0,
-    10.0,
-)  # seconds until a node counts as away; for an answer, beside what a request waits by its own wish
+EVERY = 10.0  # seconds until the map is fetched again
+CONNECT = 2.0  # seconds for a connection; without one the node counts as away
+ANSWER = 10.0  # seconds for an answer, beside the seconds that a request wants to wait
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -56,7 +54,7 @@ class Client:
         self._map: dict[str, Any] = {"version": -2, "partitions": 0, "owners": {}}
         self._process = os.getpid()
         self._looked, self._one, self._closed = 0.0, threading.Lock(), False
-        self._trouble = ""  # why the last one that was asked for the map did not tell it
+        self._trouble = ""  # why the last node that was asked for the map did not send it
 
     def queue(
         self,
@@ -67,8 +65,10 @@ class Client:
         max_attempts: int | None = None,
         order: str | None = None,
     ) -> VirtualQueue:
-        """A queue, for one consumer; it appears with its first item. max_attempts (0: for ever), order: said by the first claim."""
-        checked("queue", name), checked("consumer", consumer), arguments.lease(lease)
+        """A queue, for one consumer; it appears with its first item. max_attempts (0: for ever), order: fixed by the first claim."""
+        checked("queue", name)
+        checked("consumer", consumer)
+        arguments.lease(lease)
         if max_attempts is not None and max_attempts != 0:
             arguments.max_attempts(max_attempts)
         if order is not None:
@@ -85,8 +85,8 @@ class Client:
         """The first names of queues that begin so, of all nodes."""
         names: set[str] = set()
         for url in sorted({url for url in self.owners.values() if url}):
-            said = self._once("GET", url, "/queues", params={"prefix": prefix, "limit": min(limit, 1000)})
-            names |= {each["queue"] for each in said["queues"]}
+            answer = self._once("GET", url, "/queues", params={"prefix": prefix, "limit": min(limit, 1000)})
+            names |= {each["queue"] for each in answer["queues"]}
         return sorted(names)[:limit]
 
     def close(self) -> None:
@@ -104,68 +104,72 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({len(self._seeds)} address{'es' * (len(self._seeds) > 1)}{', closed' * self._closed})"
 
-    # --- asking ---------------------------------------------------------------------------------------------------------
+    # --- asking ---
 
-    def _ask(self, verb: str, queue: str, path: str, body: Any = None, *, wait: float = 0.0, **how: Any) -> Any:
-        """The owner's answer, whatever moves meanwhile. again=False: not a second time if the first may have been done."""
-        again, params = how.get("again", True), how.get("params")
+    def _ask(
+        self,
+        verb: str,
+        queue: str,
+        path: str,
+        body: Any = None,
+        *,
+        wait: float = 0.0,
+        again: bool = True,
+        params: Any = None,
+    ) -> Any:
+        """The owner's answer, also if the queue moves meanwhile. again=False: do not repeat what may have been done."""
         deadline, pause = time.monotonic() + self.patience + wait, FIRST_PAUSE
-        doubt, why = False, ""
+        doubt = False  # an earlier try may have been done
         while True:
             maybe, rest = False, pause
             try:
-                url = self._owner(queue)
-                return self._once(verb, url, f"/queues/{queue}{path}", body, wait=wait, params=params)
+                return self._once(verb, self._owner(queue), f"/queues/{queue}{path}", body, wait=wait, params=params)
             except UNSENT as error:
-                why = f"{type(error).__name__}"
+                why = type(error).__name__
             except httpx.HTTPError as error:  # sent, and no (whole) answer
-                maybe, why = True, f"{type(error).__name__}"
+                maybe, why = True, type(error).__name__
             except (ours.NotMine, ours.Unavailable) as error:
-                maybe, why = bool(error.facts["unknown"]), str(error)
+                maybe, why = bool(error.facts.get("unknown")), str(error)
                 rest = max(pause, error.facts.get("retry_after", 0.0))
             except LeaseLost as error:
-                if doubt:
-                    safe = (
-                        "it was asked twice; it may have been done the first time, or not. If not, the item comes again"
-                    )
-                    raise NoNode(address=self._where(queue), why=f"{error.facts['why']} ({safe})") from None
-                raise
+                if not doubt:
+                    raise
+                why = f"{error.facts['why']} (it was asked twice; the first time it may have been done. If not, the item comes again)"
+                raise NoNode(address=self._where(queue), why=why) from None
             doubt = doubt or maybe
             if maybe and not again:
                 safe = "It may have been stored, or not: look before you put it again, or let readers drop doubles"
                 raise NoNode(address=self._where(queue), why=f"{why}. {safe}")
             if time.monotonic() + rest > deadline:
-                raise NoNode(address=self._where(queue), why=f"{why}. {self._safe(doubt)}")
+                safe = "It may have been done, or not" if doubt else "Nothing was changed"
+                raise NoNode(address=self._where(queue), why=f"{why}. {safe}")
             time.sleep(rest * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE, pause * 2)
             self._refresh(0.0)
 
-    def _safe(self, doubt: bool) -> str:
-        return "It may have been done, or not" if doubt else "Nothing was changed"
-
     def _once(self, verb: str, url: str, path: str, body: Any = None, *, wait: float = 0.0, params: Any = None) -> Any:
-        """One request, and its answer or the node's error as one of ours. wait: more (or less) than the usual seconds for it."""
+        """One request; its answer, or the node's error as one of ours. wait: more (or less) than the usual seconds for it."""
         if self._closed:
             raise Closed(thing="client")
         timeout = httpx.Timeout(ANSWER + wait, connect=CONNECT)
         answer = self._http.request(verb, url + path, json=body, params=params, timeout=timeout)
         try:
-            said = answer.json() if answer.content else None
+            content = answer.json() if answer.content else None
         except ValueError:
             raise KqError(f"{url} is no node of virtual queues: its answer is not JSON") from None
         if answer.is_success:
-            return said
-        if answer.status_code == 409 and isinstance(said, dict):
-            self._learn(said.pop("map", None))
-        raise error_of(said, answer.status_code)
+            return content
+        if answer.status_code == 409 and isinstance(content, dict):
+            self._learn(content.pop("map", None))
+        raise error_of(content, answer.status_code)
 
-    # --- the map --------------------------------------------------------------------------------------------------------
+    # --- the map ---
 
     def _owner(self, queue: str) -> str:
         """The address of the node that has this queue."""
         self._refresh(EVERY)
         if not self._map["partitions"]:
-            raise ours.Unavailable(f"no node has told its map yet{self._trouble}")
+            raise ours.Unavailable(f"no node has sent its map yet{self._trouble}")
         number = self._partition(queue)
         owner = self._map["owners"].get(str(number))
         if owner is None:
@@ -181,7 +185,7 @@ class Client:
         return ", ".join(self._seeds)
 
     def _refresh(self, age: float) -> None:
-        """A map that is no older: of the first node that answers with one that is as new as ours. Every request begins here."""
+        """Have a map that is no older: of the first node that answers with one as new as ours. Every request begins here."""
         forks.check(
             self._process, "this client of virtual queues"
         )  # two processes on one connection mix up their answers
@@ -191,27 +195,28 @@ class Client:
         for url in dict.fromkeys([*random.sample(known, len(known)), *self._seeds]):
             before = self._map["version"]
             try:
-                said = self._once("GET", url, "/map", wait=CONNECT - ANSWER)  # a stopped node holds up nobody
+                found = self._once(
+                    "GET", url, "/map", wait=CONNECT - ANSWER
+                )  # a stopped node must not hold up the others
             except (httpx.HTTPError, httpx.InvalidURL, ours.Unavailable) as error:
                 self._trouble = f" ({type(error).__name__}: {error})"
                 continue
-            self._learn(said)
+            self._learn(found)
             self._looked = time.monotonic()
-            if said["version"] >= before:
+            if found["version"] >= before:
                 return
 
-    def _learn(self, said: Any) -> None:
+    def _learn(self, found: Any) -> None:
         with self._one:
-            if isinstance(said, dict) and said.get("version", -3) > self._map["version"]:
-                self._map = said
+            if isinstance(found, dict) and found.get("version", -3) > self._map["version"]:
+                self._map = found
 
 
-def error_of(said: Any, status: int) -> KqError:
+def error_of(content: Any, status: int) -> KqError:
     """A node's error as it was raised there."""
-    said = said if isinstance(said, dict) else {}
-    facts = {name: value for name, value in said.items() if name not in ("error", "why")}
-    why = said.get("why", f"a node answered {status}")
-    kind = getattr(ours, str(said.get("error")), None) or getattr(errors, str(said.get("error")), None)
+    facts = dict(content) if isinstance(content, dict) else {}
+    name, why = str(facts.pop("error", "")), facts.pop("why", f"a node answered {status}")
+    kind = getattr(ours, name, None) or getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, KqError)):
         return KqError(why)
     if kind.says != "{why}":  # its sentence is made of facts

@@ -1,7 +1,4 @@
-"""What a node answers that only a node can: each is an error of the house with an HTTP status.
-
-In:  what is in the way. Out: a status, a name and a sentence. Errors of other rooms get their status in `ANSWERS`.
-"""
+"""Errors that only a node or its client raises. A node answers each with an HTTP status and a sentence."""
 
 # ruff: noqa: N818 - names say what is wrong, as in kqlib.errors
 
@@ -17,22 +14,13 @@ class NotFound(KqError):
 class NotMine(KqError):
     says = "{why}"
 
-    def __init__(self, why: str = "", unknown: bool = False) -> None:
-        super().__init__(why, unknown=unknown)
-
 
 class Rewind(KqError):
     says = "{why}"
 
-    def __init__(self, why: str = "", tracked: int = 0) -> None:
-        super().__init__(why, tracked=tracked)
-
 
 class Unavailable(KqError):
     says = "{why}"
-
-    def __init__(self, why: str = "", retry_after: float = 0.2, unknown: bool = False) -> None:
-        super().__init__(why, retry_after=retry_after, unknown=unknown)
 
 
 class NoToken(KqError):
@@ -48,18 +36,10 @@ class NoNode(Unreachable):
 
 
 class NodeDied(KqError):
-    says = "A node ended ({why}). The last that it said:\n{tail}"
+    says = "A node ended ({why}). The last lines that it wrote:\n{tail}"
 
 
-class Missing(Exception):
-    """Records must be fetched first; nobody outside of this room sees it."""
-
-    def __init__(self, offsets: list[int]) -> None:
-        super().__init__(f"{len(offsets)} records")
-        self.offsets = offsets
-
-
-ANSWERS: dict[type[KqError], int] = {
+STATUS: dict[type[KqError], int] = {
     NoToken: 401,
     Foreign: 403,
     NotFound: 404,

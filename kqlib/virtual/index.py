@@ -1,8 +1,8 @@
-"""The index: which offsets of one partition belong to which queue, and what is remembered of each queue's consumers.
+"""Which offsets of one partition belong to which queue, and the records that are in memory. Pure.
 
-In:  records' queues and offsets as they are read, states of consumers. Out: a queue's n-th record, how many it has. Pure.
-Small, since a partition may hold tens of thousands of queues: eight bytes a record, about 300 a queue, a consumer's state as the
-bytes that were stored. A place is counted from the first record that this index saw of the queue, and never changes while it lives.
+In:  records as they are read, states of consumers. Out: a queue's n-th record, how many it has, its consumers' states.
+A partition may hold tens of thousands of queues. So this is small: 8 bytes a record, about 300 bytes a queue, and a consumer's
+state as the stored bytes. A place counts a queue's records from the first one that was read; it never changes.
 """
 
 from __future__ import annotations
@@ -10,19 +10,26 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kqlib.errors import NotAllowed
+from kqlib.queue.item import OURS, Headers, Record
+
+KEY = "kq-key"  # header: the key of an item; the record's own key is its queue
+HIDDEN = {*OURS, KEY}
+BYTES = 8_000_000  # of records in memory, a partition
+ROUGHLY = 400  # bytes that a record takes beside its data
 
 
 @dataclass(slots=True)
-class Entry:
+class QueueEntry:
     """One queue: its offsets, how many of them have left the log, and its consumers."""
 
     offsets: array[int]
     gone: int = 0
-    consumers: dict[str, Stored] | None = None
+    consumers: dict[str, StoredState] | None = None
 
     @property
     def end(self) -> int:
@@ -30,7 +37,7 @@ class Entry:
         return self.gone + len(self.offsets)
 
     def offset(self, place: int) -> int:
-        """Where its record of that place is."""
+        """The offset of the record at a place."""
         return self.offsets[place - self.gone]
 
     def place(self, offset: int) -> int:
@@ -39,71 +46,58 @@ class Entry:
 
 
 @dataclass(slots=True, frozen=True)
-class Stored:
+class StoredState:
     """A consumer's state as it was stored, and when."""
 
     value: bytes
     at: float  # seconds since 1970
 
 
-class Index:
+class QueueIndex:
     """Queue -> its offsets, for one partition."""
 
-    def __init__(self, low: int = 0) -> None:
-        self.head = low  # everything below was seen
-        self.entries: dict[str, Entry] = {}
+    def __init__(self) -> None:
+        self.head = 0  # everything below was read
+        self.entries: dict[str, QueueEntry] = {}
         self.marks: dict[str, int] = {}  # deleted queues: what lies below is gone
-        self.strange = 0  # records that belong to no queue of this partition
 
     def add(self, queue: str | None, offset: int) -> bool:
-        """A record as it was read, in the log's order; False: it is nobody's, or of a deleted queue."""
+        """A record as it was read, in the log's order. False: it belongs to no queue, or to a deleted one."""
         if offset < self.head:
             raise NotAllowed(f"records are read in order: {offset} comes after {self.head - 1}")
         self.head = offset + 1
-        if queue is None:
-            self.strange += 1
+        if queue is None or offset < self.marks.get(queue, 0):
             return False
-        if offset < self.marks.get(queue, 0):
-            return False
-        self.entry(queue).offsets.append(offset)
+        self._entry(queue).offsets.append(offset)
         return True
 
-    def seen(self, to: int) -> None:
-        """Up to here there is nothing more: transactions' marks, aborted records."""
-        self.head = max(self.head, to)
+    def read_to(self, end: int) -> None:
+        """Up to here there are no more records: marks of transactions, aborted records."""
+        self.head = max(self.head, end)
 
-    def entry(self, queue: str) -> Entry:
-        """The queue's entry, made if there is none."""
+    def _entry(self, queue: str) -> QueueEntry:
         found = self.entries.get(queue)
         if found is None:
-            found = self.entries[queue] = Entry(array("q"))
+            found = self.entries[queue] = QueueEntry(array("q"))
         return found
 
-    def get(self, queue: str) -> Entry | None:
-        """The queue's entry; None: there is no such queue."""
-        return self.entries.get(queue)
-
-    def store(self, queue: str, consumer: str, stored: Stored | None) -> None:
-        """A consumer's state; None: it is gone."""
-        if stored is None:
-            entry = self.entries.get(queue)
-            if entry is None or entry.consumers is None:
-                return
-            entry.consumers.pop(consumer, None)
-            entry.consumers = entry.consumers or None
-            self._tidy(queue, entry)
-        else:
-            entry = self.entry(queue)
-            if entry.consumers is None:
-                entry.consumers = {}
-            entry.consumers[consumer] = stored
+    def store(self, queue: str, consumer: str, state: StoredState | None) -> None:
+        """Keep a consumer's state; None: the consumer is gone."""
+        if state is not None:
+            entry = self._entry(queue)
+            entry.consumers = entry.consumers or {}
+            entry.consumers[consumer] = state
+        elif (known := self.entries.get(queue)) is not None and known.consumers is not None:
+            known.consumers.pop(consumer, None)
+            known.consumers = known.consumers or None
+            self._drop_if_empty(queue, known)
 
     def delete(self, queue: str, end: int) -> None:
-        """The queue is gone up to here, and all its consumers; what comes later begins it anew."""
+        """The queue is gone up to here, and all its consumers; a later record begins it anew."""
         self.marks[queue] = max(end, self.marks.get(queue, 0))
         entry = self.entries.pop(queue, None)
         if entry is not None and (later := entry.offsets[bisect_left(entry.offsets, end) :]):
-            self.entries[queue] = Entry(later)
+            self.entries[queue] = QueueEntry(later)
 
     def trim(self, low: int) -> None:
         """The log begins here now: retention, or `delete_records`."""
@@ -113,10 +107,9 @@ class Index:
                 many = bisect_left(entry.offsets, low)
                 entry.gone += many
                 del entry.offsets[:many]
-                self._tidy(queue, entry)
+                self._drop_if_empty(queue, entry)
 
-    def _tidy(self, queue: str, entry: Entry) -> None:
-        """A queue without records and without consumers is no queue."""
+    def _drop_if_empty(self, queue: str, entry: QueueEntry) -> None:
         if not entry.offsets and entry.consumers is None:
             del self.entries[queue]
 
@@ -124,13 +117,63 @@ class Index:
         """Names of queues in order, a page of them."""
         return heapq.nsmallest(limit, (name for name in self.entries if name > after and name.startswith(prefix)))
 
-    def stored(self, queue: str, consumer: str) -> Stored | None:
+    def stored(self, queue: str, consumer: str) -> StoredState | None:
         """A consumer's state; None: there is none."""
         entry = self.entries.get(queue)
         return entry.consumers.get(consumer) if entry and entry.consumers else None
 
-    def consumers(self) -> Iterator[tuple[str, str, Stored]]:
+    def consumers(self) -> Iterator[tuple[str, str, StoredState]]:
         """Every consumer of every queue."""
         for queue, entry in list(self.entries.items()):
-            for consumer, stored in list((entry.consumers or {}).items()):
-                yield queue, consumer, stored
+            for consumer, state in list((entry.consumers or {}).items()):
+                yield queue, consumer, state
+
+
+@dataclass(slots=True, frozen=True)
+class StoredRecord:
+    """A record, reduced to what an answer shows."""
+
+    offset: int
+    data: bytes | None
+    key: bytes | None
+    headers: Headers
+    created: int  # milliseconds since 1970
+
+    @classmethod
+    def of(cls, message: Record) -> StoredRecord:
+        """The same of a consumer's message."""
+        headers = message.headers() or []
+        key = next((value for name, value in headers if name == KEY), None)
+        return cls(message.offset(), message.value(), key, headers, message.timestamp()[1])
+
+    @property
+    def own_headers(self) -> dict[str, bytes | None]:
+        """The headers it was put with."""
+        return {name: value for name, value in self.headers if name not in HIDDEN}
+
+    @property
+    def size(self) -> int:
+        """Roughly the bytes that it takes."""
+        taken = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return ROUGHLY + len(self.data or b"") + taken
+
+
+class RecordCache:
+    """The records that were read last, by offset. Older ones are fetched again."""
+
+    def __init__(self, most: int = BYTES) -> None:
+        self._most, self._bytes = most, 0
+        self._records: OrderedDict[int, StoredRecord] = OrderedDict()
+
+    def add(self, record: StoredRecord) -> None:
+        """Keep it; the oldest go."""
+        if record.offset in self._records:
+            return
+        self._records[record.offset] = record
+        self._bytes += record.size
+        while self._bytes > self._most and len(self._records) > 1:
+            self._bytes -= self._records.popitem(last=False)[1].size
+
+    def get(self, offset: int) -> StoredRecord | None:
+        """The record; None: it is not in memory."""
+        return self._records.get(offset)

@@ -1,8 +1,8 @@
-"""Membership: the one thread of a node that owns its Consumer, and gives each partition of ours to a keeper.
+"""This node in its group: the one thread that owns its Consumer, and starts a server for each partition that the group gives.
 
-In:  what the group gives and takes, records of the data topic, lines of T.partitions. Out: keepers that know all of it.
-As in `kqlib.queue`: confluent-kafka serialises a Consumer, so no other thread calls it, and partitions are dropped inside the
-callbacks. Nothing is committed to the group: what a consumer has done stands in T.offsets.
+In:  what the group gives and takes, records of the data topic, records of T.partitions. Out: servers that get all of them.
+confluent-kafka serialises a Consumer, so no other thread calls it, and partitions are dropped inside the callbacks. Nothing is
+committed to the group: what a consumer has done is stored in T.offsets.
 """
 
 from __future__ import annotations
@@ -24,61 +24,68 @@ from kqlib.queue import state
 from kqlib.queue.clients import hears, leave
 from kqlib.queue.heartbeats import Heartbeats
 from kqlib.queue.said import fatal
-from kqlib.virtual.keeper import BACKLOG, Keeper
+from kqlib.virtual.fetcher import reader
 from kqlib.virtual.names import PARTITIONS
-from kqlib.virtual.partmap import PartitionMap
-from kqlib.virtual.readers import reader
+from kqlib.virtual.ownership import PartitionMap
+from kqlib.virtual.partition import BACKLOG, PartitionServer
 
 log = logging.getLogger("kqlib.virtual")
 
 MANY = 500  # records at once
 BLOCK = 0.05  # seconds in poll()
-LEAVE = 3.0  # seconds for a keeper to finish what it has begun
-# seconds for a member to give up what the group takes from it. Then the group puts it out, and it joins again. By default the others
-# wait 300 s for their share of a member that did not hear of it (`kqlib.queue.heartbeats`).
+LEAVE = 3.0  # seconds for a server to finish what it has begun
+# Seconds for a member to give up what the group takes from it. Then the group removes it, and it joins again. By default the others
+# wait 300 s for their share of a member that missed the order (`kqlib.queue.heartbeats`).
 OUT = LEAVE + 2.0
-# seconds before this node takes a partition back that another node has fenced, while the group still assigns it to this node.
+# Seconds before this node takes a partition back that another node has fenced, while the group still assigns it to this node.
 # A node that was stopped learns in less time that it is out of the group: its overdue heartbeat is refused at once.
 AGAIN = 1.0
 SOON = 0.2  # seconds, the same after a transaction that failed
-LOOK = 5.0  # seconds between two questions whether a client still hears anybody
+LOOK = 5.0  # seconds between two checks that a client still knows a broker
 DEAF = 15.0  # seconds without an answer after which a new client is asked
 ASK = 1.0  # seconds for an answer
 
 
-class Member:
+class GroupMember:
     """This node in its group."""
 
-    def __init__(self, cluster: Kafka, topic: str, group: str, partitions: PartitionMap, node: str) -> None:
-        self.cluster, self.topic, self.group, self.map, self.node = cluster, topic, group, partitions, node
-        self.keepers: dict[int, Keeper] = {}
-        self.make: Callable[[int, int | None], Keeper] = lambda *_: NotImplemented
-        self.left: Callable[[Keeper], list[Any]] = lambda _: []
-        self.joined = threading.Event()  # the group has said what is ours, if anything is
-        self.ticked = time.monotonic()  # its last round
-        self._heard = self._look = self.ticked
+    def __init__(
+        self,
+        cluster: Kafka,
+        partitions: PartitionMap,
+        node: str,
+        serve: Callable[[int, int | None], PartitionServer],
+    ) -> None:
+        """serve: starts the server of a partition; its second argument is the epoch in which this node owned it before."""
+        self.cluster, self.map, self.node, self._serve = cluster, partitions, node, serve
+        self.topic, self.group = partitions.topic, f"kq-virtual-{partitions.topic}"
+        self.servers: dict[int, PartitionServer] = {}
+        self.joined = threading.Event()  # the group has given us something, or nothing
+        self.ticked = time.monotonic()  # the last round of the thread
+        self._answered = self._look = self.ticked
         self._paused: set[int] = set()
-        self._over: dict[int, float] = {}  # partitions whose keeper ended by itself, and since when
+        self._over: dict[int, float] = {}  # partitions whose server ended by itself, and since when
         self._stop = threading.Event()
-        self._consumer = self._made()
-        self._lines = self._follow()
         self._thread = threading.Thread(target=self._run, name="kq-virtual-member", daemon=True)
 
     def start(self) -> None:
         """Join the group."""
+        self._make_clients()
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
         """Give everything up in good order."""
         self._stop.set()
-        self._thread.join(seconds)
+        if self._thread.ident:
+            self._thread.join(seconds)
 
-    def _made(self) -> Any:
+    def _make_clients(self) -> None:
+        """The consumer of the group; and a second one in no group, which follows T.partitions."""
         self._heartbeats = Heartbeats(self.cluster, self.group, 2 * OUT)
         more = {
             **self._heartbeats.settings(),
             "group.id": self.group,
-            "client.id": f"kq-virtual-{self.node}",  # so that `groups.assignment` says which node has what
+            "client.id": f"kq-virtual-{self.node}",  # so that `groups.assignment` shows which node has what
             "group.protocol": "consumer",
             "max.poll.interval.ms": int(OUT * 1000),
             "enable.partition.eof": True,  # its offset lies past a transaction's marks
@@ -88,13 +95,9 @@ class Member:
             "fetch.queue.backoff.ms": 5,
             "queued.max.messages.kbytes": 16_384,
         }
-        return Consumer(self.cluster.client(**more))
-
-    def _follow(self) -> Any:
-        """A second consumer, in no group, reads T.partitions to its end again and again."""
-        lines = reader(self.cluster, "map")
-        lines.assign([TopicPartition(self.topic + PARTITIONS, 0, 0)])
-        return lines
+        self._consumer: Any = Consumer(self.cluster.client(**more))
+        self._map_reader: Any = reader(self.cluster)
+        self._map_reader.assign([TopicPartition(self.topic + PARTITIONS, 0, 0)])
 
     # --- the thread ---
 
@@ -106,7 +109,7 @@ class Member:
             except KafkaException as error:
                 log.info("member: %s", error)
                 if fatal(error):
-                    self._begin_anew("the client says that it is dead")
+                    self._begin_anew("the client reports that it is dead")
                 self._stop.wait(0.05)
             except Exception:  # a bug in one round must not end the next
                 log.exception("member")
@@ -119,85 +122,80 @@ class Member:
 
     def _round(self) -> None:
         first = self._consumer.poll(BLOCK)
-        messages = [] if first is None else [first, *self._consumer.consume(MANY, 0)]
-        by: dict[int, list[Any]] = defaultdict(list)
-        for message in messages:
+        batches: dict[int, list[Any]] = defaultdict(list)
+        for message in [] if first is None else [first, *self._consumer.consume(MANY, 0)]:
             if fatal(message.error()):
                 raise KafkaException(message.error())
             if message.partition() is not None and message.topic() == self.topic:
-                by[message.partition()].append(message)
-        for partition, batch in by.items():
-            if keeper := self.keepers.get(partition):
-                keeper.arrive(batch)
+                batches[message.partition()].append(message)
+        for partition, batch in batches.items():
+            if server := self.servers.get(partition):
+                server.arrive(batch)
+        for message in self._map_reader.consume(MANY, 0):
+            if message.error() is None:
+                self.map.update(message.offset(), message.key(), message.value())
         self._pace()
-        self._renew()
-        self._hear()
-        self._listen()
-        if self._heartbeats.missed(self._consumer, {(self.topic, number) for number in self.keepers}):
+        self._replace_ended()
+        self._check_clients()
+        if self._heartbeats.missed(self._consumer, {(self.topic, number) for number in self.servers}):
             self._begin_anew("it missed what the coordinator gave or took")
         self.ticked = time.monotonic()
 
-    def _hear(self) -> None:
-        for message in self._lines.consume(MANY, 0):
-            if message.error() is None:
-                self.map.heard(message.offset(), message.key(), message.value())
-
     def _pace(self) -> None:
-        """Stop reading a partition whose keeper has much to do; go on when it has less."""
-        for partition, keeper in self.keepers.items():
-            if keeper.backlog > BACKLOG and partition not in self._paused:
+        """Stop reading a partition whose server has much to do; go on when it has less."""
+        for partition, server in self.servers.items():
+            if server.backlog > BACKLOG and partition not in self._paused:
                 self._consumer.pause([TopicPartition(self.topic, partition)])
                 self._paused.add(partition)
-            elif keeper.backlog < BACKLOG // 2 and partition in self._paused:
+            elif server.backlog < BACKLOG // 2 and partition in self._paused:
                 self._consumer.resume([TopicPartition(self.topic, partition)])
                 self._paused.discard(partition)
 
-    def _renew(self) -> None:
-        """A keeper that ended by itself: another one, which reads everything again, if the partition is still ours."""
+    def _replace_ended(self) -> None:
+        """Start a new server, which reads everything again, where one ended by itself and the partition is still ours."""
         now = time.monotonic()
-        for partition, keeper in list(self.keepers.items()):
+        for partition, server in list(self.servers.items()):
             owner = self.map.owners.get(partition)
-            if keeper.state == "serving" and owner and owner.node != self.node and owner.epoch > keeper.epoch:
-                keeper.drop(
-                    "another node has taken it over"
-                )  # an idle owner writes nothing, so no failed write shows that it is fenced
-            if keeper.state not in ("lost", "broken"):
+            if server.state == "serving" and owner and owner.node != self.node and owner.epoch > server.epoch:
+                server.drop("another node has taken it over")  # it is idle: no failed write shows that it is fenced
+            if server.state not in ("lost", "broken"):
                 continue
             since = self._over.setdefault(partition, now)
-            if now - since < (AGAIN if keeper.state == "lost" else SOON):
+            if now - since < (AGAIN if server.state == "lost" else SOON):
                 continue
             self._over.pop(partition, None)
             self._consumer.seek(TopicPartition(self.topic, partition, OFFSET_BEGINNING))
-            mine = keeper.epoch if keeper.state == "broken" and keeper.epoch else None
-            self.keepers[partition] = self.make(partition, mine)
+            mine = server.epoch if server.state == "broken" and server.epoch else None
+            self.servers[partition] = self._serve(partition, mine)
 
-    def _listen(self) -> None:
-        """Do both clients still know somebody? If not, and a new one does, they never will again."""
+    def _check_clients(self) -> None:
+        """Make new clients if one of these knows no broker any more, while a new one does: it never recovers."""
         now = time.monotonic()
         if now < self._look:
             return
-        if all(hears(client, ASK) for client in (self._consumer, self._lines)):
-            self._heard = now
-        elif now - self._heard > DEAF:
+        if all(hears(client, ASK) for client in (self._consumer, self._map_reader)):
+            self._answered = now
+        elif now - self._answered > DEAF:
             self.cluster.renew()
             if hears(self.cluster.admin, ASK):
-                self._begin_anew("its clients heard of no broker any more")
+                self._begin_anew("its clients know no broker any more")
         self._look = time.monotonic() + LOOK
 
     def _begin_anew(self, why: str) -> None:
-        """Other clients, and the group once more; what it had goes to whoever the group says, this node or another."""
+        """Join the group again with other clients. The group decides who gets what this node had."""
         log.warning("%s; joining anew", why)
-        for keeper in self.keepers.values():
-            keeper.drop(why)
-        left = self._consumer, self._lines
-        self._consumer, self._lines, self._heard = self._made(), self._follow(), time.monotonic()
-        for forgotten in (self.keepers, self._paused, self._over, self.joined):
+        for server in self.servers.values():
+            server.drop(why)
+        left = self._consumer, self._map_reader
+        self._make_clients()
+        self._answered = time.monotonic()
+        for forgotten in (self.servers, self._paused, self._over, self.joined):
             forgotten.clear()
         self._join()
-        for each in left:  # last: their callbacks find that they are ours no more
+        for each in left:  # last: their callbacks see that they are not ours any more
             leave(each)
 
-    # --- the group: inside poll(), on this thread; a consumer that was left behind is not listened to ---
+    # --- the group: inside poll(), on this thread; callbacks of a consumer that was left are ignored ---
 
     def _on_assign(self, consumer: Any, parts: list[Any]) -> None:
         if consumer is not self._consumer:
@@ -205,9 +203,9 @@ class Member:
         ours = [part.partition for part in parts if part.topic == self.topic]
         log.info("assigned %s", ours)
         for partition in ours:
-            if older := self.keepers.pop(partition, None):
+            if older := self.servers.pop(partition, None):
                 older.drop("it was assigned anew")
-            self.keepers[partition] = self.make(partition, None)
+            self.servers[partition] = self._serve(partition, None)
             self._paused.discard(partition)
             self._over.pop(partition, None)
         starts = self._starts(ours)
@@ -217,7 +215,7 @@ class Member:
         self.joined.set()
 
     def _starts(self, partitions: list[int]) -> dict[int, int]:
-        """Where their logs begin. To be read from 'the beginning' takes half a second longer, and is as right."""
+        """The first offsets of their logs. To read from 'the beginning' is as right, and takes half a second longer."""
         with suppress(KqError):
             lows, _ = state.bounds(self.cluster, [(self.topic, number) for number in partitions], 1.0)
             return {number: low for (_, number), low in lows.items()}
@@ -232,12 +230,12 @@ class Member:
 
     def _give_up(self, partitions: list[int]) -> None:
         """All at once: each finishes what it has begun, and writes that it has left."""
-        leaving = [keeper for partition in partitions if (keeper := self.keepers.pop(partition, None))]
-        for keeper in leaving:
-            keeper.leave(self.left(keeper))
+        leaving = [server for partition in partitions if (server := self.servers.pop(partition, None))]
+        for server in leaving:
+            server.leave()
         deadline = time.monotonic() + LEAVE
-        for keeper in leaving:
-            keeper.join(max(0.0, deadline - time.monotonic()))
+        for server in leaving:
+            server.join(max(0.0, deadline - time.monotonic()))
 
     def _on_lost(self, consumer: Any, parts: list[Any]) -> None:
         """The group goes on without us: another node has them by now."""
@@ -245,13 +243,13 @@ class Member:
             return
         log.warning("lost %s", [part.partition for part in parts])
         for part in parts:
-            if keeper := self.keepers.pop(part.partition, None):
-                keeper.drop("this node was out of its group for too long")
+            if server := self.servers.pop(part.partition, None):
+                server.drop("this node was out of its group for too long")
 
     def _finish(self) -> None:
         try:
-            self._give_up(list(self.keepers))
+            self._give_up(list(self.servers))
             self._consumer.close()
-            self._lines.close()
+            self._map_reader.close()
         except Exception:
             log.exception("leaving the group")

@@ -1,10 +1,8 @@
-"""Names: which topics belong to one set of virtual queues, what a queue or a consumer may be called, where a queue lies.
+"""Names of virtual queues: their three topics, valid names, the partition of a queue. Pure.
 
-In:  the name of the data topic; names of queues and consumers. Out: topics for a `Plan`, names checked, partitions. Pure.
-
-    T              every queue's records; a record's key is its queue. Not compacted: that would keep only a queue's last item
-    T.offsets      what consumers have done, partition by partition beside T; compacted
-    T.partitions   which node owns which partition, at which address; compacted, keyed by partition
+T              the records of every queue; a record's key is its queue. Not compacted: that would keep one item a queue
+T.offsets      what consumers have done, in the partition of the same number; compacted
+T.partitions   which node owns which partition, at which address; compacted
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def topics(
 
 
 def checked(what: str, name: Any) -> str:
-    """A queue's or a consumer's name, if it can be one."""
+    """A queue's or a consumer's name; `NotAllowed` if it cannot be one."""
     if not isinstance(name, str) or not re.fullmatch(FORM, name):
         why = "1 to 200 of a-z A-Z 0-9 _ : @ ~ . - and does not begin with a dot"
         raise NotAllowed(f"a {what}'s name has {why}: not {name!r}")
@@ -49,14 +47,14 @@ def checked(what: str, name: Any) -> str:
 
 
 def checked_token(token: Any) -> str | None:
-    """What a client shows to a node, if it can be one; None: nothing is asked for."""
+    """The token that a client shows to a node; None: a node asks for none."""
     if token is not None and (not isinstance(token, str) or not re.fullmatch(r"[!-~]{8,1000}", token)):
         raise NotAllowed("a token is at least 8 ASCII characters without spaces (its value is not shown)")
     return token
 
 
 def queue_of(key: bytes | None) -> str | None:
-    """The queue that a record belongs to; None: somebody else's record."""
+    """The queue of a record; None: its key is not the name of a queue."""
     try:
         name = key.decode() if key else ""
     except UnicodeDecodeError:
@@ -65,10 +63,5 @@ def queue_of(key: bytes | None) -> str | None:
 
 
 def partition_of(queue: str, partitions: int) -> int:
-    """Where a queue lies: murmur2 of its name, with the sign masked, as every client of Kafka's finds it."""
+    """partition = murmur2(name) without its sign % partitions, as every Kafka client computes it."""
     return keys.partition(queue.encode(), partitions)
-
-
-def transactional_id(topic: str, partition: int) -> str:
-    """One a partition, the same on every node: whoever begins with it fences whoever had it."""
-    return f"kq-virtual-{topic}-{partition}"

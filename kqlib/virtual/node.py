@@ -1,7 +1,8 @@
 """A node: owns some partitions of the virtual queues and answers for them over HTTP.
 
-In:  a cluster, the data topic's name, an address. Out: `with Node(cluster, "games") as node: node.url`. Nodes of one topic are one
-consumer group: the group deals the partitions, Kafka's transactions judge who really has one (`keeper`), T.partitions tells the world.
+In:  a cluster, the data topic's name, an address. Out: `with Node(cluster, "games") as node: node.url`.
+The nodes of one topic are one consumer group (`member`), which deals the partitions. Kafka's transactions decide who really has one
+(`partition`), and T.partitions says it to all (`ownership`). `routes` has the requests.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
+from collections.abc import Collection
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -26,32 +26,27 @@ from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
-from kqlib.queue.item import Out
-from kqlib.queue.put import limits
 from kqlib.queue.said import first
 from kqlib.queue.site import _set_session
-from kqlib.topic_rules import DEAD_MORE_BYTES
-from kqlib.virtual import routes, takeover
-from kqlib.virtual.door import Connection
+from kqlib.virtual import routes
 from kqlib.virtual.errors import NotMine, Unavailable
-from kqlib.virtual.fetcher import Fetcher
-from kqlib.virtual.keeper import Keeper, Op
-from kqlib.virtual.member import Member
+from kqlib.virtual.fetcher import RecordFetcher
+from kqlib.virtual.member import GroupMember
 from kqlib.virtual.names import checked_token, partition_of
-from kqlib.virtual.origin import checked_hosts, checked_origins, loopback
-from kqlib.virtual.partmap import PartitionMap
-from kqlib.virtual.shelf import Shelf
+from kqlib.virtual.origins import checked_hosts, checked_origins, loopback
+from kqlib.virtual.ownership import Ownership, PartitionMap
+from kqlib.virtual.partition import Operation, PartitionServer
+from kqlib.virtual.request_limits import Connection
 
 log = logging.getLogger("kqlib.virtual")
-logging.getLogger("uvicorn").addHandler(logging.NullHandler())  # what strangers send is no line in a notebook's output
+logging.getLogger("uvicorn").addHandler(logging.NullHandler())  # bad requests print nothing into a notebook
 
 TOKEN = "KQ_VIRTUAL_TOKEN"
 KEEP = 7 * 24 * 3600.0  # seconds that an idle consumer is remembered
-WATCH = 5.0  # seconds between two looks at the topics' counts
+WATCH = 5.0  # seconds between two checks of the topics
 CLOSE = 8.0
-# seconds without a round of the member's thread: something is wrong, though partitions may still be served
-STILL = 10.0
-SPARE = 10.0  # seconds, two heartbeats: a member that is given nothing at its start is not told so
+STILL = 10.0  # seconds without a round of the member's thread: it hangs, though partitions may still be served
+SPARE = 10.0  # seconds, two heartbeats: the group does not tell a new member that it gets nothing
 _LISTENING: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # of this process's nodes
 
 
@@ -72,47 +67,32 @@ class Node:
         origins: Collection[str] = (),
         hosts: Collection[str] = (),
     ) -> None:
-        """origins: web pages that may ask it, like 'https://team.example'. hosts: names it may be asked under, besides its own."""
-        self.origins = checked_origins(origins)
-        named = checked_hosts(hosts)
+        """origins: web pages that may ask it, like 'https://team.example'. hosts: names under which it answers, besides its own."""
+        self.origins, named = checked_origins(origins), checked_hosts(hosts)
         self.token = _needed(checked_token(token if token is not None else os.environ.get(TOKEN)), host)
         if session is not None:
             arguments.seconds("session", session, 0.5, 3600)
-        arguments.seconds("keep_consumers", keep_consumers, 1, 10 * 366 * 24 * 3600.0)
+        keep = arguments.seconds("keep_consumers", keep_consumers, 1, 10 * 366 * 24 * 3600.0)
         self.cluster, self.topic, self.id = cluster, topic, secrets.token_hex(4)
-        self.topic_id, self.partitions = takeover.counts(cluster, topic)
-        takeover.policies(cluster, topic)
-        self.trouble = ""  # why nothing is served, if so
-        most, keep = limits(cluster, [topic])[topic], float(keep_consumers)
-        limit = max(1, most - DEAD_MORE_BYTES)  # a dead letter carries more than its item
+        self._ownership = Ownership(cluster, topic, self.id, keep)
+        self.partitions = self._ownership.partitions
         self.map = PartitionMap(topic, self.partitions)
+        self.trouble = ""  # why nothing is served, if so
         if session is not None:
-            _set_session(cluster, self.group, session)
-        with ExitStack() as undo:  # if the rest fails, the port is free again and no thread is left
-            self._socket = _listen(host, port)
-            _LISTENING.add(self._socket)
-            undo.callback(self._socket.close)
-            self.url = advertise or f"http://{_shown(host)}:{self._socket.getsockname()[1]}"
-            own = {urlsplit(self.url).hostname or "", host.lower()}
-            self.hosts = named | own if named or loopback(host) else None  # elsewhere a token is asked for
-            self.ours = takeover.Ours(
-                cluster, topic, self.topic_id, self.partitions, limit, keep, self.id, self.url, most
-            )
-            self._server = _server(self)
-            self._fetcher = Fetcher(cluster, topic)
-            undo.callback(self._fetcher.close)
-            self._member = Member(cluster, topic, self.group, self.map, self.id)
-            self._member.make, self._member.left = self._keeper, self._farewell
-            undo.pop_all()
+            _set_session(cluster, f"kq-virtual-{topic}", session)
+        address = advertise or f"http://{_shown(host)}"
+        own = {urlsplit(address).hostname or "", host.lower()}
+        self.hosts = named | own if named or loopback(host) else None  # elsewhere a token is needed
+        self._server = _server(self)
+        self._fetcher = RecordFetcher(cluster, topic)
+        self._member = GroupMember(cluster, self.map, self.id, self._serve_partition)
         self._http = threading.Thread(target=self._serve, name="kq-virtual-http", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="kq-virtual-watch", daemon=True)
         self._began = time.monotonic()
         self._closed, self._process = threading.Event(), os.getpid()
-        self._watcher = threading.Thread(target=self._watch, name="kq-virtual-watch", daemon=True)
-
-    @property
-    def group(self) -> str:
-        """The consumer group of all nodes of this topic."""
-        return f"kq-virtual-{self.topic}"
+        self._socket = _listen(host, port)  # last: what fails before this leaves no port bound
+        _LISTENING.add(self._socket)
+        self.url = self._ownership.url = advertise or f"{address}:{self._socket.getsockname()[1]}"
 
     def start(self) -> Self:
         """Join the group and answer; returns when the address answers."""
@@ -120,17 +100,23 @@ class Node:
         if self._closed.is_set():
             raise Closed(thing="node")
         if not self._http.ident:
-            self._http.start()
-            self._member.start()
-            self._watcher.start()
-            atexit.register(self.close)  # a notebook that ends leaves in good order, and nobody waits for its session
-            deadline = time.monotonic() + 10
-            while not self._server.started:
-                if time.monotonic() > deadline or not self._http.is_alive():
-                    self.close()
-                    raise Unreachable(address=self.url, why="the HTTP server did not start")
-                time.sleep(0.005)
+            try:
+                self._begin()
+            except BaseException:
+                self.close()
+                raise
         return self
+
+    def _begin(self) -> None:
+        self._http.start()
+        self._member.start()
+        self._watcher.start()
+        atexit.register(self.close)  # the partitions of a notebook that ends move without waiting for its session
+        deadline = time.monotonic() + 10
+        while not self._server.started:
+            if time.monotonic() > deadline or not self._http.is_alive():
+                raise Unreachable(address=self.url, why="the HTTP server did not start")
+            time.sleep(0.005)
 
     def close(self) -> None:
         """Give the partitions up in good order, then stop answering. Calling it twice does no harm."""
@@ -138,17 +124,12 @@ class Node:
             return
         self._closed.set()
         atexit.unregister(self.close)
+        self._member.stop(CLOSE)
         if self._http.ident:
-            self._member.stop(CLOSE)
             self._server.should_exit = True
             self._http.join(CLOSE)
         self._socket.close()
         self._fetcher.close()
-
-    def wait(self) -> None:
-        """Return when it is closed."""
-        self._check_here()
-        self._closed.wait()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -159,50 +140,45 @@ class Node:
     def __repr__(self) -> str:
         return f"Node('{self.topic}', {len(self.owned)} of {self.partitions} partitions)"
 
-    # --- what is asked of it ---
+    # --- what it owns ---
 
     @property
     def owned(self) -> list[int]:
         """The partitions that it answers for now."""
-        return sorted(number for number, keeper in list(self._member.keepers.items()) if keeper.state == "serving")
+        return [number for number, server in self.servers().items() if server.state == "serving"]
 
-    def keeper_of(self, queue: str) -> Keeper:
-        """Who keeps a queue's partition here; `NotMine` if another node does."""
-        return self.keeper(partition_of(queue, self.partitions))
+    def servers(self) -> dict[int, PartitionServer]:
+        """The server of every partition that is ours, of those that are loading too."""
+        return dict(sorted(self._member.servers.items()))
 
-    def keeper(self, partition: int) -> Keeper:
-        """Who keeps a partition here."""
+    def server(self, partition: int) -> PartitionServer:
+        """The server of a partition; `NotMine` if another node has it."""
         if self.trouble:
-            raise Unavailable(self.trouble, WATCH)
-        found = self._member.keepers.get(partition)
+            raise Unavailable(self.trouble, retry_after=WATCH)
+        found = self._member.servers.get(partition)
         if found is None or found.state == "lost":
-            raise NotMine(f"partition {partition} is not this node's: ask the one that the map names")
+            raise NotMine(f"partition {partition} is not this node's: ask the one that the map names", unknown=False)
         return found
 
-    def keepers(self) -> dict[int, Keeper]:
-        """Every partition that is ours, loading ones too."""
-        return dict(sorted(self._member.keepers.items()))
+    def server_of(self, queue: str) -> PartitionServer:
+        """The server of a queue's partition."""
+        return self.server(partition_of(queue, self.partitions))
 
     def ready(self) -> tuple[bool, str]:
-        """Does it answer for everything that the group gave it?"""
+        """Does it answer for everything that the group gave it? If not, why."""
         self._check_here()
         if self.trouble:
             return False, self.trouble
         if (still := time.monotonic() - self._member.ticked) > STILL:
             return False, f"the thread that talks with the group has not moved for {still:.0f} s"
-        owners = list(self.map.owners.values())
-        if twins := {owner.node for owner in owners if owner.url == self.url and owner.node != self.id}:
-            return (
-                False,
-                f"node {min(twins)} says that it answers at {self.url}, too: each node needs an address of its own",
-            )
+        owners = list(self.map.owners.items())
+        if twins := {owner.node for _, owner in owners if owner.url == self.url and owner.node != self.id}:
+            return False, f"node {min(twins)} has the address {self.url}, too: each node needs an address of its own"
         spare = len(owners) == self.partitions and time.monotonic() - self._began > SPARE
         if not self._member.joined.is_set() and not spare:
             return False, "the group has not said yet which partitions are this node's"
-        known = {number for number, owner in list(self.map.owners.items()) if owner.node == self.id}
-        loading = [
-            number for number, keeper in self.keepers().items() if keeper.state != "serving" or number not in known
-        ]
+        known = {number for number, owner in owners if owner.node == self.id}
+        loading = [number for number, server in self.servers().items() if number not in {*self.owned} & known]
         return not loading, f"partitions {', '.join(map(str, loading))} are being read" if loading else ""
 
     def collect(self, partition: int, low: int) -> int:
@@ -212,44 +188,29 @@ class Node:
         try:
             return int(admin.delete_records([part], request_timeout=10)[part].result(11).low_watermark)
         except (KafkaException, TimeoutError) as error:
-            why = first(error).str() if isinstance(error, KafkaException) else "no answer"
-            raise Unavailable(f"Kafka did not delete the records ({why}); ask again", 1.0, unknown=True) from None
+            cause = first(error).str() if isinstance(error, KafkaException) else "no answer"
+            why = f"Kafka did not delete the records ({cause}); ask again"
+            raise Unavailable(why, retry_after=1.0, unknown=True) from None
 
     def _check_here(self) -> None:
         forks.check(self._process, f"the node of '{self.topic}'")
 
-    # --- keepers ---
-
-    def _keeper(self, partition: int, mine: int | None) -> Keeper:
-        def proof(epoch: int) -> list[Out]:
-            return [takeover.said(self.ours, partition, epoch)]
-
-        def begin(left: Callable[[], bool]) -> takeover.Taken:
-            return takeover.take_over(self.ours, partition, mine, left)
-
-        keeper = Keeper(partition, begin, self._fetcher.fetch, proof)
-        keeper.chores.append(Shelf.forget_idle)
-        return keeper
-
-    def _farewell(self, keeper: Keeper) -> list[Out]:
-        return takeover.farewell(self.ours, keeper.partition, keeper.epoch)
-
     # --- threads ---
+
+    def _serve_partition(self, partition: int, mine: int | None) -> PartitionServer:
+        return PartitionServer(self._ownership, partition, self._fetcher.fetch, mine)
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
 
     def _watch(self) -> None:
-        """The topics are looked at now and then: one that grew has moved its queues; one that forgets has lost records."""
+        """Check the topics now and then: if one grew, its queues have moved; if one forgets, records are lost."""
         while not self._closed.wait(WATCH):
             try:
-                topic_id, many = takeover.counts(self.cluster, self.topic)
-                takeover.policies(self.cluster, self.topic)
-                same = (topic_id, many) == (self.topic_id, self.partitions)
-                changed = f"'{self.topic}' is not the topic that this node began with: {many} partitions now"
-                self.trouble = "" if same else changed
+                self._ownership.check_all()
+                self.trouble = ""
                 self._trim()
-            except Unreachable:  # the partitions' own transactions say whether Kafka is there
+            except Unreachable:  # the partitions' own transactions show whether Kafka is there
                 self.cluster.renew()
             except KqError as error:
                 self.trouble = str(error)
@@ -257,9 +218,9 @@ class Node:
     def _trim(self) -> None:
         lows, _ = state.bounds(self.cluster, [(self.topic, number) for number in self.owned])
         for (_, number), low in lows.items():
-            if (keeper := self._member.keepers.get(number)) and low > keeper.low:
-                keeper.low = low
-                keeper.ask(Op(lambda shelf, out, low=low: shelf.trim(low, out)))  # type: ignore[misc]
+            if (server := self._member.servers.get(number)) and low > server.low:
+                server.low = low
+                server.ask(Operation(lambda store, out, low=low: store.trim(low, out)))  # type: ignore[misc]
 
 
 def _in_a_fork() -> None:
@@ -273,14 +234,12 @@ os.register_at_fork(after_in_child=_in_a_fork)
 
 def _needed(token: str | None, host: str) -> str | None:
     if token is None and not loopback(host):
-        raise NotAllowed(
-            f"whoever reaches {host} could read and delete every queue: set {TOKEN}, or listen on 127.0.0.1"
-        )
+        why = f"everybody who reaches {host} could read and delete every queue"
+        raise NotAllowed(f"{why}: set {TOKEN}, or listen on 127.0.0.1")
     return token
 
 
 def _server(node: Node) -> uvicorn.Server:
-    """What answers its requests."""
     config = uvicorn.Config(
         routes.app(node),
         log_config=None,
@@ -304,9 +263,8 @@ def _shown(host: str) -> str:
 def _listen(host: str, port: int) -> socket.socket:
     arguments.count("port", port, 0)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(
-        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-    )  # named, or asyncio leaves Nagle on: 40 ms an answer
+    # with its protocol named, or asyncio leaves Nagle's algorithm on: 40 ms an answer
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))

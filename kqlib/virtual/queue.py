@@ -1,15 +1,14 @@
-"""One virtual queue as one consumer sees it: the house's verbs, each a request to the node that has the queue.
+"""One virtual queue as one consumer sees it: the verbs of a queue, each a request to the node that has it.
 
-In:  bytes, items. Out: ids, items, numbers. Made by `Client.queue(name)`; what cannot be done is said as elsewhere.
+In:  bytes, items. Out: ids, items, numbers. Made by `Client.queue(name)`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
 
@@ -19,39 +18,34 @@ from kqlib.queue.item import Put, put_of
 from kqlib.queue.put import One
 from kqlib.queue.redrive import broken_off
 from kqlib.queue.work import Workable
+from kqlib.virtual.names import DEAD
+from kqlib.virtual.record_json import to_bytes, to_json, values
 
 AT_ONCE = 1_000  # records, items or receipts of one request
 BYTES = 4_000_000  # of records as JSON in one request: a node takes 4 MiB
 VALUES = 10_000  # of records in one request: a node takes 12,000
 LONGEST_WAIT = 20.0  # seconds of one request; a longer wait is several
-DEAD = ".dead"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
+@dataclass(frozen=True, repr=False)
 class VirtualItem:
     """One piece of work that was handed out: its data, which attempt it is, and until when it is yours."""
 
     queue: str
     partition: int
     offset: int
-    data: bytes | None
-    key: bytes | None
-    headers: Mapping[str, bytes | None] = field(hash=False)
-    created: datetime
-    attempt: int
-    deadline: float  # monotonic; the node judges
-    receipt: str  # what every verb shows
+    data: bytes | None = field(compare=False)
+    key: bytes | None = field(compare=False)
+    headers: Mapping[str, bytes | None] = field(compare=False)
+    created: datetime = field(compare=False)
+    attempt: int = field(compare=False)
+    deadline: float = field(compare=False)  # monotonic; the node decides
+    receipt: str  # what every verb sends
 
     @property
     def id(self) -> str:
         """queue/partition/offset: never changes."""
         return f"{self.queue}/{self.partition}/{self.offset}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, VirtualItem) and (self.id, self.receipt) == (other.id, other.receipt)
-
-    def __hash__(self) -> int:
-        return hash((self.id, self.receipt))
 
     def __repr__(self) -> str:
         return f"VirtualItem({self.id}, attempt {self.attempt})"
@@ -69,7 +63,17 @@ class Nodes(Protocol):
     """What a queue needs of its client."""
 
     def queue(self, name: str, consumer: str = ..., *, lease: float = ...) -> VirtualQueue: ...
-    def _ask(self, verb: str, queue: str, path: str, body: Any = None, *, wait: float = 0.0, **how: Any) -> Any: ...
+    def _ask(
+        self,
+        verb: str,
+        queue: str,
+        path: str,
+        body: Any = None,
+        *,
+        wait: float = ...,
+        again: bool = ...,
+        params: Any = ...,
+    ) -> Any: ...
     def _partition(self, queue: str) -> int: ...
 
 
@@ -86,15 +90,15 @@ class VirtualQueue(One, Workable):
 
     def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
         """Put them all; their ids. Up to a thousand, or 3 MB, are stored together or not at all; `.done`, `.unknown` as elsewhere."""
-        records = [_record(put_of(item)) for item in items]
+        records = [to_json(put_of(item)) for item in items]
         ids: list[str] = []
-        for batch in list(_batches(self.name, records)):  # what is too large is said before anything is sent
+        for batch in list(_batches(self.name, records)):  # what is too large is refused before anything is sent
             try:
-                said = self.client._ask("POST", self.name, "/records", {"records": batch}, again=False)
+                answer = self.client._ask("POST", self.name, "/records", {"records": batch}, again=False)
             except KqError as error:
                 error.__dict__.update(done=dict(enumerate(ids)), unknown=list(range(len(ids), len(records))))
                 raise
-            ids += [f"{self.name}/{said['partition']}/{offset}" for offset in said["offsets"]]
+            ids += [f"{self.name}/{answer['partition']}/{offset}" for offset in answer["offsets"]]
         return ids
 
     # --- claim ----------------------------------------------------------------------------------------------------------
@@ -118,13 +122,19 @@ class VirtualQueue(One, Workable):
                 since = time.monotonic() if part else sent  # a lease began at the earliest when it was asked for
                 return [self._item(each, since) for each in items]
 
-    def _item(self, said: dict[str, Any], since: float) -> VirtualItem:
-        partition = self.client._partition(self.name)
-        headers = {name: _bytes(value) for name, value in said["headers"].items()}
-        created = datetime.fromtimestamp(said["created"], UTC)
-        data, key, deadline = _bytes(said["data"]), _bytes(said["key"]), since + said["lease"]
-        where = (self.name, partition, said["offset"])
-        return VirtualItem(*where, data, key, headers, created, said["attempt"], deadline, said["receipt"])
+    def _item(self, item: dict[str, Any], since: float) -> VirtualItem:
+        return VirtualItem(
+            self.name,
+            self.client._partition(self.name),
+            item["offset"],
+            to_bytes(item["data"]),
+            to_bytes(item["key"]),
+            values(item["headers"]),
+            datetime.fromtimestamp(item["created"], UTC),
+            item["attempt"],
+            since + item["lease"],
+            item["receipt"],
+        )
 
     # --- done, or not ---------------------------------------------------------------------------------------------------
 
@@ -155,13 +165,13 @@ class VirtualQueue(One, Workable):
             except LeaseLost as error:
                 lost = error.facts.get("refused") or {}
                 refused += [asked[receipt] for receipt in some if receipt in lost]
-                why = why or next((f"{asked[receipt].id}: {said}" for receipt, said in lost.items()), "")
+                why = why or next((f"{asked[receipt].id}: {reason}" for receipt, reason in lost.items()), "")
             except KqError as error:
                 error.__dict__.update(items=refused, unknown=[asked[receipt] for receipt in receipts[at:]])
                 raise
         if refused:
-            said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
-            raise LeaseLost(said, items=refused)
+            why = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
+            raise LeaseLost(why, items=refused)
 
     def release(self, item: VirtualItem, delay: float = 0) -> None:
         """Not done: back to the front, or due after `delay` seconds. The attempt counts."""
@@ -171,8 +181,7 @@ class VirtualQueue(One, Workable):
         """Yours for longer: `lease` seconds from now. Both values ack."""
         seconds, now = self.lease if lease is None else arguments.lease(lease), time.monotonic()
         self._verb("extend", item, lease=seconds)
-        given = {name: getattr(item, name) for name in VirtualItem.__dataclass_fields__}
-        return VirtualItem(**(given | {"deadline": now + seconds}))
+        return replace(item, deadline=now + seconds)
 
     def bury(self, item: VirtualItem, reason: str = "") -> None:
         """To the dead letters, with its whole story: written there and done here at once, or neither."""
@@ -194,11 +203,11 @@ class VirtualQueue(One, Workable):
         while moved < n:
             body = {"n": min(AT_ONCE, n - moved)}
             try:
-                said = self.client._ask("POST", self.dead.name, path, body, again=False)["moved"]
+                now = self.client._ask("POST", self.dead.name, path, body, again=False)["moved"]
             except KqError as error:
                 raise broken_off(error, moved) from None
-            moved += said
-            if not said:
+            moved += now
+            if not now:
                 break
         return moved
 
@@ -213,8 +222,8 @@ class VirtualQueue(One, Workable):
             self._on(verb, {"receipts": [self._receipt(item)], **body})
         except LeaseLost as error:
             why = next(iter((error.facts.get("refused") or {}).values()), error.facts["why"])
-            said = f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done"
-            raise LeaseLost(said) from None
+            why = f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done"
+            raise LeaseLost(why) from None
 
     def _receipt(self, item: VirtualItem) -> str:
         if not isinstance(item, VirtualItem):
@@ -234,16 +243,13 @@ class VirtualQueue(One, Workable):
 
     def read(self, start: int = 0, limit: int = 100, wait: float = 0) -> Read:
         """Its log from an offset on, for readers that keep their own place; `next` goes on. Nothing is claimed or done."""
-        params = {
-            "from": start,
-            "limit": arguments.count("limit", limit),
-            "wait": min(arguments.wait(wait), LONGEST_WAIT),
-        }
-        said = self.client._ask("GET", self.name, "/records", wait=params["wait"], params=params)
-        return Read(tuple((each["offset"], _bytes(each["data"])) for each in said["records"]), said["next"])
+        seconds = min(arguments.wait(wait), LONGEST_WAIT)
+        params = {"from": start, "limit": arguments.count("limit", limit), "wait": seconds}
+        answer = self.client._ask("GET", self.name, "/records", wait=seconds, params=params)
+        return Read(tuple((each["offset"], to_bytes(each["data"])) for each in answer["records"]), answer["next"])
 
     def delete(self) -> None:
-        """Gone, with all its consumers and for every reader at once; the next put begins it anew."""
+        """Delete it with all its consumers, for every reader at once; the next put begins it anew."""
         self.client._ask("DELETE", self.name, "")
 
     def _is_empty(self) -> bool:
@@ -272,16 +278,3 @@ def _batches(queue: str, records: Sequence[dict[str, Any]]) -> Iterator[list[dic
         values += many
     if batch:
         yield batch
-
-
-def _record(put: Put) -> dict[str, Any]:
-    headers = {name: _text(value) for name, value in put.headers.items()}
-    return {"data": _text(put.data), "key": _text(put.key), "headers": headers, "delay": float(put.delay)}
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)

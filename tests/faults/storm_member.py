@@ -25,8 +25,8 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
 from kqlib.queue import member as queue_member
 from kqlib.virtual import member as virtual_member
-from kqlib.virtual import takeover
 from kqlib.virtual.node import Node
+from kqlib.virtual.ownership import Ownership
 
 LOGS = "KQ_STORM_LOGS"  # a directory: each member writes its log there, and librdkafka's
 
@@ -62,8 +62,8 @@ def _slow(dice: random.Random, seconds: float) -> None:
 
         return slowly
 
-    takeover.take_over = slowed(takeover.take_over)
-    for member in (virtual_member.Member, queue_member.Member):
+    Ownership.take_over = slowed(Ownership.take_over)  # type: ignore[method-assign]
+    for member in (virtual_member.GroupMember, queue_member.Member):
         for callback in ("_on_assign", "_on_revoke", "_on_lost"):
             setattr(member, callback, slowed(getattr(member, callback)))
 
@@ -77,7 +77,7 @@ class NodeMember:
     def look(self) -> dict[str, Any]:
         """What it serves, and what its map says that it owns."""
         here = [number for number, owner in list(self.node.map.owners.items()) if owner.node == self.node.id]
-        kept = {number: f"{each.state}: {each.why}" for number, each in self.node.keepers().items()}
+        kept = {number: f"{each.state}: {each.why}" for number, each in self.node.servers().items()}
         ready = self.node.ready()
         client = f"kq-virtual-{self.node.id}"
         return {"client": client, "owned": self.node.owned, "map": sorted(here), "all": kept, "ready": ready}

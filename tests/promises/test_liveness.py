@@ -22,10 +22,10 @@ from kqlib.queue.partitions import Partitions
 from kqlib.queue.site import _alter
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual import member as membership
-from kqlib.virtual.member import OUT, Member
+from kqlib.virtual.member import OUT, GroupMember
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
-from kqlib.virtual.pen import Pen
+from kqlib.virtual.writer import PartitionWriter
 from kqlib.workshop.cluster import Cluster
 from tests.faults.storm import PARTITIONS, PROMISED, Storm, storms
 from tests.faults.storm_member import NodeMember, SiteMember
@@ -56,15 +56,15 @@ def test_a_takeover_that_comes_late_does_not_keep_a_partition_from_its_owner(
     """A starved node fences the owner after it has given the partition up. The owner is idle, so its own writes do not tell it."""
     name = f"late-{uuid.uuid4().hex[:8]}"
     Plan(topics(name, 2)).apply(kq_cluster, quiet=True)
-    begin, go_on, held = Pen.begin, threading.Event(), dict[str, Pen]()
+    begin, go_on, held = PartitionWriter.begin, threading.Event(), dict[str, PartitionWriter]()
 
-    def late(pen: Pen) -> None:
+    def late(writer: PartitionWriter) -> None:
         """The first takeover of each partition stands still, just before it fences."""
-        if held.setdefault(str(pen.partition), pen) is pen:
+        if held.setdefault(str(writer.partition), writer) is writer:
             go_on.wait(WAIT)
-        begin(pen)
+        begin(writer)
 
-    monkeypatch.setattr(Pen, "begin", late)
+    monkeypatch.setattr(PartitionWriter, "begin", late)
     monkeypatch.setattr(membership, "LEAVE", 0.1)
     session = 2.0 * PATIENCE  # nobody who only stands still for a moment loses what it owns
     with Node(kq_cluster, name, session=session) as first:
@@ -73,7 +73,7 @@ def test_a_takeover_that_comes_late_does_not_keep_a_partition_from_its_owner(
             within(10, lambda: second.owned, "the second node was given nothing")
             (ours,) = second.owned
             assert first.owned == []
-            before = second.keeper(ours).epoch
+            before = second.server(ours).epoch
             go_on.set()  # now the first node fences the second one, too
             within(
                 10,
@@ -172,7 +172,7 @@ def test_a_member_that_did_not_hear_what_it_is_given_gets_it(
 ) -> None:
     """It owns something, so its heartbeats do not ask for the whole. The coordinator counts it as the owner of what nobody serves."""
     group_of(still, kind, "given", 6)
-    of, gives_up = (Partitions, "_store") if kind == "site" else (Member, "_give_up")
+    of, gives_up = (Partitions, "_store") if kind == "site" else (GroupMember, "_give_up")
     give_up, on_assign = getattr(of, gives_up), of._on_assign
     slow, done, lost = list[Any](), threading.Event(), False
 

@@ -11,8 +11,8 @@ import pytest
 from kqlib.kafka import Kafka
 from kqlib.queue.item import Put, size
 from kqlib.topics import Plan
-from kqlib.virtual.cache import KEY
 from kqlib.virtual.client import Client
+from kqlib.virtual.index import KEY
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.queue import VirtualItem

@@ -69,7 +69,7 @@ def test_the_topics_are_planned_in_a_file(kq_cluster: Kafka, tmp_path: Path) -> 
 
 WRONG = (
     (("serve", "not-there"), "'not-there' does not exist on this cluster."),
-    (("serve", "x", "--host", "0.0.0.0"), "whoever reaches 0.0.0.0 could read and delete every queue"),
+    (("serve", "x", "--host", "0.0.0.0"), "everybody who reaches 0.0.0.0 could read and delete every queue"),
     (
         ("serve", "x", "--allow-origin", f"{PAGE}/a"),
         f"an origin is like 'https://team.example', without a path, not '{PAGE}/a'",

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from kqlib.kafka import Kafka
+from kqlib.virtual.ownership import FRESH, Ownership
 from tests.patience import WAIT
 from tests.promises.virtual_nodes import Nodes, b64
 
@@ -103,17 +104,13 @@ def test_two_nodes_that_both_believe_to_own_a_partition_are_told_apart_by_kafka(
     kq_cluster: Kafka, nodes: Nodes
 ) -> None:
     """Another group on the same topic: both groups give the partition away, and its id is still one."""
-    from kqlib.virtual import takeover
-
     node = nodes.start()[0]
     nodes.settled()
     caller = nodes.caller()
     caller.put("q", b"0")
-    topic_id, many = takeover.counts(kq_cluster, nodes.topic)
-    ours = takeover.Ours(kq_cluster, nodes.topic, topic_id, many, 1_000_000, 600, "stranger", "http://127.0.0.1:9")
     before = time.monotonic()
-    taken = takeover.take_over(ours, 0)
+    taken = Ownership(kq_cluster, nodes.topic, "stranger", 600).take_over(0)
     said = node.http.post("/queues/q/records", json={"records": [{"data": b64(b"1")}]})
     assert said.status_code in (409, 503)
-    assert taken.epoch == 2 and taken.ready >= before + takeover.FRESH
-    taken.pen.close()
+    assert taken.epoch == 2 and taken.ready >= before + FRESH
+    taken.writer.close()

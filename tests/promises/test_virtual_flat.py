@@ -47,7 +47,7 @@ def node(kq_cluster: Kafka, within: Callable[..., float]) -> Iterator[Node]:
 def test_leases_that_are_over_long_after_their_items_leave_nothing_in_memory(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kqlib.virtual.shelf.SPARE", 10, raising=False)
+    monkeypatch.setattr("kqlib.virtual.store.SPARE", 10, raising=False)
     with Client(node.url) as client:
         queue = client.queue("leases", lease=3600)
         queue.put_many([(b"goal", None)] * 60)
@@ -55,19 +55,19 @@ def test_leases_that_are_over_long_after_their_items_leave_nothing_in_memory(
             item = queue.claim(wait=20)
             assert item is not None
             queue.ack(item)
-    shelf = node.keeper(0).shelf
-    assert (shelf.works, len(shelf._changes) <= 10) == ({}, True), f"{len(shelf._changes)} entries after 60 items"
+    store = node.server(0).store
+    assert (store.ledgers, len(store._changes) <= 10) == ({}, True), f"{len(store._changes)} entries after 60 items"
 
 
 def test_polls_that_were_answered_or_given_up_leave_nothing_in_memory(node: Node, within: Callable[..., float]) -> None:
-    keeper, http = node.keeper(0), node.url
+    server, http = node.server(0), node.url
 
     async def polls() -> None:
         async with httpx.AsyncClient(base_url=http, timeout=WAIT, trust_env=False) as client:
             poll = [client.post(f"/queues/p{n}/consumers/c/claim", json={"wait": 60}) for n in range(20)]
             asked = [asyncio.create_task(each) for each in poll]
             async with asyncio.timeout(WAIT):
-                while len(keeper._parked) < 20:
+                while len(server._parked) < 20:
                     await asyncio.sleep(0.01)
             record = {"records": [{"data": ""}]}
             for n in range(10):
@@ -77,7 +77,7 @@ def test_polls_that_were_answered_or_given_up_leave_nothing_in_memory(node: Node
                 each.cancel()
 
     asyncio.run(polls())
-    within(20, lambda: not keeper._parked and not keeper._until, "them to be forgotten")
+    within(20, lambda: not server._parked and not server._until, "them to be forgotten")
 
 
 def items(many: int, **record: Any) -> bytes:
@@ -110,7 +110,7 @@ def test_no_request_holds_up_the_others_for_long(node: Node, monkeypatch: pytest
             longest[now] = max(longest[now], time.thread_time() - start)
 
     monkeypatch.setattr(asyncio.Handle, "_run", timed)
-    monkeypatch.setattr("kqlib.virtual.door.SLOW", WAIT)  # here a body may be late
+    monkeypatch.setattr("kqlib.virtual.request_limits.SLOW", WAIT)  # here a body may be late
     with httpx.Client(base_url=node.url, headers=JSON, timeout=WAIT, trust_env=False) as http:
         http.get("/openapi.json")  # made once
         for now, (path, body) in REQUESTS.items():  # noqa: B007 - `timed` reads it
@@ -131,7 +131,9 @@ def broken(*_: Any, **__: Any) -> Any:
     raise KqError("broken for this test")
 
 
-@pytest.mark.parametrize("what", ["limits", "_set_session", "_shown", "Fetcher", "Member", "routes.app", "session"])
+@pytest.mark.parametrize(
+    "what", ["Ownership", "_set_session", "_shown", "RecordFetcher", "GroupMember", "routes.app", "session"]
+)
 def test_a_node_that_cannot_be_made_leaves_no_port_bound_and_no_thread(
     kq_cluster: Kafka, node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float], what: str
 ) -> None:

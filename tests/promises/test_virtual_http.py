@@ -16,11 +16,12 @@ from confluent_kafka import Producer
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
 from kqlib.topics import Plan, Topic
-from kqlib.virtual import keeper
+from kqlib.virtual import partition
+from kqlib.virtual.index import RecordCache
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from tests.patience import PATIENCE, WAIT
-from tests.promises.test_virtual_door import HEAD, TOKEN, plain
+from tests.promises.test_virtual_limits import HEAD, TOKEN, plain
 from tests.promises.virtual_nodes import b64
 
 LONGEST = min(WAIT, 60)  # seconds that one request may wait
@@ -30,7 +31,7 @@ LONGEST = min(WAIT, 60)  # seconds that one request may wait
 def read_first() -> Iterator[None]:
     """A put is answered when its node has read it, however late that is: what was put can be claimed at once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper, "SEEN", WAIT / 2)
+        patch.setattr(partition, "SEEN", WAIT / 2)
         yield
 
 
@@ -98,13 +99,13 @@ def test_an_idle_reader_behind_a_busy_neighbour_is_at_the_end_at_once(
     node: Node, http: httpx.Client, within: Callable[..., float]
 ) -> None:
     idle = f"idle-{uuid.uuid4().hex[:6]}"
-    where = node.keeper_of(idle).partition
-    busy = next(name for n in range(100) if node.keeper_of(name := f"{idle}-{n}").partition == where)
+    where = node.server_of(idle).partition
+    busy = next(name for n in range(100) if node.server_of(name := f"{idle}-{n}").partition == where)
     put(http, idle, b"0")
     put(http, busy, *[b"x"] * 500)
     put(http, idle, b"1")
     last = put(http, busy, b"x")[-1]
-    within(20, lambda: node.keeper_of(idle).shelf.index.head > last, "the node did not read it")
+    within(20, lambda: node.server_of(idle).store.index.head > last, "the node did not read it")
     found = http.get(f"/queues/{idle}/consumers/c/records?limit=1").json()
     assert http.post(f"/queues/{idle}/consumers/c/offset", json={"offset": found["next"] - 1}).status_code == 200
     start = time.monotonic()
@@ -191,7 +192,7 @@ def test_a_long_poll_is_answered_by_what_comes_and_holds_no_thread(http: httpx.C
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + WAIT
-    while sum(len(ops) for keeper in node.keepers().values() for ops in list(keeper._parked.values())) < 20:
+    while sum(len(ops) for server in node.servers().values() for ops in list(server._parked.values())) < 20:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert threading.active_count() <= before + 20 + 2  # ours; the node's own are as many as before
@@ -215,7 +216,7 @@ def test_who_hangs_up_while_waiting_is_not_given_anything(
     http: httpx.Client, node: Node, q: str, within: Callable[..., float]
 ) -> None:
     def waiting() -> list[Any]:
-        return [op for op in list(node.keeper_of(q)._parked.get(q, ())) if not op.future.cancelled()]
+        return [op for op in list(node.server_of(q)._parked.get(q, ())) if not op.future.cancelled()]
 
     body = '{"wait": 60}'
     head = f"POST /queues/{q}/consumers/c/claim HTTP/1.1\r\n{HEAD}content-type: application/json\r\n"
@@ -272,10 +273,10 @@ def test_queues_are_listed_in_pages(http: httpx.Client, q: str) -> None:
 
 def test_records_that_nobody_keeps_in_memory_are_fetched_from_the_log(http: httpx.Client, node: Node, q: str) -> None:
     put(http, q, *[b"%d" % at for at in range(20)])
-    keeper = node.keeper_of(q)
-    keeper.shelf.cache.clear()
+    server = node.server_of(q)
+    server.store.cache = RecordCache()
     assert datas(http.get(f"/queues/{q}/records")) == [b"%d" % at for at in range(20)]
-    keeper.shelf.cache.clear()
+    server.store.cache = RecordCache()
     assert [item[0] for item in claim(http, q, n=5)] == [b"%d" % at for at in range(5)]
 
 
@@ -343,11 +344,23 @@ WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
     ("POST", RECORDS, {}, 422, "body.records: Field required"),
     ("POST", RECORDS, {"records": []}, 422, "body.records: List should have at least 1 item"),
     ("POST", RECORDS, {"records": [{}] * 1_001}, 422, "body.records: List should have at most 1000 items"),
-    ("POST", RECORDS, {"records": [{"data": "ä"}]}, 422, "record 0: its data is not base64"),
-    ("POST", RECORDS, {"records": [{"data": "abc"}]}, 422, "record 0: its data is not base64"),
-    ("POST", RECORDS, {"records": [{"data": 5}]}, 422, "body.records.0.data: Input should be a valid string"),
-    ("POST", RECORDS, {"records": [{}, {"key": "!"}]}, 422, "record 1: its key is not base64"),
-    ("POST", RECORDS, {"records": [{"headers": {"h": "!"}}]}, 422, "record 0: its header 'h' is not base64"),
+    ("POST", RECORDS, {"records": [{"data": "ä"}]}, 422, "body.records.0.data: Value error, it is not base64"),
+    ("POST", RECORDS, {"records": [{"data": "abc"}]}, 422, "body.records.0.data: Value error, it is not base64"),
+    (
+        "POST",
+        RECORDS,
+        {"records": [{"data": 5}]},
+        422,
+        "body.records.0.data: Value error, bytes are written as base64, not as int",
+    ),
+    ("POST", RECORDS, {"records": [{}, {"key": "!"}]}, 422, "body.records.1.key: Value error, it is not base64"),
+    (
+        "POST",
+        RECORDS,
+        {"records": [{"headers": {"h": "!"}}]},
+        422,
+        "body.records.0.headers.h: Value error, it is not base64",
+    ),
     (
         "POST",
         RECORDS,
@@ -479,7 +492,7 @@ def test_health_map_and_the_page_say_what_they_should(http: httpx.Client, node: 
 WRONG_NODES: tuple[tuple[dict[str, Any], str], ...] = (
     (
         {"host": "0.0.0.0"},
-        "whoever reaches 0.0.0.0 could read and delete every queue: set KQ_VIRTUAL_TOKEN, or listen on",
+        "everybody who reaches 0.0.0.0 could read and delete every queue: set KQ_VIRTUAL_TOKEN, or listen on",
     ),
     ({"token": "short"}, "a token is at least 8 ASCII characters without spaces (its value is not shown)"),
     ({"token": ""}, "a token is at least 8 ASCII characters without spaces (its value is not shown)"),

@@ -15,7 +15,7 @@ from kqlib.topics import Plan
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from tests.patience import WAIT
-from tests.promises.test_virtual_door import plain
+from tests.promises.test_virtual_limits import plain
 from tests.promises.virtual_nodes import b64
 
 PAGE = "https://team.example"  # a page that may
@@ -149,8 +149,8 @@ def test_a_body_that_is_refused_is_not_read(node: Node) -> None:
 def test_bodies_that_come_at_once_are_let_in_only_as_far_as_there_is_room(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kqlib.virtual.door.ROOM", 10_000_000)
-    monkeypatch.setattr("kqlib.virtual.door.SLOW", WAIT)  # here a body may be late
+    monkeypatch.setattr("kqlib.virtual.request_limits.BODIES", 10_000_000)
+    monkeypatch.setattr("kqlib.virtual.request_limits.SLOW", WAIT)  # here a body may be late
     body = json.dumps(PUT | {"more": " " * 3_000_000}).encode()
     head = f"POST /queues/q/records HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     open_ = [plain(node, head) for _ in range(6)]

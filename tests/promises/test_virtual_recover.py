@@ -17,23 +17,24 @@ from kqlib.queue.clients import leave
 from kqlib.topics import Plan
 from kqlib.virtual import fetcher, member
 from kqlib.virtual.client import Client
+from kqlib.virtual.fetcher import reader
+from kqlib.virtual.index import RecordCache
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
-from kqlib.virtual.readers import reader
 from tests.patience import PATIENCE, WAIT
 
 NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
 LEFT_OPEN = """
 import os, signal, sys
 from kqlib.kafka.cluster import Kafka
-from kqlib.virtual.pen import Pen
+from kqlib.virtual.writer import PartitionWriter
 
-pen = Pen(Kafka(sys.argv[1]), sys.argv[2], 0)
-pen.connect()
-pen.begin()
-pen._producer.begin_transaction()
-pen._producer.produce(sys.argv[2], b"half", b"q", 0)
-pen._producer.flush(30)
+writer = PartitionWriter(Kafka(sys.argv[1]), sys.argv[2], 0)
+writer.connect()
+writer.begin()
+writer._producer.begin_transaction()
+writer._producer.produce(sys.argv[2], b"half", b"q", 0)
+writer._producer.flush(30)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -61,13 +62,13 @@ def test_a_node_whose_clients_hear_nobody_any_more_takes_others(
         queue = client.queue("q")
         queue.put(b"before")
         deaf = {
-            "the map's": (node._member, "_lines", reader(NOWHERE, "map")),
-            "the group's": (node._member, "_consumer", reader(NOWHERE, "member")),
-            "the fetcher's": (node._fetcher, "_consumer", reader(NOWHERE, "fetch")),
+            "the map's": (node._member, "_map_reader", reader(NOWHERE)),
+            "the group's": (node._member, "_consumer", reader(NOWHERE)),
+            "the fetcher's": (node._fetcher, "_consumer", reader(NOWHERE)),
         }
         for what, (where, name, client_of_nobody) in deaf.items():
             node.cluster.__dict__["admin"] = AdminClient({"bootstrap.servers": NOWHERE.bootstrap, "log_level": 0})
-            node.keeper_of("q").shelf.cache.clear()  # what is read must be fetched
+            node.server_of("q").store.cache = RecordCache()  # what is read must be fetched
             old, swapped = getattr(where, name), time.monotonic()
             setattr(where, name, client_of_nobody)
             within(30, lambda: node._member.ticked > swapped + 0.1)  # noqa: B023 - its thread calls the old one no more
@@ -105,9 +106,9 @@ def test_a_nodes_clock_that_jumps_makes_no_consumer_idle(
         assert item is not None
         queue.ack(item)
         ahead[0] = 30 * 24 * 3600.0
-        for _ in range(2):  # a keeper looks for idle consumers each second: when it begins again, one look is over
+        for _ in range(2):  # a server looks for idle consumers each second: when it begins again, one look is over
             jumped = time.monotonic()
-            within(60, lambda: node.keeper_of("q")._tidied > jumped)  # noqa: B023 - called at once
+            within(60, lambda: node.server_of("q")._tidied > jumped)  # noqa: B023 - called at once
         assert queue.depth() == 0 and queue.claim() is None
 
 

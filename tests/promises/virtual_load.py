@@ -19,7 +19,7 @@ import httpx
 
 from kqlib.queue.item import Out
 from kqlib.virtual.names import PARTITIONS
-from kqlib.virtual.pen import Pen
+from kqlib.virtual.writer import PartitionWriter
 from kqlib.workshop import groups
 from tests.patience import WAIT
 from tests.promises.virtual_nodes import Caller, Nodes
@@ -140,11 +140,11 @@ def converged(nodes: Nodes, seconds: float = 60) -> Took:
     """When the group has dealt every partition to nodes that are alive, until all maps say the same."""
     took = _agreed(nodes, seconds)
     start = time.monotonic()
-    pen = Pen(nodes.cluster, nodes.topic, -1)  # an id of nobody's
-    pen.connect()
-    pen.begin()
-    pen.write([Out(nodes.topic + PARTITIONS, b"null", b"nobody's", None, 0)])
-    pen.close()
+    writer = PartitionWriter(nodes.cluster, nodes.topic, -1)  # an id of nobody's
+    writer.connect()
+    writer.begin()
+    writer.write([Out(nodes.topic + PARTITIONS, b"null", b"nobody's", None, 0)])
+    writer.close()
     return Took(took, time.monotonic() - start)
 
 

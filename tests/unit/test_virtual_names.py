@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from kqlib.errors import KqError
 from kqlib.topics import Plan
 from kqlib.virtual import names
-from kqlib.virtual.partmap import Owner, PartitionMap, record
+from kqlib.virtual.ownership import PartitionMap
 from tests.patience import WAIT
 
 
@@ -93,24 +94,17 @@ def java(data: bytes) -> int:
     return (h ^ h >> 15) & 0x7FFFFFFF
 
 
-def test_the_map_follows_its_lines_and_the_greater_version_is_newer() -> None:
-    made = PartitionMap("games", 2)
+def test_the_map_follows_its_records_and_the_greater_version_is_newer() -> None:
+    made, one = PartitionMap("games", 2), {"node": "n1", "url": "http://127.0.0.1:1", "epoch": 3}
+    owner, left = json.dumps(one).encode(), json.dumps({"node": "", "url": "", "epoch": 3}).encode()
     assert made.answer() == {"topic": "games", "partitions": 2, "version": -1, "owners": {"0": None, "1": None}}
-    one = Owner("n1", "http://127.0.0.1:1", 3)
-    lines = (
-        record(0, one),
-        record(1, one),
-        record(0, None, 3),
-        (b"x", b"{}"),
-        (b"1", b"not json"),
-        (b"1", b'{"url":"http://127.0.0.1:2"}'),
-    )
-    for offset, (key, value) in enumerate(lines):
-        made.heard(offset, key, value)
-    owners = {"0": None, "1": {"node": "n1", "url": "http://127.0.0.1:1", "epoch": 3}}
-    assert made.answer() == {"topic": "games", "partitions": 2, "version": 5, "owners": owners}
-    made.heard(0, *record(0, one))  # another reader begins at the beginning: what is known already says nothing new
-    assert made.answer()["owners"] == owners
+    records = ((b"0", owner), (b"1", owner), (b"0", left), (b"x", b"{}"), (b"1", b"not json"), (b"1", b'{"url":"u"}'))
+    for offset, record in enumerate(records):
+        made.update(offset, *record)
+    found = {"topic": "games", "partitions": 2, "version": 5, "owners": {"0": None, "1": one}}
+    assert made.answer() == found
+    made.update(0, *records[0])  # another reader begins at the beginning: that is known already
+    assert made.answer() == found
 
 
 def test_without_its_packages_a_node_says_what_to_install() -> None:

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from confluent_kafka import KafkaError, TopicPartition
-
 from kqlib.errors import NotInTime
 from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.reading import read
 from kqlib.queue.site import _alter
 from kqlib.runtime.patience import PATIENCE
 from kqlib.topics import Plan
 from kqlib.virtual.client import Client
 from kqlib.virtual.errors import NodeDied
 from kqlib.virtual.names import PARTITIONS, topics
-from kqlib.virtual.partmap import PartitionMap
+from kqlib.virtual.ownership import PartitionMap
 from kqlib.virtual.queue import VirtualQueue
-from kqlib.virtual.readers import reader
 from kqlib.workshop.children import ChildEnded, Children, Fork
 from kqlib.workshop.ladder import lines_of
 
@@ -87,19 +85,12 @@ class Virtual:
 
 def addresses(cluster: Kafka, topic: str) -> list[str]:
     """The addresses of all nodes, as the topic of owners has them."""
-    known = PartitionMap(topic, 0)
-    with closing(reader(cluster, "looks")) as lines:
-        lines.assign([TopicPartition(topic + PARTITIONS, 0, 0)])
-        deadline = time.monotonic() + SERVING
-        while time.monotonic() < deadline:
-            message = lines.poll(1.0)
-            if message is None:
-                continue
-            if message.error() is None:
-                known.heard(message.offset(), message.key(), message.value())
-            elif message.error().code() == KafkaError._PARTITION_EOF and known.owners:
-                break
-    return sorted({owner.url for owner in known.owners.values()})
+    owners = PartitionMap(topic, 0)
+    deadline = time.monotonic() + SERVING
+    while not owners.owners and time.monotonic() < deadline:
+        for message in read(cluster, {(topic + PARTITIONS, 0): owners.version + 1}):
+            owners.update(message.offset(), message.key(), message.value())
+    return sorted({owner.url for owner in owners.owners.values()})
 
 
 def _wait_until_serving(urls: list[str], alive: Callable[[], None]) -> None:

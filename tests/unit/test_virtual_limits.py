@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kqlib.virtual import door
-from kqlib.virtual.door import BODY, Door
+from kqlib.virtual import request_limits
+from kqlib.virtual.request_limits import BODY, RequestLimits
 
 TOKEN = "a-token-of-this-test"
 KNOWN = [(b"authorization", f"Bearer {TOKEN}".encode())]
@@ -34,7 +34,7 @@ def long_poll(asked: dict[str, Any], body: bytes) -> tuple[int, int, int]:
         async def send(message: dict[str, Any]) -> None:
             raise AssertionError(message)
 
-        made = Door(app, TOKEN)
+        made = RequestLimits(app, TOKEN)
         await made(asked, receive, send)
         held.append(made._bytes)
 
@@ -66,7 +66,7 @@ def test_who_needs_no_token_takes_no_room_from_others() -> None:
 def test_when_the_room_is_full_only_who_needs_some_is_refused(
     monkeypatch: pytest.MonkeyPatch, path: str, headers: list[tuple[bytes, bytes]], status: int
 ) -> None:
-    monkeypatch.setattr(door, "ROOM", BODY - 1)
+    monkeypatch.setattr(request_limits, "BODIES", BODY - 1)
     said: list[int] = []
 
     async def app(*_: Any) -> None:
@@ -79,6 +79,6 @@ def test_when_the_room_is_full_only_who_needs_some_is_refused(
         if message["type"] == "http.response.start":
             said.append(message["status"])
 
-    made = Door(app, TOKEN)
+    made = RequestLimits(app, TOKEN)
     asyncio.run(made(scope(path, headers), receive, send))
     assert (said, made._bytes, made._at_once) == ([status], 0, 0)

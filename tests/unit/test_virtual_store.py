@@ -11,35 +11,32 @@ from hypothesis import strategies as st
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue.item import Put
-from kqlib.virtual.cache import KEY, Cache, Kept
-from kqlib.virtual.errors import Missing, NotFound, Rewind
-from kqlib.virtual.index import Stored
+from kqlib.virtual.errors import NotFound, Rewind
+from kqlib.virtual.index import KEY, RecordCache, StoredRecord, StoredState
 from kqlib.virtual.names import queue_of
-from kqlib.virtual.shelf import NOTHING, Shelf
-from kqlib.virtual.states import Place, Writes
-from kqlib.virtual.work import Asked
+from kqlib.virtual.store import NOTHING, ItemStore, Missing, Place, Writes
 
 ONE = Place("games", 0, 1, "u8F_x-3kTUqPZr2bGv0aWg", 2_000)
 
 
 class Log:
-    """Both topics of one partition as lists, and a shelf that read them."""
+    """Both topics of one partition as lists, and a store that read them."""
 
     def __init__(self, place: Place = ONE) -> None:
         self.place, self.now = place, 1_000.0
-        self.data: list[tuple[str | None, Kept]] = []
+        self.data: list[tuple[str | None, StoredRecord]] = []
         self.states: dict[bytes, bytes] = {}
         self.low = 0
-        self.shelf = self.read()
+        self.store = self.read()
 
-    def read(self) -> Shelf:
+    def read(self) -> ItemStore:
         """A new owner reads everything."""
-        self.shelf = Shelf(self.place, clock=lambda: self.now)
+        self.store = ItemStore(self.place, clock=lambda: self.now)
         for key, value in self.states.items():
-            self.shelf.load(key, value, 0.0)
-        self.shelf.index.seen(self.low)
-        self.shelf.arrive(self.data[self.low :])
-        return self.shelf
+            self.store.load(key, value, 0.0)
+        self.store.index.read_to(self.low)
+        self.store.arrive(self.data[self.low :])
+        return self.store
 
     def do(self, run: Callable[[Writes], Any]) -> Any:
         """A verb, and its writes committed."""
@@ -54,10 +51,10 @@ class Log:
         for at, each in enumerate(out.outs):
             if each.topic == "games":
                 key = next((value for name, value in each.headers or () if name == KEY), None)
-                kept = Kept(len(self.data), each.value, key, each.headers or [], 5_000)
+                kept = StoredRecord(len(self.data), each.value, key, each.headers or [], 5_000)
                 out.places[at] = kept.offset
                 self.data.append((queue_of(each.key), kept))
-                self.shelf.arrive(self.data[-1:])
+                self.store.arrive(self.data[-1:])
             elif each.value is None:
                 self.states.pop(each.key or b"", None)
             else:
@@ -65,22 +62,22 @@ class Log:
         return value() if callable(value) else value
 
     def put(self, queue: str, *datas: bytes, **how: Any) -> list[int]:
-        return self.do(lambda out: self.shelf.put(queue, [Put(data, **how) for data in datas], out))
+        return self.do(lambda out: self.store.put(queue, [Put(data, **how) for data in datas], out))
 
-    def claim(self, queue: str = "q", n: int = 1, consumer: str = "c", lease: float = 30, **asked: Any) -> list[Any]:
-        found = self.do(lambda out: self.shelf.claim((queue, consumer), n, lease, Asked(**asked), out))
+    def claim(self, queue: str = "q", n: int = 1, consumer: str = "c", lease: float = 30, **terms: Any) -> list[Any]:
+        found = self.do(lambda out: self.store.claim((queue, consumer), n, lease, out, **terms))
         return [] if found is NOTHING else found
 
     def verb(self, verb: str, *items: Any, queue: str = "q", consumer: str = "c", more: tuple[Any, ...] = ()) -> Any:
         receipts = [getattr(item, "receipt", item) for item in items]
-        return self.do(lambda out: getattr(self.shelf, verb)((queue, consumer), receipts, *more, out))
+        return self.do(lambda out: getattr(self.store, verb)((queue, consumer), receipts, *more, out))
 
     def depth(self, queue: str = "q", consumer: str = "c") -> int:
-        return self.shelf.depth(queue, consumer)
+        return self.store.depth(queue, consumer)
 
 
 def datas(items: list[Any]) -> list[tuple[bytes | None, int]]:
-    return [(item.kept.data, item.attempt) for item in items]
+    return [(item.record.data, item.attempt) for item in items]
 
 
 # --- as a log ---
@@ -89,7 +86,7 @@ def datas(items: list[Any]) -> list[tuple[bytes | None, int]]:
 def test_a_queue_appears_with_its_first_record_and_its_neighbours_are_never_seen() -> None:
     log = Log()
     assert log.put("q", b"0", b"1") == [0, 1] and log.put("other", b"x") == [2] and log.put("q", b"2") == [3]
-    found, following = log.shelf.read("q", 0, 10)
+    found, following = log.store.read("q", 0, 10)
     assert ([each.data for each in found], following) == ([b"0", b"1", b"2"], 4)
 
 
@@ -97,16 +94,16 @@ def test_the_scan_position_moves_with_the_neighbours_records() -> None:
     log = Log()
     log.put("q", b"0")
     log.put("busy", *[b"x"] * 500)
-    assert [log.shelf.read("q", start, 10)[1] for start in (0, 1, 400)] == [501, 501, 501]
-    assert log.shelf.read("q", 1, 10)[0] == []
+    assert [log.store.read("q", start, 10)[1] for start in (0, 1, 400)] == [501, 501, 501]
+    assert log.store.read("q", 1, 10)[0] == []
 
 
 def test_a_page_ends_after_its_last_record() -> None:
     log = Log()
     log.put("q", *[b"%d" % n for n in range(5)])
-    found, following = log.shelf.read("q", 0, 2)
+    found, following = log.store.read("q", 0, 2)
     assert (len(found), following) == (2, 2)
-    assert log.shelf.read("q", following, 3) == ([each for _, each in log.data[2:]], 5)
+    assert log.store.read("q", following, 3) == ([each for _, each in log.data[2:]], 5)
 
 
 TRACKS: tuple[tuple[list[tuple[int, bool]], Any], ...] = (
@@ -126,14 +123,14 @@ def test_a_cursor_goes_forward_and_back_only_when_told_so(steps: list[tuple[int,
     log.put("q", b"0", b"1", b"2", b"3")
     *first, last = steps
     for offset, rewind in first:
-        log.do(lambda out, at=offset, back=rewind: log.shelf.track("q", "c", at, back, out))
+        log.do(lambda out, at=offset, back=rewind: log.store.track("q", "c", at, back, out))
     if isinstance(comes, int):
-        assert log.do(lambda out: log.shelf.track("q", "c", *last, out)) == comes
+        assert log.do(lambda out: log.store.track("q", "c", *last, out)) == comes
         assert log.read().tracked("q", "c") == comes
     else:
-        before = log.shelf.tracked("q", "c")
+        before = log.store.tracked("q", "c")
         with pytest.raises(comes) as error:
-            log.do(lambda out: log.shelf.track("q", "c", *last, out))
+            log.do(lambda out: log.store.track("q", "c", *last, out))
         assert log.read().tracked("q", "c") == before
         assert comes is not Rewind or error.value.tracked == before
 
@@ -142,8 +139,8 @@ def test_the_same_consumers_name_on_two_queues_is_two_consumers() -> None:
     log = Log()
     log.put("a", b"0", b"1")
     log.put("b", b"2", b"3")
-    log.do(lambda out: log.shelf.track("a", "c", 1, False, out))
-    assert (log.shelf.tracked("a", "c"), log.shelf.tracked("b", "c")) == (1, None)
+    log.do(lambda out: log.store.track("a", "c", 1, False, out))
+    assert (log.store.tracked("a", "c"), log.store.tracked("b", "c")) == (1, None)
     assert datas(log.claim("b", consumer="c")) == [(b"2", 1)]
     assert (log.depth("a", "c"), log.depth("b", "c")) == (0, 2)
 
@@ -153,13 +150,13 @@ def test_a_deleted_queue_is_gone_for_every_reader_at_once_and_begins_anew() -> N
     log.put("q", b"0", b"1", b"2")
     log.put("other", b"x")
     item = log.claim()[0]
-    log.do(lambda out: log.shelf.track("q", "reader", 1, False, out))
-    assert log.do(lambda out: log.shelf.delete("q", 0, out)) == 4
-    for shelf in (log.shelf, log.read()):
-        assert shelf.read("q", 0, 10) == ([], 4) and shelf.depth("q", "c") == 0
-        assert shelf.index.names() == ["other"]
+    log.do(lambda out: log.store.track("q", "reader", 1, False, out))
+    assert log.do(lambda out: log.store.delete("q", 0, out)) == 4
+    for store in (log.store, log.read()):
+        assert store.read("q", 0, 10) == ([], 4) and store.depth("q", "c") == 0
+        assert store.index.names() == ["other"]
     with pytest.raises(NotFound, match="there is no queue 'q'"):
-        log.do(lambda out: log.shelf.delete("q", 0, out))
+        log.do(lambda out: log.store.delete("q", 0, out))
     log.put("q", b"new")
     assert datas(log.claim(n=5)) == [(b"new", 1)]
     with pytest.raises(LeaseLost):
@@ -208,7 +205,7 @@ def test_every_verb_asks_for_a_lease_that_holds(verb: str, more: tuple[Any, ...]
     old = log.claim(lease=5)[0]
     log.now += 6
     new = log.claim(lease=50)[0]
-    assert (new.kept.data, new.attempt) == (b"0", 2)
+    assert (new.record.data, new.attempt) == (b"0", 2)
     with pytest.raises(LeaseLost, match=r"The first: ") as error:
         log.verb(verb, old, new, more=more)
     assert (error.value.done, list(error.value.refused)) == ([new.receipt], [old.receipt])
@@ -218,11 +215,11 @@ def test_every_verb_asks_for_a_lease_that_holds(verb: str, more: tuple[Any, ...]
 def test_a_queues_depth_is_that_of_its_slowest_consumer() -> None:
     log = Log()
     log.put("q", b"0", b"1", b"2")
-    assert log.shelf.queue("q") == {"queue": "q", "partition": 0, "records": 3, "depth": 3, "first": 0, "last": 2}
+    assert log.store.queue("q") == {"queue": "q", "partition": 0, "records": 3, "depth": 3, "first": 0, "last": 2}
     log.verb("ack", *log.claim(n=2))
-    assert log.shelf.queue("q")["depth"] == 1
-    log.do(lambda out: log.shelf.track("q", "reader", 0, False, out))
-    assert log.shelf.queue("q")["depth"] == 2
+    assert log.store.queue("q")["depth"] == 1
+    log.do(lambda out: log.store.track("q", "reader", 0, False, out))
+    assert log.store.queue("q")["depth"] == 2
 
 
 def test_an_item_twice_in_one_ack_is_refused_the_second_time() -> None:
@@ -279,21 +276,21 @@ def test_an_item_that_used_up_its_attempts_is_buried_once_with_its_story() -> No
     assert log.claim() == [] and log.depth() == 0
     letter = log.claim("q.dead", n=5, max_attempts=3)
     assert datas(letter) == [(b"bad", 1)]
-    own = letter[0].kept.own
+    own = letter[0].record.own_headers
     assert (own["h"], own["kq-origin"], own["kq-attempts"]) == (b"v", b"q/0/0", b"2")
-    assert own["kq-reason"] == b"its attempts are used up" and letter[0].kept.key == b"k"
+    assert own["kq-reason"] == b"its attempts are used up" and letter[0].record.key == b"k"
 
 
 def test_a_letter_and_its_items_end_are_written_together_even_if_the_next_item_must_be_fetched() -> None:
     log = Log()
     log.put("q", b"bad", b"good")
     log.verb("release", log.claim(max_attempts=1)[0], more=(0.0,))
-    bad = log.shelf.cache.get(0)
-    log.shelf.cache = Cache()
-    log.shelf.cache.add(bad)
+    bad = log.store.cache.get(0)
+    log.store.cache = RecordCache()
+    log.store.cache.add(bad)
     out = Writes()
     with pytest.raises(Missing):
-        log.shelf.claim(("q", "c"), 1, 30.0, Asked(), out)
+        log.store.claim(("q", "c"), 1, 30.0, out)
     assert [each.topic for each in out.outs] == ["games", "games.offsets"]
 
 
@@ -302,9 +299,14 @@ def test_a_redriven_letter_is_a_new_item_of_its_queue() -> None:
     log.put("q", b"bad", key=b"k")
     log.verb("bury", log.claim()[0], more=("broken",))
     assert log.depth("q.dead") == 1
-    assert log.do(lambda out: log.shelf.redrive(("q.dead", "c"), 5, out)) == 1
+    assert log.do(lambda out: log.store.redrive(("q.dead", "c"), 5, out)) == 1
     item = log.claim()[0]
-    assert (item.kept.data, item.kept.key, item.attempt, item.kept.own.get("kq-reason")) == (b"bad", b"k", 1, None)
+    assert (item.record.data, item.record.key, item.attempt, item.record.own_headers.get("kq-reason")) == (
+        b"bad",
+        b"k",
+        1,
+        None,
+    )
     assert log.depth("q.dead") == 0
 
 
@@ -316,20 +318,19 @@ REFUSED: tuple[tuple[Callable[[Log], Any], type[KqError], str], ...] = (
         "this consumer's max_attempts is 5 since its first claim, not 7",
     ),
     (lambda log: log.claim(consumer="reader"), NotAllowed, "'reader' reads 'q' as a log, with an offset"),
-    (lambda log: log.shelf.tracked("q", "c"), NotAllowed, "'c' works on 'q' with leases"),
-    (lambda log: log.verb("ack", "x"), NotAllowed, "a receipt is what claim gave with an item, not 'x'"),
+    (lambda log: log.store.tracked("q", "c"), NotAllowed, "'c' works on 'q' with leases"),
     (lambda log: log.verb("ack", "1.2.3", queue="q", consumer="new"), LeaseLost, "nobody has it"),
     (
         lambda log: log.verb("bury", "1.2.3", queue="q.dead", more=("",)),
         NotAllowed,
         "'q.dead' holds dead letters already",
     ),
-    (lambda log: log.do(lambda out: log.shelf.redrive(("q", "c"), 1, out)), NotAllowed, "'q' holds no dead letters"),
+    (lambda log: log.do(lambda out: log.store.redrive(("q", "c"), 1, out)), NotAllowed, "'q' holds no dead letters"),
     (lambda log: log.put("q", b"x" * 2_000), PayloadTooLarge, "The record would take 21"),
-    (lambda log: log.do(lambda out: log.shelf.forget("q", "no", out)), NotFound, "'q' has no consumer 'no'"),
-    (lambda log: log.shelf.consumer("q", "no"), NotFound, "'q' has no consumer 'no'"),
-    (lambda log: log.shelf.queue("no"), NotFound, "there is no queue 'no'"),
-    (lambda log: log.do(lambda out: log.shelf.track("no", "c", 0, False, out)), NotFound, "there is no queue 'no'"),
+    (lambda log: log.do(lambda out: log.store.forget("q", "no", out)), NotFound, "'q' has no consumer 'no'"),
+    (lambda log: log.store.consumer("q", "no"), NotFound, "'q' has no consumer 'no'"),
+    (lambda log: log.store.queue("no"), NotFound, "there is no queue 'no'"),
+    (lambda log: log.do(lambda out: log.store.track("no", "c", 0, False, out)), NotFound, "there is no queue 'no'"),
 )
 
 
@@ -340,7 +341,7 @@ def test_what_cannot_be_is_refused_with_a_sentence_and_changes_nothing(
     log = Log()
     log.put("q", b"0", b"1")
     log.claim(order="key", lease=9)
-    log.do(lambda out: log.shelf.track("q", "reader", 0, False, out))
+    log.do(lambda out: log.store.track("q", "reader", 0, False, out))
     states, data = dict(log.states), list(log.data)
     with pytest.raises(kind) as error:
         run(log)
@@ -371,20 +372,20 @@ def test_a_live_owner_sees_the_log_forget() -> None:
     log = Log()
     log.put("q", *[b"%d" % n for n in range(6)])
     items = log.claim(n=4)
-    log.do(lambda out: log.shelf.trim(2, out))
+    log.do(lambda out: log.store.trim(2, out))
     assert log.depth() == 4
     with pytest.raises(LeaseLost):
         log.verb("ack", items[0])
     log.verb("ack", items[2])
-    assert log.depth() == 3 and log.shelf.works["q", "c"].lost == 2
+    assert log.depth() == 3
 
 
 NEEDED: tuple[tuple[Callable[[Log], Any], int], ...] = (
     (lambda log: None, 0),  # nobody has read a: all of it is needed
-    (lambda log: log.do(lambda out: log.shelf.track("a", "r", 0, False, out)), 1),
-    (lambda log: log.do(lambda out: log.shelf.delete("a", 0, out)), 1),
+    (lambda log: log.do(lambda out: log.store.track("a", "r", 0, False, out)), 1),
+    (lambda log: log.do(lambda out: log.store.delete("a", 0, out)), 1),
     (lambda log: [log.verb("ack", *log.claim("a", n=5), queue="a"), log.verb("ack", log.claim("b")[0], queue="b")], 3),
-    (lambda log: [log.do(lambda out, q=q: log.shelf.delete(q, 0, out)) for q in ("a", "b")], 4),
+    (lambda log: [log.do(lambda out, q=q: log.store.delete(q, 0, out)) for q in ("a", "b")], 4),
 )
 
 
@@ -396,41 +397,41 @@ def test_records_are_needed_until_the_slowest_queue_of_the_partition_has_done_th
     for queue in ("a", "b", "a", "b"):
         log.put(queue, b"x")
     run(log)
-    assert log.shelf.needed() == low
+    assert log.store.needed() == low
 
 
 def test_idle_consumers_are_forgotten_and_busy_ones_are_not() -> None:
     log = Log()
     log.put("q", b"0", b"1")
     for consumer in ("old", "read", "new"):
-        log.do(lambda out, c=consumer: log.shelf.track("q", c, 0, False, out))
+        log.do(lambda out, c=consumer: log.store.track("q", c, 0, False, out))
     log.claim(consumer="works")
     for consumer in ("old", "read", "works"):
-        stored = log.shelf.index.stored("q", consumer)
+        stored = log.store.index.stored("q", consumer)
         assert stored is not None
-        log.shelf.index.store("q", consumer, Stored(stored.value, 5.0))
-    log.do(lambda out: log.shelf.touch("q", "read", out))  # it reads, and acks nothing
-    assert log.do(log.shelf.forget_idle) == 1
-    assert sorted(log.shelf.index.entries["q"].consumers or {}) == ["new", "read", "works"]
+        log.store.index.store("q", consumer, StoredState(stored.value, 5.0))
+    log.do(lambda out: log.store.touch("q", "read", out))  # it reads, and acks nothing
+    assert log.do(log.store.forget_idle) == 1
+    assert sorted(log.store.index.entries["q"].consumers or {}) == ["new", "read", "works"]
     assert len(log.states) == 3
 
 
 def test_records_that_are_not_at_hand_are_asked_for_and_an_idle_work_costs_nothing() -> None:
     log = Log()
     log.put("q", b"0", b"1", b"2")
-    log.shelf.cache = Cache(1)
+    log.store.cache = RecordCache(1)
     with pytest.raises(Missing) as error:
-        log.shelf.read("q", 0, 5)
+        log.store.read("q", 0, 5)
     assert error.value.offsets == [0, 1, 2]
     with pytest.raises(Missing) as error:
         log.claim(n=2)
     assert error.value.offsets == [0, 1]
-    log.shelf.cache = Cache()
+    log.store.cache = RecordCache()
     for _, kept in log.data:
-        log.shelf.cache.add(kept)
+        log.store.cache.add(kept)
     items = log.claim(n=2)
     log.verb("ack", *items)
-    assert log.shelf.works == {}
+    assert log.store.ledgers == {}
 
 
 # --- a property ---
@@ -456,12 +457,12 @@ def test_nothing_is_lost_and_nothing_that_was_acked_comes_again(steps: list[tupl
                 n += 1
         elif verb == "noise":
             log.put("other", *[b"x"] * (number + 1))
-            log.do(lambda out: log.shelf.track("other", "c", log.shelf.index.head - 1, False, out))
+            log.do(lambda out: log.store.track("other", "c", log.store.index.head - 1, False, out))
         elif verb == "claim":
             for item in log.claim(n=number + 1, order=order, max_attempts=0, lease=10):
-                assert item.kept.offset not in out and item.kept.offset not in done
-                assert item.kept.data == put[item.kept.offset]
-                out[item.kept.offset] = item
+                assert item.record.offset not in out and item.record.offset not in done
+                assert item.record.data == put[item.record.offset]
+                out[item.record.offset] = item
         elif verb in ("ack", "release") and out:
             offset = sorted(out)[number % len(out)]
             log.verb(verb, out.pop(offset), more=() if verb == "ack" else (0.0,))
@@ -474,12 +475,12 @@ def test_nothing_is_lost_and_nothing_that_was_acked_comes_again(steps: list[tupl
             log.read()
             out = {}
         elif verb == "collect":
-            log.low = max(log.low, log.shelf.needed())
-            log.do(lambda out: log.shelf.trim(log.low, out))
+            log.low = max(log.low, log.store.needed())
+            log.do(lambda out: log.store.trim(log.low, out))
         assert log.depth() == len(put.keys() - done)
     log.now += 11
     left = set()
     while items := log.claim(n=3, order=order, max_attempts=0, lease=10):
-        left |= {item.kept.offset for item in items}
+        left |= {item.record.offset for item in items}
         log.verb("ack", *items)
     assert left == put.keys() - done and log.depth() == 0

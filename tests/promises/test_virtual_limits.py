@@ -17,7 +17,7 @@ import pytest
 
 from kqlib.kafka import Kafka
 from kqlib.topics import Plan
-from kqlib.virtual import door
+from kqlib.virtual import request_limits
 from kqlib.virtual.client import Client
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
@@ -127,14 +127,16 @@ def test_a_body_that_is_not_what_it_should_be_is_refused_with_a_sentence(node: N
 
 
 def test_a_connection_that_never_finishes_its_request_is_closed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "IDLE", 0.3 * PATIENCE)
-    monkeypatch.setattr(door, "SLOW", 0.5)
+    monkeypatch.setattr(request_limits, "IDLE", 0.3 * PATIENCE)
+    monkeypatch.setattr(request_limits, "SLOW", 0.5)
     post = "POST /queues/q/records HTTP/1.1\r\n"
     for raw in ("", "GET /health HTTP/1.1\r\nhost:", post + "host: localhost\r\ncontent-length: 9\r\n"):
         # a reset: it was closed before the words were sent, because they were late
         with plain(node, raw) as connection, suppress(ConnectionResetError):
             assert connection.recv(100) == b""
-    monkeypatch.setattr(door, "IDLE", WAIT)  # else a connection whose words come late is closed before they are read
+    monkeypatch.setattr(
+        request_limits, "IDLE", WAIT
+    )  # else a connection whose words come late is closed before they are read
     with plain(node, f"{post}{HEAD}content-length: 9\r\n\r\n{{") as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
 
@@ -144,17 +146,17 @@ def test_who_never_reads_its_answers_is_cut_off(
 ) -> None:
     """Else each of them holds an answer, and a place, for ever."""
     ended: list[Any] = []
-    lost = door.Connection.connection_lost
+    lost = request_limits.Connection.connection_lost
 
     def noted(connection: Any, error: Exception | None) -> None:
         ended.append(connection.client)
         lost(connection, error)
 
-    monkeypatch.setattr(door.Connection, "connection_lost", noted)
+    monkeypatch.setattr(request_limits.Connection, "connection_lost", noted)
     record = {"data": base64.b64encode(b"x" * 900_000).decode()}
     for _ in range(4):
         assert ask(node, "POST", "/queues/large/records", json={"records": [record]}).status_code == 201
-    monkeypatch.setattr(door, "IDLE", 0.3 * PATIENCE)
+    monkeypatch.setattr(request_limits, "IDLE", 0.3 * PATIENCE)
     with plain(node, f"GET /queues/large/records HTTP/1.1\r\n{HEAD}\r\n" * 8) as silent:
         within(30, lambda: silent.getsockname() in ended, "the connection is there")
 
@@ -162,13 +164,13 @@ def test_who_never_reads_its_answers_is_cut_off(
 def test_more_requests_at_once_than_there_are_places_are_told_to_come_again(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
-    monkeypatch.setattr(door, "MOST", 20)
+    monkeypatch.setattr(request_limits, "MOST", 20)
     poll = json.dumps({"wait": 60})
     raw = f"POST /queues/q/consumers/c/claim HTTP/1.1\r\n{HEAD}content-type: {JSON}\r\ncontent-length: {len(poll)}\r\n\r\n{poll}"
     with serving(kq_cluster) as node, Client(node.url, token=TOKEN) as client, ExitStack() as waiting:
         for _ in range(20):
             waiting.enter_context(plain(node, raw))
-        within(30, lambda: len(node.keeper(0)._parked.get("q", ())) == 20, "20 claims do not wait")
+        within(30, lambda: len(node.server(0)._parked.get("q", ())) == 20, "20 claims do not wait")
         assert (said := ask(node, "GET", "/queues")).status_code == 503
         assert said.headers["retry-after"] == "1" and said.json()["why"].startswith(
             "this node answers 20 requests at once"
@@ -183,6 +185,6 @@ def test_more_requests_at_once_than_there_are_places_are_told_to_come_again(
 
 
 def test_the_places_leave_open_files_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    for files, places in ((1_024, 393), (256, 100), (100_000, door.MOST), (-1, door.MOST)):
+    for files, places in ((1_024, 393), (256, 100), (100_000, request_limits.MOST), (-1, request_limits.MOST)):
         monkeypatch.setattr("resource.getrlimit", lambda _, files=files: (files, files))
-        assert door.places() == places
+        assert request_limits.most_at_once() == places
