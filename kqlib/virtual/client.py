@@ -130,7 +130,7 @@ class Client:
                 maybe, why = True, type(error).__name__
             except (ours.NotMine, ours.Unavailable) as error:
                 maybe, why = bool(error.facts.get("unknown")), str(error)
-                rest = max(pause, error.facts.get("retry_after", 0.0))
+                rest = max(pause, error.facts.get("retry_after", 0.2))
             except LeaseLost as error:
                 if not doubt:
                     raise

@@ -1,7 +1,7 @@
 """How a node takes a partition over, proves that it still has it, and gives it up; and the map that names the owners.
 
-In:  a partition that the group gave to this node. Out: its store, the writer that has fenced every other node, and the moment
-from which answers may leave: at once if the owner before has left, else when its last proof is over.
+In:  a partition that the group gave to this node. Out: its store, and the writer that has fenced every other node. The first answer
+may leave at once if the owner before has left, else when its last proof is over.
 """
 
 from __future__ import annotations

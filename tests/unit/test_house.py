@@ -54,7 +54,6 @@ CIRCLES_TODAY = [
         *("kqlib.queue.commits", "kqlib.queue.ending", "kqlib.queue.fetch"),
         *("kqlib.queue.member", "kqlib.queue.partitions", "kqlib.queue.transactions"),
     ],
-    ["kqlib.virtual.node", "kqlib.virtual.routes"],
 ]
 
 

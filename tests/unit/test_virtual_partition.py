@@ -245,7 +245,7 @@ def test_who_leaves_writes_its_last_words_and_answers_nobody_any_more(server: Pa
     parked = server.ask(claim(wait=60))
     server.leave()
     server.join(WAIT)
-    assert writer.written[-1] == [PROOF]
+    assert writer.written[-1] == [FAREWELL]
     for future in (parked, server.ask(depth())):
         with pytest.raises(NotMine):
             future.result(WAIT)
