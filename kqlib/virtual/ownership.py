@@ -87,6 +87,9 @@ class Ownership:
         self.topic_id, self.partitions = _counts(cluster, topic)
         _check_policies(cluster, topic)
         self.most = limits(cluster, [topic])[topic]  # bytes of any record
+        self.limit = max(
+            1, self.most - DEAD_MORE_BYTES
+        )  # of a record that is put: a dead letter carries more than its item
 
     def check(self) -> None:
         """`NotAllowed` if the topics are not any more what they were at the start."""
@@ -117,8 +120,7 @@ class Ownership:
         writer.begin()  # from here on no other node writes for it
         fenced, at = time.monotonic(), (self.topic, partition)
         end = state.ends(self.cluster, [at])[at]
-        limit = max(1, self.most - DEAD_MORE_BYTES)  # a dead letter carries more than its item
-        store = ItemStore(Place(*at, self.partitions, self.topic_id, limit, self.keep, self.most))
+        store = ItemStore(Place(*at, self.partitions, self.topic_id, self.limit, self.keep, self.most))
         before = self._read(store)
         if before and before["topic"] != self.topic_id:
             raise NotAllowed(

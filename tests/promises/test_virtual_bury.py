@@ -25,7 +25,7 @@ HEADERS = {"by": b"us", "nothing": None}
 def largest(node: Node, queue: str, less: int = 0) -> Put:
     """The largest item that this queue takes, or one that is so much smaller."""
     taken = size(b"", queue.encode(), [*HEADERS.items(), (KEY, b"k")])
-    return Put(os.urandom(node.ours.limit - taken - less), b"k", HEADERS)
+    return Put(os.urandom(node._ownership.limit - taken - less), b"k", HEADERS)
 
 
 def whole(item: VirtualItem | None) -> tuple[bytes | None, bytes | None, dict[str, bytes | None]] | None:

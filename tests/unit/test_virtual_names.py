@@ -73,27 +73,6 @@ def test_a_record_with_another_key_belongs_to_no_queue(key: bytes | None) -> Non
     assert names.queue_of(key) is None
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 3, 6, 7, 8, 12, 100])
-@pytest.mark.parametrize("name", ["a", "ARS-CHE", "user:42", "q123", "abcde"])
-def test_a_queue_lies_where_every_client_of_kafkas_puts_its_key_with_any_count(name: str, partitions: int) -> None:
-    assert names.partition_of(name, partitions) == java(name.encode()) % partitions
-
-
-def java(data: bytes) -> int:
-    """Kafka's own murmur2, as its Java has it, with the sign masked: written down a second time."""
-    length, m, seed = len(data), 0x5BD1E995, 0x9747B28C
-    h = (seed ^ length) & 0xFFFFFFFF
-    for at in range(0, length - length % 4, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * m & 0xFFFFFFFF
-        k = (k ^ k >> 24) * m & 0xFFFFFFFF
-        h = h * m & 0xFFFFFFFF ^ k
-    rest = data[length - length % 4 :]
-    if rest:
-        h = (h ^ int.from_bytes(rest, "little")) * m & 0xFFFFFFFF
-    h = (h ^ h >> 13) * m & 0xFFFFFFFF
-    return (h ^ h >> 15) & 0x7FFFFFFF
-
-
 def test_the_map_follows_its_records_and_the_greater_version_is_newer() -> None:
     made, one = PartitionMap("games", 2), {"node": "n1", "url": "http://127.0.0.1:1", "epoch": 3}
     owner, left = json.dumps(one).encode(), json.dumps({"node": "", "url": "", "epoch": 3}).encode()

@@ -1,138 +1,440 @@
-"""The outbox without a queue server: jobs live and die with the database's transaction; wrong input is refused."""
+"""The outbox without a queue server: jobs live and die with the database's transaction, whatever is killed or comes between."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kqlib.errors import BadPayload, NotAllowed
+from kqlib.errors import BadPayload, KqError, NotAllowed, PayloadTooLarge, TopicMissing
+from kqlib.queue.item import Put
+from kqlib.virtual.names import checked
 from kqlib.virtual.outbox import HEADER, Outbox
 from tests.patience import WAIT
 
+LARGE = 1_000
+
 
 class Queues:
-    """Queues in memory, which may fail."""
+    """Queues in memory, which refuse what a node refuses."""
 
-    def __init__(self):
-        self.puts, self.fails = {}, set()
+    def __init__(self) -> None:
+        self.puts: list[tuple[str, Put]] = []
+        self.missing: set[str] = set()
+        self.away: set[str] = set()
 
-    def __call__(self, name):
+    def __call__(self, name: str) -> Any:
+        checked("queue", name)
+        if name in self.missing:
+            raise TopicMissing(topic=name)
         return SimpleNamespace(put_many=lambda puts: self._put(name, puts))
 
-    def _put(self, name, puts):
-        if name in self.fails:
-            raise OSError("away")
-        self.puts.setdefault(name, []).extend(puts)
+    def _put(self, name: str, puts: list[Put]) -> None:
+        if name in self.away:
+            raise KqError("no node answers")
+        for put in puts:
+            if len(put.data or b"") > LARGE:
+                raise PayloadTooLarge(topic=name, size=len(put.data or b""), limit=LARGE, safe="Nothing was stored.")
+            if "bad" in put.headers:
+                raise BadPayload("the node refuses it")
+        self.puts += [(name, put) for put in puts]
+
+    def datas(self) -> list[bytes | None]:
+        return [put.data for _, put in self.puts]
 
 
 @pytest.fixture
-def connection():
-    made = sqlite3.connect(":memory:")
-    made.execute("CREATE TABLE games (name)")
-    yield made
-    made.close()
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "data.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE games (name)")
+    return file
 
 
 @pytest.fixture
-def outbox(connection):
-    return Outbox(connection)
+def db(file: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(file)) as db:
+        yield db
 
 
-def test_a_job_is_there_with_its_data_or_not_at_all(connection, outbox):
+def games(file: Path) -> list[str]:
+    """What is committed, as another connection sees it."""
+    with closing(sqlite3.connect(file)) as other:
+        return [name for (name,) in other.execute("SELECT name FROM games")]
+
+
+def test_a_job_is_there_with_its_data_or_not_at_all(file: Path, db: sqlite3.Connection) -> None:
+    outbox = Outbox(db)
     for name, commits in (("kept", True), ("lost", False)):
-        connection.execute("INSERT INTO games VALUES (?)", [name])
+        db.execute("INSERT INTO games VALUES (?)", [name])
         outbox.add("goals", name.encode())
-        connection.commit() if commits else connection.rollback()
+        db.commit() if commits else db.rollback()
     queues = Queues()
     assert outbox.move(queues) == 1
-    assert [put.data for put in queues.puts["goals"]] == [b"kept"]
-    assert connection.execute("SELECT name FROM games").fetchall() == [("kept",)]
+    assert queues.datas() == [b"kept"]
+    assert games(file) == ["kept"]
 
 
-def test_a_moved_job_is_what_was_added_with_its_id(connection, outbox):
+def test_a_moved_job_is_what_was_added_with_its_id(file: Path, db: sqlite3.Connection) -> None:
+    outbox = Outbox(db)
     name = outbox.add("goals", None, key=b"ARS-CHE", headers={"by": b"\xff", "of": None}, delay=2)
-    connection.commit()
+    db.commit()
     queues = Queues()
     outbox.move(queues)
-    (put,) = queues.puts["goals"]
+    ((_, put),) = queues.puts
     assert (put.data, put.key, put.delay) == (None, b"ARS-CHE", 2)
     assert put.headers == {"by": b"\xff", "of": None, HEADER: name.encode()}
     assert (outbox.waiting(), outbox.move(queues)) == (0, 0)
 
 
-def test_jobs_move_in_the_order_they_were_added_and_no_more_than_asked(connection, outbox):
+def test_jobs_move_in_the_order_they_were_added_and_no_more_than_asked(file: Path, db: sqlite3.Connection) -> None:
+    outbox = Outbox(db)
     for number in range(5):
         outbox.add("goals", b"%d" % number)
-    connection.commit()
+    db.commit()
     queues = Queues()
     assert [outbox.move(queues, n=2) for _ in range(4)] == [2, 2, 1, 0]
-    assert [put.data for put in queues.puts["goals"]] == [b"0", b"1", b"2", b"3", b"4"]
+    assert queues.datas() == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_queue_that_is_away_keeps_its_jobs_and_others_that_came_before_are_gone(connection, outbox):
-    outbox.add("a", b"1"), outbox.add("b", b"2"), connection.commit()
-    queues = Queues()
-    queues.fails = {"b"}
-    with pytest.raises(OSError, match="away"):
+def test_a_queue_that_is_away_keeps_its_jobs_and_sets_nothing_aside(db: sqlite3.Connection) -> None:
+    outbox, queues = Outbox(db), Queues()
+    outbox.add("a", b"1")
+    outbox.add("b", b"2")
+    db.commit()
+    queues.away = {"b"}
+    with pytest.raises(KqError, match="no node answers"):
         outbox.move(queues)
-    assert repr(outbox) == "Outbox('kq_outbox', 1 waiting)"
-    queues.fails.clear()
+    assert (repr(outbox), outbox.aside(), db.in_transaction) == ("Outbox('kq_outbox', 1 waiting)", [], False)
+    queues.away.clear()
     outbox.move(queues)
-    assert {name: len(puts) for name, puts in queues.puts.items()} == {"a": 1, "b": 1}
+    assert queues.datas() == [b"1", b"2"]
 
 
-def test_jobs_of_an_open_transaction_are_not_moved_before_their_data_is_there(connection, outbox):
-    connection.execute("INSERT INTO games VALUES ('half')")
+def test_a_reader_does_each_id_once_and_a_rolled_back_effect_again(db: sqlite3.Connection) -> None:
+    outbox = Outbox(db)
+    item = SimpleNamespace(headers={HEADER: b"7"})
+    assert outbox.first(item)
+    db.rollback()
+    assert outbox.first(item)
+    db.commit()
+    assert not outbox.first(item)
+    assert outbox.first(SimpleNamespace(headers={}))  # nobody's outbox: no id, so it is one
+
+
+# --- the caller's transaction ---
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["tables there", "tables not there"])
+def test_an_outbox_that_is_made_in_a_transaction_leaves_it_open_and_its_rollback_takes_all_back(
+    file: Path, db: sqlite3.Connection, before: bool
+) -> None:
+    if before:
+        Outbox(db)
+    db.execute("INSERT INTO games VALUES ('half')")
+    outbox = Outbox(db)
     outbox.add("goals", b"half")
-    with pytest.raises(NotAllowed, match="a transaction is open, and its jobs are not committed"):
-        outbox.move(Queues())
-    connection.rollback()
-    assert (outbox.move(Queues()), outbox.waiting()) == (0, 0)
+    assert db.in_transaction
+    db.rollback()
+    assert games(file) == []
+    db.execute("INSERT INTO games VALUES ('whole')")
+    outbox.add("goals", b"whole")  # the same outbox, though its tables were taken back as well
+    db.commit()
+    assert (games(file), outbox.waiting()) == (["whole"], 1)
 
 
-def test_two_who_move_at_once_lose_nothing_and_what_comes_twice_has_the_same_id(tmp_path):
-    file, queues, both = tmp_path / "jobs.db", Queues(), threading.Barrier(2)
-    with closing(sqlite3.connect(file)) as db, db:
-        names = [Outbox(db).add("goals", b"%d" % at) for at in range(40)]
+@pytest.mark.parametrize("verb", ["move", "waiting", "repr", "aside", "back"])
+def test_no_verb_ends_a_transaction_that_it_did_not_begin(file: Path, db: sqlite3.Connection, verb: str) -> None:
+    outbox = Outbox(db)
+    db.execute("INSERT INTO games VALUES ('half')")
+    if verb in ("move", "back"):
+        with pytest.raises(NotAllowed, match="a transaction is open"):
+            outbox.move(Queues()) if verb == "move" else outbox.back()
+    elif verb == "repr":
+        repr(outbox)
+    else:
+        getattr(outbox, verb)()
+    db.rollback()
+    assert games(file) == []
 
-    class Together:
-        """Both have read the same jobs before either takes one out."""
 
-        def put_many(self, puts):
-            both.wait(WAIT)
-            queues("goals").put_many(puts)
+def test_a_driver_that_is_always_in_a_transaction_is_left_in_it(file: Path) -> None:
+    """psycopg begins one with any statement, and says by `info` whether it has."""
 
-    def move():
-        own = sqlite3.connect(file, timeout=WAIT)
-        Outbox(own).move(lambda _: Together(), n=40)
-        own.close()
+    class Driver:
+        def __init__(self, inner: sqlite3.Connection) -> None:
+            self.inner, self.rollback = inner, inner.rollback
+            self.info = SimpleNamespace(transaction_status=0)
+
+        def cursor(self) -> sqlite3.Cursor:
+            if not self.inner.in_transaction:
+                self.inner.execute("BEGIN")
+            self.info.transaction_status = 2
+            return self.inner.cursor()
+
+        def commit(self) -> None:
+            self.inner.commit()
+            self.info.transaction_status = 0
+
+    with closing(sqlite3.connect(file)) as inner:
+        db = Driver(inner)
+        outbox = Outbox(db, paramstyle="qmark")  # a transaction of its own, which it ends
+        assert (outbox.waiting(), outbox.aside(), outbox.move(Queues())) == (0, [], 0)
+        db.cursor().execute("INSERT INTO games VALUES ('half')")
+        assert Outbox(db, paramstyle="qmark").waiting() == 0
+        with pytest.raises(NotAllowed, match="a transaction is open"):
+            outbox.move(Queues())
+        db.rollback()
+        assert games(file) == []
+
+
+# --- jobs that cannot be put ---
+
+CANNOT: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("two words", {"data": b"x"}, "a queue's name has"),
+    (".hidden", {"data": b"x"}, "a queue's name has"),
+    ("a/b", {"data": b"x"}, "a queue's name has"),
+    ("Zürich", {"data": b"x"}, "a queue's name has"),
+    ("x" * 201, {"data": b"x"}, "a queue's name has"),
+    ("nowhere", {"data": b"x"}, "'nowhere' does not exist on this cluster"),
+    ("large", {"data": bytes(LARGE + 1)}, "would take 1001 bytes"),
+    ("refused", {"data": b"x", "headers": {"bad": b""}}, "the node refuses it"),
+)
+
+
+@pytest.mark.parametrize(("queue", "job", "reason"), CANNOT, ids=[queue[:10] for queue, *_ in CANNOT])
+def test_a_job_that_cannot_be_put_goes_aside_with_its_reason_and_all_others_move(
+    db: sqlite3.Connection, queue: str, job: dict[str, Any], reason: str
+) -> None:
+    outbox, queues = Outbox(db), Queues()
+    queues.missing = {"nowhere"}
+    outbox.add("first", b"1")
+    bad = outbox.add(queue, **job)
+    outbox.add("last", b"2"), db.commit()
+    assert outbox.move(queues) == 3
+    assert queues.datas() == [b"1", b"2"]
+    (aside,) = outbox.aside()
+    assert (aside.id, aside.queue, outbox.waiting()) == (bad, queue, 0)
+    assert reason in aside.reason
+    assert outbox.move(queues) == 0
+
+
+def test_later_jobs_of_its_key_go_aside_with_it_and_those_of_other_keys_do_not(db: sqlite3.Connection) -> None:
+    outbox, queues = Outbox(db), Queues()
+    names = [outbox.add("a", bytes(LARGE + 1), b"k"), outbox.add("a", b"2", b"k")]
+    outbox.add("a", b"3", b"other"), outbox.add("a", b"4"), outbox.add("b", b"5", b"k"), db.commit()
+    assert outbox.move(queues) == 5
+    names.append(outbox.add("a", b"6", b"k"))  # long after it
+    outbox.add("a", b"7", b"other"), db.commit()
+    assert outbox.move(queues) == 2
+    assert queues.datas() == [b"3", b"4", b"5", b"7"]
+    assert [each.id for each in outbox.aside()] == names
+    assert names[0] in outbox.aside()[2].reason
+
+
+def test_what_went_aside_comes_back_in_its_order_when_the_reason_is_gone(db: sqlite3.Connection) -> None:
+    outbox, queues = Outbox(db), Queues()
+    queues.missing = {"late"}
+    names = [outbox.add("late", b"%d" % at, b"k") for at in range(3)]
+    db.commit()
+    outbox.move(queues)
+    assert (outbox.waiting(), len(outbox.aside()), queues.puts) == (0, 3, [])
+    queues.missing.clear()
+    assert (outbox.back(), outbox.waiting(), outbox.aside()) == (3, 3, [])
+    outbox.move(queues)
+    assert [put.headers[HEADER] for _, put in queues.puts] == [name.encode() for name in names]
+
+
+# --- killed at each statement ---
+
+
+class Steps(sqlite3.Connection):
+    """Before each statement and each commit it asks whether to go on."""
+
+    step: Callable[[], None]
+
+    def cursor(self, *_: Any) -> Any:  # type: ignore[override]
+        inner = super().cursor()
+
+        def execute(sql: str, values: Any = ()) -> Any:
+            self.step()
+            return inner.execute(sql, values)
+
+        def rows(many: int) -> Any:
+            return inner.fetchmany(many)
+
+        return SimpleNamespace(execute=execute, fetchmany=rows, close=inner.close)
+
+    def commit(self) -> None:
+        self.step()
+        super().commit()
+        self.step()
+
+
+def killed(file: Path, log: Path, at: int) -> bool:
+    """A process that moves everything, and is killed at its step number `at`; False: it came to its end before."""
+    child = os.fork()
+    if not child:
+        left = at
+
+        def step() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def put(name: str, puts: list[Put]) -> None:
+            step()
+            Queues()(name).put_many(puts)
+            with log.open("ab") as out:
+                out.write(b"".join((each.data or b"") + b"\n" for each in puts))
+            step()
+
+        db = sqlite3.connect(file, factory=Steps)
+        db.execute("PRAGMA synchronous = OFF")  # a kill is no power cut
+        db.step = step
+        outbox = Outbox(db, paramstyle="qmark")
+        while outbox.move(lambda name: SimpleNamespace(put_many=lambda puts: put(name, puts)), n=3):
+            pass
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def test_a_mover_that_is_killed_at_any_statement_loses_no_job_and_puts_each_at_least_once(tmp_path: Path) -> None:
+    """In a process of its own, without threads: it forks one mover after the other."""
+    lines = "import sys, pathlib; from tests.unit.test_virtual_outbox import everywhere; everywhere(pathlib.Path(sys.argv[1]))"
+    ended = subprocess.run([sys.executable, "-c", lines, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def everywhere(tmp_path: Path) -> None:
+    """A mover is killed at its first step, another one at its second …, until one comes to its end."""
+    datas = {b"0", b"1", b"3", b"4"}
+    at, alive = 0, False
+    while not alive:
+        file, log = tmp_path / f"{at}.db", tmp_path / f"{at}.log"
+        log.touch()
+        with closing(sqlite3.connect(file)) as db:
+            db.execute("PRAGMA synchronous = OFF")
+            outbox = Outbox(db)
+            for number in range(5):
+                outbox.add(f"q{number % 2}", b"%d" % number if number != 2 else bytes(LARGE + 1), b"k%d" % number)
+            db.commit()
+        alive = not killed(file, log, at)
+        assert alive or not killed(file, log, 10_000), "the next one comes to its end"
+        with closing(sqlite3.connect(file)) as db:
+            outbox = Outbox(db)
+            assert (set(log.read_bytes().split()), outbox.waiting(), len(outbox.aside())) == (datas, 0, 1), f"step {at}"
+        at += 1
+    assert at > 15, "it was killed at each of so many steps"
+
+
+# --- two at once ---
+
+JOBS = ((b"1", b"k"), (bytes(LARGE + 1), b"k"), (b"3", b"k"), (b"4", b"other"), (b"5", None))
+
+
+def test_two_that_move_at_once_lose_nothing_and_block_neither_each_other_nor_those_who_add(file: Path) -> None:
+    """Both have read the same jobs, and wait in the queue's answer: whoever adds meanwhile is not held up by them."""
+    queues, both, names = Queues(), threading.Barrier(3), []
+    with closing(sqlite3.connect(file)) as db:
+        outbox = Outbox(db)
+        outbox.add("large", bytes(LARGE + 1), b"k")
+        names = [outbox.add("goals", b"%d" % at) for at in range(20)]
+        db.commit()
+    met, failed = threading.local(), []
+
+    def put(name: str, puts: list[Put]) -> None:
+        if name == "goals" and not getattr(met, "once", False):
+            met.once = True
+            both.wait(WAIT)  # all have come so far
+            both.wait(WAIT)  # somebody has added
+        queues(name).put_many(puts)
+
+    def move() -> None:
+        try:
+            with closing(sqlite3.connect(file, timeout=WAIT)) as own:
+                Outbox(own).move(lambda name: SimpleNamespace(put_many=lambda puts: put(name, puts)))
+        except Exception as error:
+            failed.append(error)
+            both.abort()
 
     movers = [threading.Thread(target=move) for _ in range(2)]
     for mover in movers:
         mover.start()
+    both.wait(WAIT)
+    with closing(sqlite3.connect(file, timeout=0)) as other:  # 'database is locked' at once, if it is
+        names.append(Outbox(other).add("goals", b"meanwhile"))
+        other.commit()
+    both.wait(WAIT)
     for mover in movers:
         mover.join(WAIT)
-    assert sorted(put.headers[HEADER].decode() for put in queues.puts["goals"]) == sorted(names * 2)
-    with closing(sqlite3.connect(file)) as db, db:
-        inbox = Outbox(db)
-        assert inbox.waiting() == 0
-        items = [SimpleNamespace(headers=put.headers) for put in queues.puts["goals"]]
-        assert sum(inbox.first(item) for item in items) == len(names)
+    assert failed == []
+    with closing(sqlite3.connect(file)) as db:
+        outbox = Outbox(db)
+        assert (outbox.waiting(), {each.queue for each in outbox.aside()}) == (1, {"large"})
+        outbox.move(queues)
+        assert {put.headers[HEADER].decode() for _, put in queues.puts} == set(names)  # type: ignore[union-attr]
+        assert outbox.back() == 1, "it is aside once, though two have set it aside"
 
 
-def test_a_reader_does_each_id_once_and_a_rolled_back_effect_again(connection, outbox):
-    item = SimpleNamespace(headers={HEADER: b"7"})
-    assert outbox.first(item)
-    connection.rollback()
-    assert outbox.first(item)
-    connection.commit()
-    assert not outbox.first(item)
-    assert outbox.first(SimpleNamespace(headers={}))  # nobody's outbox: no id, so it is one
+def test_another_mover_at_any_statement_of_the_first_changes_neither_the_order_of_a_key_nor_what_is_aside(
+    tmp_path: Path,
+) -> None:
+    """The second one moves one, two, … jobs between two statements of the first, unless the database is locked then."""
+    at, over = 0, False
+    while not over:
+        overs = [moved_between(tmp_path / f"{at}-{n}.db", at, n) for n in range(1, 6)]
+        over, at = all(overs), at + 1
+    assert at > 10, "the second one came between so many statements"
+
+
+def moved_between(file: Path, at: int, n: int) -> bool:
+    """Another mover's `move(n)` comes at step `at` of a mover; True: there are not so many steps."""
+    queues, left, failed = Queues(), at, list[Exception]()
+    with (
+        closing(sqlite3.connect(file, factory=Steps)) as db,
+        closing(sqlite3.connect(file, timeout=0)) as other,
+    ):
+        other.execute("PRAGMA synchronous = OFF")
+        outbox, second = Outbox(other), Outbox(other)
+        names = [outbox.add("goals", data, key) for data, key in JOBS]
+        other.commit()
+
+        def step() -> None:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                try:
+                    second.move(queues, n)
+                except sqlite3.OperationalError as error:  # locked: it would wait
+                    failed.append(error)
+
+        db.step = step
+        first = Outbox(db, paramstyle="qmark")
+        while first.waiting():
+            first.move(queues)
+        there = f"step {at}, {n} jobs, {failed}"
+        assert list(dict.fromkeys(queues.datas())) == [b"1", b"4", b"5"], there
+        aside = {each.id: each.reason for each in outbox.aside()}
+        assert list(aside) == [names[1], names[2]], there
+        assert "would take" in aside[names[1]] and names[1] in aside[names[2]], there
+        assert outbox.waiting() == 0, there
+    return left >= 0
+
+
+# --- drivers, wrong calls ---
 
 
 class Formatted:
@@ -140,13 +442,13 @@ class Formatted:
 
     __module__ = "elsewhere"
 
-    def __init__(self, mark, inner):
+    def __init__(self, mark: str, inner: sqlite3.Connection) -> None:
         self.inner, self.mark = inner, mark
 
-    def cursor(self):
+    def cursor(self) -> Any:
         cursor = self.inner.cursor()
 
-        def execute(sql, values):
+        def execute(sql: str, values: Any) -> Any:
             assert not values or self.mark in sql
             numbers = re.findall(r":(\d)", sql)
             assert numbers == [str(at + 1) for at in range(len(numbers))]
@@ -154,18 +456,18 @@ class Formatted:
 
         return SimpleNamespace(execute=execute, fetchmany=cursor.fetchmany, close=cursor.close)
 
-    def commit(self):
+    def commit(self) -> None:
         self.inner.commit()
 
 
 @pytest.mark.parametrize(("style", "mark"), [("format", "%s"), ("pyformat", "%s"), ("numeric", ":1")])
-def test_other_drivers_are_spoken_to_in_their_words(connection, style, mark):
-    outbox, queues = Outbox(Formatted(mark, connection), paramstyle=style), Queues()
+def test_other_drivers_are_spoken_to_in_their_words(db: sqlite3.Connection, style: str, mark: str) -> None:
+    outbox, queues = Outbox(Formatted(mark, db), paramstyle=style), Queues()
     outbox.add("goals", b"1")
     assert outbox.move(queues) == 1
 
 
-WRONG = {
+WRONG: dict[str, tuple[Callable[[Any], object], type[KqError], str]] = {
     "no connection": (lambda c: Outbox(3), NotAllowed, "a DB-API connection, and int has no cursor"),
     "a table that is no word": (lambda c: Outbox(c, "a; DROP"), NotAllowed, "a table's name is a plain word"),
     "a driver that nobody knows": (lambda c: Outbox(Formatted("?", c)), NotAllowed, "say the driver's paramstyle"),
@@ -187,7 +489,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_call_is_refused_with_a_sentence(connection, case):
+def test_a_wrong_call_is_refused_with_a_sentence(db: sqlite3.Connection, case: str) -> None:
     call, error, says = WRONG[case]
     with pytest.raises(error, match=says):
-        call(connection)
+        call(db)
