@@ -31,7 +31,6 @@ are part of it. MySQL commits whatever is open when a table is made: there, make
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import secrets
@@ -43,23 +42,19 @@ from typing import Any, NamedTuple, Protocol
 from kqlib.errors import BadPayload, BadTopicName, KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.queue import arguments
 from kqlib.queue.item import Put
+from kqlib.virtual.record_json import headers_to_bytes, to_bytes, to_json, to_text
 
 log = logging.getLogger("kqlib.virtual")
 HEADER = "outbox-id"
 NAME = 64  # characters of an id
 EVERY = 1_000_000_000  # rows
-CANNOT = (
-    NotAllowed,
-    BadPayload,
-    PayloadTooLarge,
-    TopicMissing,
-    BadTopicName,
-)  # the same tomorrow: trying again is no use
+REFUSED = (NotAllowed, BadPayload, PayloadTooLarge, TopicMissing, BadTopicName)  # to try again would not help
+First = dict[tuple[str, str], str]
 MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}"}
 
 
 class Puts(Protocol):
-    """A queue, as far as an outbox cares."""
+    """What an outbox needs of a queue."""
 
     def put_many(self, items: list[Put]) -> Any: ...
 
@@ -73,31 +68,32 @@ class Aside(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job as it stands in the table."""
+    """A job of the table."""
 
     id: str
     queue: str
     put: Put
 
     @property
-    def place(self) -> tuple[str, str] | None:
-        """What keeps its order: the queue and the key; None: nothing does."""
-        return None if self.put.key is None else (self.queue, base64.b64encode(self.put.key).decode())
+    def key(self) -> str | None:
+        """Its item's key as text; None: it has none, and no order to keep."""
+        return to_text(self.put.key)
 
 
 class Outbox:
     """Jobs that wait in a database; and at a reader, the ids of those that it has done."""
 
     def __init__(self, connection: Any, table: str = "kq_outbox", paramstyle: str | None = None) -> None:
-        """The tables are made if they are not there. paramstyle: as the driver's module says."""
+        """The tables are made if they are not there. paramstyle: that of the driver, if its module does not name it."""
         if not callable(getattr(connection, "cursor", None)):
             raise NotAllowed(f"an outbox lives in a DB-API connection, and {type(connection).__name__} has no cursor()")
         if not isinstance(table, str) or not table.isidentifier() or not table.isascii():
             raise NotAllowed(f"a table's name is a plain word, not {table!r}")
-        self.connection, self.table = connection, table
-        self._mark = MARKS.get(_style(connection, paramstyle), "")
-        if not self._mark:
+        module = sys.modules.get(type(connection).__module__.partition(".")[0])
+        style = paramstyle if paramstyle is not None else str(getattr(module, "paramstyle", ""))
+        if style not in MARKS:
             raise NotAllowed(f"say the driver's paramstyle: one of {', '.join(MARKS)}")
+        self.connection, self.table, self._mark = connection, table, MARKS[style]
         self._made = False
         self._make()
 
@@ -117,20 +113,22 @@ class Outbox:
         job = Put(data, key, headers or {}, delay)  # checks all of it
         self._make()
         name = f"{time.time_ns():020d}-{secrets.token_hex(8)}"
-        self._do(f"INSERT INTO {self.table} (id, queue, job) VALUES ({self._marks(3)})", name, queue, _text(job))
+        self._insert("", id=name, queue=queue, job=json.dumps(to_json(job)))
         return name
 
     def move(self, queue: Callable[[str], Puts], n: int = 100) -> int:
-        """Put up to n waiting jobs into their queues, `queue("ARS-CHE")`, and take them out of the table. How many were dealt with:
-        those that went aside count as well."""
+        """Put up to n waiting jobs into their queues, `queue("ARS-CHE")`, and take them out of the table.
+
+        How many jobs: those that went aside count as well.
+        """
         arguments.count("n", n)
         self._idle()
         try:
             rows = self._do(f"SELECT id, queue, job FROM {self._waiting} ORDER BY id", many=n)
-            held = self._held()  # read after the jobs: one that another mover has set aside since is in here
+            first = self._first_aside()  # read after the jobs: one that another mover has set aside since is in here
             self.connection.commit()  # nothing is open while queues answer
-            for where, jobs in self._by_queue(rows, held).items():
-                self._put(queue, where, jobs, held)
+            for name, jobs in self._by_queue(rows, first).items():
+                self._put(queue, name, jobs, first)
         except BaseException:
             self.connection.rollback()
             raise
@@ -162,46 +160,45 @@ class Outbox:
         ident = name.decode(errors="replace")
         if self._do(f"SELECT id FROM {self.table}_done WHERE id = {self._marks(1)}", ident, many=1):
             return False
-        self._do(f"INSERT INTO {self.table}_done (id) VALUES ({self._marks(1)})", ident)
+        self._insert("_done", id=ident)
         return True
 
     def __repr__(self) -> str:
         aside = len(self.aside())
         return f"Outbox('{self.table}', {self.waiting()} waiting{f', {aside} aside' * bool(aside)})"
 
-    # --- one queue's jobs ---
+    # --- the jobs of one queue; `first`: (queue, key) -> the first job of that key that is aside ---
 
-    def _by_queue(self, rows: list[Any], held: dict[tuple[str, str], str]) -> dict[str, list[Job]]:
-        """Jobs that can be tried; one that cannot be read, or follows one that is aside, goes aside."""
+    def _by_queue(self, rows: list[Any], first: First) -> dict[str, list[Job]]:
+        """Jobs that can be tried. One that cannot be read goes aside, and one that follows another of its key there."""
         by: dict[str, list[Job]] = {}
-        for name, where, text in rows:
+        for name, queue, text in rows:
             try:
-                job = Job(name, where, _put(name, text))
+                job = Job(name, queue, _put(name, text))
             except (KqError, ValueError, KeyError, TypeError, AttributeError) as error:
-                self._set_aside(
-                    name, where, None, f"the job in the table cannot be read: {type(error).__name__}: {error}"
-                )
+                why = f"the job in the table cannot be read: {type(error).__name__}: {error}"
+                self._set_aside(name, queue, None, why)
                 continue
-            if not self._follows(job, held):
-                by.setdefault(where, []).append(job)
+            if not self._follows(job, first):
+                by.setdefault(queue, []).append(job)
         return by
 
-    def _put(self, queue: Callable[[str], Puts], where: str, jobs: list[Job], held: dict[tuple[str, str], str]) -> None:
-        """All at once; if the queue refuses that, one by one, and what it refuses goes aside."""
+    def _put(self, queue: Callable[[str], Puts], name: str, jobs: list[Job], first: First) -> None:
+        """All at once. If the queue refuses that, one by one, and a job that it refuses goes aside."""
         try:
-            queue(where).put_many([job.put for job in jobs])
+            queue(name).put_many([job.put for job in jobs])
             self._take(jobs)
-        except CANNOT:
+        except REFUSED:
             for job in jobs:
-                if self._follows(job, held):
+                if self._follows(job, first):
                     continue
                 try:
-                    queue(where).put_many([job.put])
+                    queue(name).put_many([job.put])
                     self._take([job])
-                except CANNOT as error:
-                    self._set_aside(job.id, where, job.place, str(error))
-                    if job.place is not None:
-                        held[job.place] = job.id
+                except REFUSED as error:
+                    self._set_aside(job.id, name, job.key, str(error))
+                    if job.key is not None:
+                        first[name, job.key] = job.id
 
     def _take(self, jobs: list[Job]) -> None:
         """They are in their queue: out of the table."""
@@ -209,25 +206,23 @@ class Outbox:
             self._do(f"DELETE FROM {self.table} WHERE id = {self._marks(1)}", job.id)
         self.connection.commit()
 
-    def _follows(self, job: Job, held: dict[tuple[str, str], str]) -> bool:
+    def _follows(self, job: Job, first: First) -> bool:
         """Is an earlier job of its key aside? Then it goes there too, or it would overtake."""
-        first = held.get(job.place) if job.place is not None else None
-        if first is None or first >= job.id:  # another mover may have set this very job aside since it was read
+        earlier = first.get((job.queue, job.key)) if job.key is not None else None
+        if earlier is None or earlier >= job.id:  # another mover may have set this very job aside since it was read
             return False
-        self._set_aside(job.id, job.queue, job.place, f"{first}, an earlier job of its key, is aside")
+        self._set_aside(job.id, job.queue, job.key, f"{earlier}, an earlier job of its key, is aside")
         return True
 
-    def _set_aside(self, name: str, where: str, place: tuple[str, str] | None, reason: str) -> None:
+    def _set_aside(self, name: str, queue: str, key: str | None, reason: str) -> None:
         """A mark beside the job, which stays where it is: two that move at once may both set it."""
-        log.warning("outbox '%s': %s for '%s' goes aside: %s", self.table, name, where, reason)
-        sql = f"INSERT INTO {self.table}_aside (id, queue, item_key, reason) VALUES ({self._marks(4)})"
-        self._do(sql, name, where, place and place[1], reason)
+        log.warning("outbox '%s': %s for '%s' goes aside: %s", self.table, name, queue, reason)
+        self._insert("_aside", id=name, queue=queue, item_key=key, reason=reason)
         self.connection.commit()
 
-    def _held(self) -> dict[tuple[str, str], str]:
-        """Keys that have a job aside: queue and key -> the first of them."""
+    def _first_aside(self) -> First:
         rows = self._do(f"SELECT queue, item_key, MIN(id) FROM {self._aside} GROUP BY queue, item_key", many=EVERY)
-        return {(where, key): name for where, key, name in rows if key is not None}
+        return {(queue, key): name for queue, key, name in rows if key is not None}
 
     # --- the database ---
 
@@ -281,36 +276,25 @@ class Outbox:
         finally:
             cursor.close()
 
+    def _insert(self, table: str, **values: Any) -> None:
+        self._do(
+            f"INSERT INTO {self.table}{table} ({', '.join(values)}) VALUES ({self._marks(len(values))})",
+            *values.values(),
+        )
+
     def _marks(self, n: int) -> str:
         return ", ".join(self._mark.format(at) for at in range(1, n + 1))
 
 
 def _open(connection: Any) -> bool | None:
-    """Is a transaction open? None: this driver does not say."""
-    said = getattr(connection, "in_transaction", None)  # sqlite3, mysql.connector
-    if said is None:
-        said = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg: 0 is idle
-    return None if said is None else bool(said)
-
-
-def _style(connection: Any, said: str | None) -> str:
-    """How this driver writes a parameter."""
-    module = type(connection).__module__.partition(".")[0]
-    return str(said if said is not None else getattr(sys.modules.get(module), "paramstyle", ""))
-
-
-def _text(job: Put) -> str:
-    def encoded(value: bytes | None) -> str | None:
-        return None if value is None else base64.b64encode(value).decode()
-
-    headers = {name: encoded(value) for name, value in job.headers.items()}
-    return json.dumps({"data": encoded(job.data), "key": encoded(job.key), "headers": headers, "delay": job.delay})
+    """Is a transaction open? None: this driver does not report it."""
+    status = getattr(connection, "in_transaction", None)  # sqlite3, mysql.connector
+    if status is None:
+        status = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg: 0 is idle
+    return None if status is None else bool(status)
 
 
 def _put(name: str, text: str) -> Put:
-    def decoded(value: str | None) -> bytes | None:
-        return None if value is None else base64.b64decode(value)
-
-    said = json.loads(text)
-    headers = {header: decoded(value) for header, value in said["headers"].items()}
-    return Put(decoded(said["data"]), decoded(said["key"]), {**headers, HEADER: name.encode()}, said["delay"])
+    job = json.loads(text)
+    headers = headers_to_bytes(job["headers"]) | {HEADER: name.encode()}
+    return Put(to_bytes(job["data"]), to_bytes(job["key"]), headers, job["delay"])

@@ -19,7 +19,7 @@ from kqlib.queue.put import One
 from kqlib.queue.redrive import broken_off
 from kqlib.queue.work import Workable
 from kqlib.virtual.names import DEAD
-from kqlib.virtual.record_json import to_bytes, to_json, values
+from kqlib.virtual.record_json import headers_to_bytes, to_bytes, to_json
 
 AT_ONCE = 1_000  # records, items or receipts of one request
 BYTES = 4_000_000  # of records as JSON in one request: a node takes 4 MiB
@@ -129,7 +129,7 @@ class VirtualQueue(One, Workable):
             item["offset"],
             to_bytes(item["data"]),
             to_bytes(item["key"]),
-            values(item["headers"]),
+            headers_to_bytes(item["headers"]),
             datetime.fromtimestamp(item["created"], UTC),
             item["attempt"],
             since + item["lease"],

@@ -1,4 +1,4 @@
-"""Records as JSON: data, keys and the values of headers are bytes, so they are base64 there. Pure."""
+"""Records as JSON: data, keys and the headers_to_bytes of headers are bytes, so they are base64 there. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def to_bytes(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text, validate=True)
 
 
-def texts(headers: Mapping[str, bytes | None]) -> dict[str, str | None]:
+def headers_to_text(headers: Mapping[str, bytes | None]) -> dict[str, str | None]:
     """Headers for JSON."""
     return {name: to_text(value) for name, value in headers.items()}
 
 
-def values(headers: Mapping[str, str | None]) -> dict[str, bytes | None]:
+def headers_to_bytes(headers: Mapping[str, str | None]) -> dict[str, bytes | None]:
     """Headers from JSON."""
     return {name: to_bytes(text) for name, text in headers.items()}
 
@@ -34,6 +34,6 @@ def to_json(put: Put) -> dict[str, Any]:
     return {
         "data": to_text(put.data),
         "key": to_text(put.key),
-        "headers": texts(put.headers),
+        "headers": headers_to_text(put.headers),
         "delay": float(put.delay),
     }

@@ -38,7 +38,7 @@ from kqlib.virtual.index import StoredRecord
 from kqlib.virtual.names import FORM
 from kqlib.virtual.origins import OriginCheck
 from kqlib.virtual.partition import Operation, PartitionServer, Run
-from kqlib.virtual.record_json import texts, to_text
+from kqlib.virtual.record_json import headers_to_text, to_text
 from kqlib.virtual.request_limits import RequestLimits
 from kqlib.virtual.store import NOTHING, ClaimedItem, ItemStore, Writes
 
@@ -327,7 +327,7 @@ def _record(record: StoredRecord) -> dict[str, Any]:
         "offset": record.offset,
         "data": to_text(record.data),
         "key": to_text(record.key),
-        "headers": texts(record.own_headers),
+        "headers": headers_to_text(record.own_headers),
         "created": record.created / 1000,
     }
 
