@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable
 
 import pytest
 
 from kqlib.kafka import Kafka
 from kqlib.queue.item import Put, size
-from kqlib.topics import Plan
 from kqlib.virtual.client import Client
 from kqlib.virtual.index import KEY
-from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.queue import VirtualItem
+from tests.promises.virtual_nodes import serving
 
 LESS = (0, 1, 10, 100, 200, 300, 500, 1_000, 2_000, 3_000, 5_000, 20_000)  # bytes below the largest one
 LONGEST = "\U0001f40f" * 10_000  # a reason as long as a node takes, four bytes a character
@@ -36,10 +34,8 @@ def whole(item: VirtualItem | None) -> tuple[bytes | None, bytes | None, dict[st
 def test_what_is_stored_is_buried_whole_and_comes_back_the_same(
     kq_cluster: Kafka, within: Callable[..., float], most: int | None, sizes: tuple[int, ...]
 ) -> None:
-    name = f"bury-{uuid.uuid4().hex[:8]}"
-    Plan(topics(name, 1, config={"max.message.bytes": most} if most else None)).apply(kq_cluster, quiet=True)
-    with Node(kq_cluster, name) as node, Client(node.url) as client:
-        within(60, lambda: node.owned, "the partition to be served")
+    config = {"max.message.bytes": most} if most else None
+    with serving(kq_cluster, config=config) as node, Client(node.url) as client:
         queue = client.queue("goals")
         queue.put_many([largest(node, "goals", less) for less in sizes])  # together: Kafka takes no larger batch either
         within(20, lambda: queue.depth() == len(sizes), "the items to be read")

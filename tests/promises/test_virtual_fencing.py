@@ -13,8 +13,9 @@ import pytest
 
 from kqlib.kafka import Kafka
 from kqlib.virtual.ownership import FRESH, Ownership
+from kqlib.virtual.record_json import to_text
 from tests.patience import WAIT
-from tests.promises.virtual_nodes import Nodes, b64
+from tests.promises.virtual_nodes import Nodes
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ REQUESTS = (
     ("GET", "/queues/q/consumers/w/depth", None),
     ("GET", "/queues/q", None),
     ("GET", "/queues", None),
-    ("POST", "/queues/q/records", {"records": [{"data": b64(b"zombie")}]}),
+    ("POST", "/queues/q/records", {"records": [{"data": to_text(b"zombie")}]}),
     ("POST", "/queues/q/consumers/c/offset", {"offset": 3}),
     ("POST", "/queues/q/consumers/w/claim", {"n": 5}),
     ("POST", "/queues/q/consumers/w/ack", {"receipts": ["1.1.1"]}),
@@ -110,7 +111,7 @@ def test_two_nodes_that_both_believe_to_own_a_partition_are_told_apart_by_kafka(
     caller.put("q", b"0")
     before = time.monotonic()
     taken = Ownership(kq_cluster, nodes.topic, "stranger", 600).take_over(0)
-    said = node.http.post("/queues/q/records", json={"records": [{"data": b64(b"1")}]})
+    said = node.http.post("/queues/q/records", json={"records": [{"data": to_text(b"1")}]})
     assert said.status_code in (409, 503)
     assert taken.epoch == 2 and taken.ready >= before + FRESH
     taken.writer.close()

@@ -12,7 +12,6 @@ import os
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,13 +21,12 @@ import pytest
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
 from kqlib.queue.item import Put
-from kqlib.topics import Plan
 from kqlib.virtual import node as nodes
 from kqlib.virtual.client import Client
-from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.workshop.cluster.node import free_ports
 from tests.patience import PATIENCE, WAIT
+from tests.promises.virtual_nodes import serving
 
 JSON = {"Content-Type": "application/json"}
 C = "/queues/q/consumers/c"
@@ -36,11 +34,8 @@ LONGEST = 0.1  # seconds of one callback
 
 
 @pytest.fixture(scope="module")
-def node(kq_cluster: Kafka, within: Callable[..., float]) -> Iterator[Node]:
-    name = f"flat-{uuid.uuid4().hex[:8]}"
-    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
-    with Node(kq_cluster, name) as node:
-        within(60, lambda: node.owned, "the partition to be served")
+def node(kq_cluster: Kafka) -> Iterator[Node]:
+    with serving(kq_cluster) as node:
         yield node
 
 

@@ -1,13 +1,10 @@
-"""The door of a node: what is hardly HTTP, bodies that are no JSON, clients that are slow, silent or too many."""
+"""The limits of a node: what is hardly HTTP, bodies that are not JSON, clients that are slow, silent or too many."""
 
 from __future__ import annotations
 
-import base64
 import json
 import socket
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -16,34 +13,20 @@ import httpx
 import pytest
 
 from kqlib.kafka import Kafka
-from kqlib.topics import Plan
 from kqlib.virtual import request_limits
 from kqlib.virtual.client import Client
-from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
+from kqlib.virtual.record_json import to_text
 from tests.patience import PATIENCE, WAIT
+from tests.promises.virtual_nodes import serving
 
 TOKEN = "a-token-of-this-test"
 HEAD = f"host: localhost\r\nauthorization: Bearer {TOKEN}\r\n"
 
 
-def serving(cluster: Kafka) -> Node:
-    """A node with one partition, that serves it."""
-    name = f"door-{uuid.uuid4().hex[:8]}"
-    Plan(topics(name, 1)).apply(cluster, quiet=True)
-    node = Node(cluster, name, token=TOKEN).start()
-    deadline = time.monotonic() + WAIT
-    while not node.owned:
-        if time.monotonic() > deadline:
-            node.close()
-            raise AssertionError(node.ready())
-        time.sleep(0.02)
-    return node
-
-
 @pytest.fixture(scope="module")
 def node(kq_cluster: Kafka) -> Iterator[Node]:
-    with serving(kq_cluster) as node:
+    with serving(kq_cluster, token=TOKEN) as node:
         yield node
 
 
@@ -92,11 +75,6 @@ RAW = (
 def test_what_is_hardly_http_is_answered_as_well(node: Node, raw: str, status: int) -> None:
     with plain(node, raw.encode("latin-1")) as connection:
         assert connection.recv(100).split(b" ")[1] == str(status).encode()
-
-
-def test_a_question_for_the_head_alone_gets_no_body(node: Node) -> None:
-    said = ask(node, "HEAD", "/health")
-    assert said.status_code == 200 and said.content == b"" and said.headers["content-length"] == "15"
 
 
 JSON = "application/json"
@@ -153,7 +131,7 @@ def test_who_never_reads_its_answers_is_cut_off(
         lost(connection, error)
 
     monkeypatch.setattr(request_limits.Connection, "connection_lost", noted)
-    record = {"data": base64.b64encode(b"x" * 900_000).decode()}
+    record = {"data": to_text(b"x" * 900_000)}
     for _ in range(4):
         assert ask(node, "POST", "/queues/large/records", json={"records": [record]}).status_code == 201
     monkeypatch.setattr(request_limits, "IDLE", 0.3 * PATIENCE)
@@ -167,7 +145,7 @@ def test_more_requests_at_once_than_there_are_places_are_told_to_come_again(
     monkeypatch.setattr(request_limits, "MOST", 20)
     poll = json.dumps({"wait": 60})
     raw = f"POST /queues/q/consumers/c/claim HTTP/1.1\r\n{HEAD}content-type: {JSON}\r\ncontent-length: {len(poll)}\r\n\r\n{poll}"
-    with serving(kq_cluster) as node, Client(node.url, token=TOKEN) as client, ExitStack() as waiting:
+    with serving(kq_cluster, token=TOKEN) as node, Client(node.url, token=TOKEN) as client, ExitStack() as waiting:
         for _ in range(20):
             waiting.enter_context(plain(node, raw))
         within(30, lambda: len(node.server(0)._parked.get("q", ())) == 20, "20 claims do not wait")

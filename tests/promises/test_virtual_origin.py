@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
-from kqlib.topics import Plan
-from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
+from kqlib.virtual.record_json import to_text
 from tests.patience import WAIT
 from tests.promises.test_virtual_limits import plain
-from tests.promises.virtual_nodes import b64
+from tests.promises.virtual_nodes import serving
 
 PAGE = "https://team.example"  # a page that may
 PORT = 4711
@@ -28,7 +26,7 @@ FOREIGN = (
     {"Host": "elsewhere.example", "Origin": "http://elsewhere.example"},
     {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},  # an image or a script
 )
-PUT = {"records": [{"data": b64(b"theirs")}]}
+PUT = {"records": [{"data": to_text(b"theirs")}]}
 REQUESTS = (
     ("GET", "/queues", None),
     ("GET", "/queues/q/records", None),
@@ -47,11 +45,8 @@ def closed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def node(kq_cluster: Kafka, within: Callable[..., float]) -> Iterator[Node]:
-    name = f"origin-{uuid.uuid4().hex[:8]}"
-    Plan(topics(name, 1)).apply(kq_cluster, quiet=True)
-    with Node(kq_cluster, name, origins=[PAGE], hosts=["queues.test"]) as node:
-        within(60, lambda: node.owned, "the partition to be served")
+def node(kq_cluster: Kafka) -> Iterator[Node]:
+    with serving(kq_cluster, origins=[PAGE], hosts=["queues.test"]) as node:
         yield node
 
 
@@ -64,7 +59,7 @@ def ask(node: Node, verb: str, path: str, body: object = None, **headers: str) -
 
 
 def test_no_request_of_a_foreign_page_is_let_in_and_nothing_is_changed_by_it(node: Node) -> None:
-    assert ask(node, "POST", "/queues/q/records", {"records": [{"data": b64(b"ours")}]}).status_code == 201
+    assert ask(node, "POST", "/queues/q/records", {"records": [{"data": to_text(b"ours")}]}).status_code == 201
     before = ask(node, "GET", "/queues/q").json()
     refused, let_in = [], []
     for headers in FOREIGN:

@@ -5,13 +5,14 @@ In:  a cluster and a topic. Out: `Nodes`: start, signal, ask. `Caller.ask` asks 
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import httpx
@@ -20,6 +21,8 @@ from kqlib.kafka import Kafka
 from kqlib.topics import Plan
 from kqlib.virtual.member import AGAIN
 from kqlib.virtual.names import partition_of, topics
+from kqlib.virtual.node import Node
+from kqlib.virtual.record_json import to_bytes, to_text
 from tests.patience import PATIENCE, WAIT
 
 NODE = """
@@ -38,8 +41,17 @@ finally:
 """
 
 
-def b64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+@contextmanager
+def serving(cluster: Kafka, partitions: int = 1, config: dict[str, Any] | None = None, **how: Any) -> Iterator[Node]:
+    """A node in this process, of new topics, when it serves all of its partitions."""
+    name = f"virtual-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, partitions, config=config)).apply(cluster, quiet=True)
+    with Node(cluster, name, **how) as node:
+        deadline = time.monotonic() + WAIT
+        while not node.ready()[0] or len(node.owned) < partitions:
+            assert time.monotonic() < deadline, node.ready()
+            time.sleep(0.02)
+        yield node
 
 
 class Process:
@@ -179,7 +191,7 @@ class Caller:
 
     def put(self, queue: str, *datas: bytes) -> list[int]:
         """Offsets."""
-        records = [{"data": b64(data)} for data in datas]
+        records = [{"data": to_text(data)} for data in datas]
         said = self.ask("POST", queue, "/records", {"records": records})
         assert said.status_code == 201, said.text
         offsets: list[int] = said.json()["offsets"]
@@ -189,7 +201,7 @@ class Caller:
         said = self.ask("POST", queue, f"/consumers/{consumer}/claim", {"n": n, **body})
         assert said.status_code == 200, said.text
         items: list[dict[str, Any]] = said.json()["items"]
-        return [item | {"data": base64.b64decode(item["data"])} for item in items]
+        return [item | {"data": to_bytes(item["data"])} for item in items]
 
     def verb(self, verb: str, queue: str, *receipts: str, consumer: str = "c", **body: Any) -> httpx.Response:
         return self.ask("POST", queue, f"/consumers/{consumer}/{verb}", {"receipts": list(receipts), **body})

@@ -135,16 +135,6 @@ def test_a_cursor_goes_forward_and_back_only_when_told_so(steps: list[tuple[int,
         assert comes is not Rewind or error.value.tracked == before
 
 
-def test_the_same_consumers_name_on_two_queues_is_two_consumers() -> None:
-    log = Log()
-    log.put("a", b"0", b"1")
-    log.put("b", b"2", b"3")
-    log.do(lambda out: log.store.track("a", "c", 1, False, out))
-    assert (log.store.tracked("a", "c"), log.store.tracked("b", "c")) == (1, None)
-    assert datas(log.claim("b", consumer="c")) == [(b"2", 1)]
-    assert (log.depth("a", "c"), log.depth("b", "c")) == (0, 2)
-
-
 def test_a_deleted_queue_is_gone_for_every_reader_at_once_and_begins_anew() -> None:
     log = Log()
     log.put("q", b"0", b"1", b"2")
