@@ -66,8 +66,8 @@ def site(partitions: int, weight: int = 0) -> None:
     }
     for owner in owners.values():
         owner.window.bytes = weight
-    member: Any = SimpleNamespace(changed=threading.RLock(), owners=owners)
-    looks = fetch.Fetch(member)
+    assigned: Any = SimpleNamespace(changed=threading.RLock(), owners=owners, paused=set())
+    looks = fetch.Fetch(assigned, print)
     for _ in range(LOOKS):
         looks.full_ones()
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import Closed, KqError, LetterTooLarge, NotAllowed, NotNow, Unreachable
 from kqlib.queue import arguments, dead, granted, state
-from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item, Out, size
 from kqlib.queue.partition import Claimed, Handled, Partition
 from kqlib.queue.put import Putting, TopicFacts
 from kqlib.queue.terms import Terms
+from kqlib.queue.transactions import Ending
 
 if TYPE_CHECKING:
-    from kqlib.queue.member import Member
+    from kqlib.queue.session import Session
     from kqlib.queue.site import Site
 
 FIRST = 10.0  # seconds that the first claim waits for its partitions
@@ -46,7 +46,7 @@ class Claiming(Putting):
         self._allowed_at = -1  # how often Kafka had complained when this user had every right
 
     @property
-    def _member(self) -> Member:
+    def _member(self) -> Session:
         """The site's thread. Every verb comes by here before it takes a lock: after a fork nobody would release that."""
         self.site._check_here()
         return self.site._member
@@ -111,7 +111,7 @@ class Claiming(Putting):
             if self._broken():
                 return []  # a claim tries to load it again
             self._usable_here()
-            self._member.wanted.claim(self.name, time.monotonic())
+            self._member.subscriptions.claim(self.name, time.monotonic())
             return self._take(n, self.lease, jobs)
 
     def _broken(self) -> list[tuple[str, int]]:
@@ -141,10 +141,10 @@ class Claiming(Putting):
         """
         member, now = self._member, time.monotonic()
         member.terms[self.name] = self.terms
-        member.wanted.claim(self.name, now)
+        member.subscriptions.claim(self.name, now)
         if member.settled(self.name):
             return
-        member._active = now
+        member.active = now
         member.start()
         begun = member.begun.setdefault(self.name, now)
         if begun == now:
@@ -187,7 +187,7 @@ class Claiming(Putting):
             try:
                 self._unlocked(lambda: granted.check(self.site.cluster, "claim", *here, safe, group=complaints > 0))
             except NotAllowed:
-                self._member.wanted.refuse(self.name)
+                self._member.subscriptions.refuse(self.name)
                 self._member.begun.pop(self.name, None)  # whoever claims when it is granted waits as the first one does
                 raise
             self._allowed_at = complaints
@@ -254,7 +254,7 @@ class Claiming(Putting):
         change = min((owner.next_change() for owner in owners), default=float("inf")) - clock()
         own_clock = LOOK if clock is not time.monotonic else 1.0
         member.hungry[self.name] += 1
-        member.wanted.claim(self.name, time.monotonic())
+        member.subscriptions.claim(self.name, time.monotonic())
         member.wake.set()
         try:
             member.changed.wait(max(0.001, min(until - time.monotonic(), change, own_clock)))

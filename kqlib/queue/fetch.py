@@ -1,6 +1,6 @@
-"""Fetching: leads the Consumer to what each owner needs next, reads it, and stops while too much is here already.
+"""Fetching: the consumer seeks to what each partition needs next, and reads it. It pauses while too much is in memory.
 
-In:  the member and its owners. Out: records in owners. Runs on the member's thread.
+In:  the partitions of this process. Out: their records. Runs on the session's thread.
 """
 
 from __future__ import annotations
@@ -8,18 +8,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from kqlib.queue import clients
+from kqlib.queue.assigned import ANEW, Assigned, At
 from kqlib.queue.commits import RIDE
-from kqlib.queue.loader import ANEW, At
 from kqlib.queue.partition import Partition
 from kqlib.queue.said import fatal
-
-if TYPE_CHECKING:
-    from kqlib.queue.member import Member
 
 log = logging.getLogger("kqlib.queue")
 
@@ -48,11 +46,11 @@ SETTINGS: dict[str, Any] = {  # of the site's consumer
 
 
 class Fetch:
-    """The member's reading side."""
+    """What one consumer reads. commit: called before records are taken in, for whoever waits for a commit."""
 
-    def __init__(self, member: Member) -> None:
-        self.member = member
-        self.paused: set[At] = set()
+    def __init__(self, assigned: Assigned, commit: Callable[[], object]) -> None:
+        self.assigned, self._commit = assigned, commit
+        self.paused = assigned.paused
         self.many = MANY
         self._full_since: float | None = None  # since when nobody needs a record; None: somebody does
         self._rests = False  # nothing is taken in this round
@@ -62,11 +60,11 @@ class Fetch:
         """Lead the consumer to what each owner needs next."""
         full_ones, woken = self.full_ones(), list[TopicPartition]()
         self._rests = self._resting()  # once a round: asked twice, a round could neither pause what is full nor rest
-        for at, owner in list(self.member.owners.items()):
-            with self.member.changed:
+        for at, owner in list(self.assigned.owners.items()):
+            with self.assigned.changed:
                 target, full = owner.target(), at in full_ones
                 lost = owner.window.position >= 0 and not owner.window.position <= target <= owner.window.position + FAR
-            consumer, again = self.member.consumer, not full and at in self.paused
+            consumer, again = self.assigned.consumer, not full and at in self.paused
             try:
                 if owner.window.position < 0 or lost or (again and owner.window.position != target):
                     consumer.seek(TopicPartition(*at, target, leader_epoch=owner.ledger.leader))
@@ -90,14 +88,14 @@ class Fetch:
         One question for all of them: one a partition took 70 ms each, and the site's thread stood for minutes.
         """
         try:
-            self.member.consumer.offsets_for_times(parts, timeout=0.5)
+            self.assigned.consumer.offsets_for_times(parts, timeout=0.5)
         except KafkaException as error:
             log.debug("no answer to wake the fetcher: %s", error)
 
     def full_ones(self) -> set[At]:
         """Those of which enough is here; `owner.full` says so. If all are, nothing is taken: soon somebody may have claimed it."""
-        with self.member.changed:
-            owners, total = self.member.owners, self._bytes()
+        with self.assigned.changed:
+            owners, total = self.assigned.owners, self._bytes()
             heavy = {topic for topic, _ in owners.keys() - self.paused if total[topic] > MOST_BYTES}
             for (topic, _), owner in owners.items() if heavy else ():
                 if topic in heavy:
@@ -113,7 +111,7 @@ class Fetch:
     def _bytes(self) -> Counter[str]:
         """What each queue has in memory: it has a limit of its own."""
         total = Counter[str]()
-        for (topic, _), owner in self.member.owners.items():
+        for (topic, _), owner in self.assigned.owners.items():
             total[topic] += owner.window.bytes
         return total
 
@@ -129,40 +127,40 @@ class Fetch:
 
     def read(self) -> None:
         """Fetch; wait where something can come from."""
-        self.member.wake.clear()
-        with self.member.changed:
+        self.assigned.wake.clear()
+        with self.assigned.changed:
             starving = any(
-                count and not any(owner.claimable() for owner in self.member.owners_of(topic))
-                for topic, count in self.member.hungry.items()
+                count and not any(owner.claimable() for owner in self.assigned.owners_of(topic))
+                for topic, count in self.assigned.hungry.items()
             )
-            asked = any(o.wanted > o.saved and not o.frozen for o in self.member.owners.values())
-            leases = any(owner.leases for owner in self.member.owners.values())
-            riding = [o.dirty_since for o in self.member.owners.values() if o.dirty_since and not o.frozen]
+            asked = any(o.wanted > o.saved and not o.frozen for o in self.assigned.owners.values())
+            leases = any(owner.leases for owner in self.assigned.owners.values())
+            riding = [o.dirty_since for o in self.assigned.owners.values() if o.dirty_since and not o.frozen]
         now = time.monotonic()
-        calm = self._calm(leases or not self.member._subscribed <= self.member.joined, now - self.member._active)
+        calm = self._calm(leases or not self.assigned.subscribed <= self.assigned.joined, now - self.assigned.active)
         if riding:  # its commit is to be on its way in time
-            calm = min(calm, max(QUICK, min(riding) + RIDE - now, self.member.next_try - now))
+            calm = min(calm, max(QUICK, min(riding) + RIDE - now, self.assigned.next_try - now))
         if asked or (self._more and not self._rests):
-            calm = 0 if now >= self.member.next_try else QUICK
-        if self.member.consumer is None or not self.member._subscribed:
-            self.member.wake.wait(0.05 if not asked else 0)
-            if self.member.consumer is not None and (message := self.member.consumer.poll(0)) is not None:
+            calm = 0 if now >= self.assigned.next_try else QUICK
+        if self.assigned.consumer is None or not self.assigned.subscribed:
+            self.assigned.wake.wait(0.05 if not asked else 0)
+            if self.assigned.consumer is not None and (message := self.assigned.consumer.poll(0)) is not None:
                 self._arrive([message])
             return
         if self._rests:
-            self.member.wake.wait(calm)
+            self.assigned.wake.wait(calm)
             return
         messages = []
-        if starving and (message := self.member.consumer.poll(calm)) is not None:
+        if starving and (message := self.assigned.consumer.poll(calm)) is not None:
             messages.append(message)
         elif not starving:
-            self.member.wake.wait(calm)
-            self.member.commits.run()  # before anything else: somebody waits for it
+            self.assigned.wake.wait(calm)
+            self._commit()  # before anything else: somebody waits for it
         if messages or not starving:
-            messages += self.member.consumer.consume(self.many, 0)  # what is there; to wait for more would be latency
+            messages += self.assigned.consumer.consume(self.many, 0)  # what is there; to wait for more would be latency
         self._more = len(messages) >= self.many
         if messages:
-            self.member._active = now if starving else self.member._active
+            self.assigned.active = now if starving else self.assigned.active
             self._arrive(messages)
 
     @staticmethod
@@ -174,30 +172,30 @@ class Fetch:
         for message in messages:
             by[message.topic(), message.partition()].append(message)
         for error in [each.error() for at in by if at[0] is None for each in by[at]]:  # about the client
-            self.member.complain(error)
+            self.assigned.complain(error)
             if fatal(error):
                 raise KafkaException(error)
         self._doubt(by)
-        with self.member.changed:
+        with self.assigned.changed:
             for at, batch in by.items():
-                owner = self.member.owners.get(at)
+                owner = self.assigned.owners.get(at)
                 if owner is not None and owner.window.position >= 0:
                     self._arrive_at(owner, batch)
-            self.member.changed.notify_all()
+            self.assigned.changed.notify_all()
 
     def _doubt(self, by: dict[At, list[Any]]) -> None:
         """After a pause it is asked whether this is still the same topic: the client reads on in one that was made anew."""
         now, paused = time.monotonic(), dict[At, Partition]()
         for at, batch in by.items():
-            if (owner := self.member.owners.get(at)) and any(message.error() is None for message in batch):
+            if (owner := self.assigned.owners.get(at)) and any(message.error() is None for message in batch):
                 if now - owner.heard_at > PAUSE:
                     paused[at] = owner
                 owner.heard_at = now
-        if paused and (there := self.member.ids_of({topic for topic, _ in paused})) is not None:
-            with self.member.changed:
+        if paused and (there := self.assigned.ids_of({topic for topic, _ in paused})) is not None:
+            with self.assigned.changed:
                 for at, owner in paused.items():
                     if there.get(at[0]) != owner.ledger.topic:
-                        self.member.reload(owner, ANEW)
+                        self.assigned.reload(owner, ANEW)
 
     def _arrive_at(self, owner: Partition, batch: list[Any]) -> None:
         records: list[Any] = []
@@ -209,9 +207,9 @@ class Fetch:
                 records = []
                 owner.end_seen(message.offset())
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                self.member.complain(error)
+                self.assigned.complain(error)
         if not owner.arrive(records):
-            self.member.reload(owner, "its log begins anew, or goes on from where it was cut off")
+            self.assigned.reload(owner, "its log begins anew, or goes on from where it was cut off")
         # below a purge mark there may be records of a later leader that are not read yet
         elif owner.window.position >= owner.window.head:
             owner.ledger.leader = max(owner.ledger.leader, _leader(batch))
@@ -221,16 +219,16 @@ class Fetch:
 
         One question for all partitions: one each takes 100 ms, and no commit is made meanwhile.
         """
-        gaps = {at: owner for at, owner in self.member.owners.items() if owner.window.gaps}
+        gaps = {at: owner for at, owner in self.assigned.owners.items() if owner.window.gaps}
         if not gaps:
             return
         try:
             asked = [TopicPartition(*at, OFFSET_BEGINNING) for at in gaps]
-            found = self.member.consumer.offsets_for_times(asked, timeout=1.0)
+            found = self.assigned.consumer.offsets_for_times(asked, timeout=1.0)
         except KafkaException as error:  # the next round asks again
             log.debug("where the logs begin: %s", error)
             return
-        with self.member.changed:
+        with self.assigned.changed:
             for part in found:
                 if part.error is None:
                     gaps[part.topic, part.partition].log_begins(part.offset)

@@ -16,45 +16,16 @@ import queue as queues
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from kqlib.errors import KqError, Unreachable
 from kqlib.queue import incidents, state
-from kqlib.queue.incidents import Incident, Stored
+from kqlib.queue.assigned import Loading
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.notes import Key, Notes
 from kqlib.queue.sender import Sender
 
-At = tuple[str, int]
 log = logging.getLogger("kqlib.queue")
-ANEW = "its topic was deleted, and one of the same name is another queue"
-
-
-@dataclass(eq=False)
-class Loading:
-    """One partition on its way in. A newer assignment of the same one is another object."""
-
-    at: At
-    on_lost: str
-    was: str = ""  # the topic's id, if this is not the first time under this assignment: of another one nothing is ours
-    ended: str = ""  # the id of a topic that was deleted while the partition was ours: nobody else can still have that
-    patience: float = 0.0  # seconds within which others hear that their topic is another one
-    latest: int = 0  # where its log ended when on_lost="latest" was chosen
-    last: Stored | None = None  # the last state that this process committed
-    incidents: list[Incident] = field(default_factory=list)
-    gone: int = 0  # items that had left the log, as the incidents say
-    ledger: Ledger | None = None
-    low: int = 0  # what lies below is lost, if it is not done
-    error: KqError | None = None
-    trouble: str = ""  # why it takes so long
-    since: float = field(default_factory=time.monotonic)
-    wanted: bool = True
-
-    @property
-    def over(self) -> bool:
-        """Is it loaded, or known why it cannot be?"""
-        return self.ledger is not None or self.error is not None
 
 
 class Loader:
@@ -153,8 +124,7 @@ class Loader:
         key: Key = (self.site, each.at[0], "incidents", each.at[1])
         before = incidents.noted(self.notes.get(*key), seen.topic_id, seen.low)
         last = incidents.newest(seen.topic_id, each.last, incidents.last(self.notes.get(*where[:2], "last", where[2])))
-        mark = self.notes.mark(*where, seen.topic_id)
-        mark = mark if mark > self.notes.mark(*where, seen.topic_id, kind="purged") else 0
+        mark = self.notes.purge_mark(*where, seen.topic_id)
         found = incidents.found(seen, each.ledger, last, mark, now)
         if seen.committed is not None and not seen.metadata:
             what = "; ".join(map(str, found)) or "Nothing was skipped"

@@ -55,13 +55,8 @@ def _all_seen(site: Site, queues: list[str]) -> dict[str, dict[int, tuple[state.
     found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]], notes=site._notes)
     there: dict[str, dict[int, tuple[state.Seen, int]]] = {queue: {} for queue in ids}
     for (queue, number), each in sorted(found.items()):
-        there[queue][number] = each, _purge(site._notes, site.name, (queue, number), each.topic_id)
+        there[queue][number] = each, site._notes.purge_mark(site.name, queue, number, each.topic_id)
     return there
-
-
-def _purge(notes: Notes, site: str, at: tuple[str, int], topic_id: str) -> int:
-    mark = notes.mark(site, *at, topic_id)
-    return mark if mark > notes.mark(site, *at, topic_id, kind="purged") else 0
 
 
 def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: state.Seen, on_lost: str = "raise") -> Ledger:
@@ -89,7 +84,7 @@ def happened(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> 
     last = incidents.newest(each.topic_id, incidents.last(notes.get(site, at[0], "last", at[1])))
     with suppress(LedgerCorrupt):  # of a state that nobody can read nothing can be said
         ledger = state.ledger_from(each, "earliest", "")
-        new = incidents.found(each, ledger, last, _purge(notes, site, at, each.topic_id), int(time.time() * 1000))
+        new = incidents.found(each, ledger, last, notes.purge_mark(site, *at, each.topic_id), int(time.time() * 1000))
         return incidents.together(before, new, _rewind(notes, site, at, each.topic_id)[0])
     return before
 

@@ -92,6 +92,11 @@ class Notes:
         said = self.get(site, queue, kind, partition)
         return said["offset"] if isinstance(said, dict) and said.get("topic") == topic_id else 0
 
+    def purge_mark(self, site: str, queue: str, partition: int, topic_id: str) -> int:
+        """Up to where a purge mark reaches that was not applied yet; 0: none."""
+        mark = self.mark(site, queue, partition, topic_id)
+        return mark if mark > self.mark(site, queue, partition, topic_id, kind="purged") else 0
+
     def write(self, notes: Sequence[tuple[Key, Any]], sender: Sender) -> None:
         """Durable, and known to this process, when it returns."""
         if not notes:

@@ -13,9 +13,9 @@ from datetime import datetime
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments, dead, look
+from kqlib.queue.assigned import ANEW
 from kqlib.queue.claim import FIRST, SEEN, Claiming
 from kqlib.queue.item import Item, Job
-from kqlib.queue.loader import ANEW
 from kqlib.queue.partition import Handled, Partition
 from kqlib.queue.redrive import Redriven, chosen, redrive
 from kqlib.queue.step import Step
@@ -319,7 +319,7 @@ class Queue(Claiming, Workable):
         self._usable()
         with self._member.changed:
             self._join()
-            while loading := self._member._loading.get((self.name, partition)):
+            while loading := self._member.loadings.get((self.name, partition)):
                 self._wait_for(loading.since + FIRST)
             self._usable_here()
             owner = self._member.owners.get((self.name, partition))

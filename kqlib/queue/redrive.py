@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import arguments, dead, look, state
-from kqlib.queue.ending import Ending
 from kqlib.queue.item import Item, Out, size
 from kqlib.queue.partition import Partition
+from kqlib.queue.transactions import Ending
 
 if TYPE_CHECKING:
     from kqlib.queue.queue import Queue

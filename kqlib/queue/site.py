@@ -26,20 +26,18 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, granted, ledger_text, state
 from kqlib.queue.clients import judge
 from kqlib.queue.dead import DEAD
-from kqlib.queue.ending import PATIENCE as ENDING
-from kqlib.queue.ending import Ending
-from kqlib.queue.loader import Loader
-from kqlib.queue.member import Member
 from kqlib.queue.notes import Notes
-from kqlib.queue.partitions import Partitions
 from kqlib.queue.put import TopicFacts, limits
 from kqlib.queue.queue import Queue
 from kqlib.queue.reader import Reader
 from kqlib.queue.rights import Right
 from kqlib.queue.said import as_ours, first, not_allowed, patient
 from kqlib.queue.sender import Sender
+from kqlib.queue.session import Session
 from kqlib.queue.step import Transaction
 from kqlib.queue.terms import Rates, Terms
+from kqlib.queue.transactions import PATIENCE as ENDING
+from kqlib.queue.transactions import Ending
 from kqlib.topic_rules import RECORD_BYTES
 
 log = logging.getLogger("kqlib.queue")
@@ -89,14 +87,11 @@ class Site:
         self._waiter = state.Looker(cluster, name, wait=True)
         self._reader = Reader(cluster)
         self._notes = Notes(cluster, self._noted)
-        self._member = Member(cluster, name, self._notes, self._sender(), self._loader)
+        self._member = Session(cluster, name, self._notes, self._sender(), self._waiter)
         if session is not None:
             self._member.drain = min(self._member.drain, session / 2)
             self._member.told = min(self._member.told, session / 3 + 1.5)
         _one_a_process(self)  # last: a site that cannot be made closes no older one
-
-    def _loader(self, partitions: Partitions) -> Loader:
-        return Loader(self.name, self._waiter, self._notes, self._sender(), partitions.wake.set)
 
     def queue(
         self,

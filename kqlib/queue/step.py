@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kqlib.errors import Closed, NotAllowed
-from kqlib.queue.ending import Ending
 from kqlib.queue.item import BY, ITEM, Headers, Item, Out, Put
 from kqlib.queue.partition import Partition
+from kqlib.queue.transactions import Ending
 
 if TYPE_CHECKING:
     from kqlib.queue.queue import Queue

@@ -1,8 +1,12 @@
-"""One transaction of a site: records written, states committed, all or nothing.
+"""One transaction of a site: records are written and items acked, all or nothing.
 
-In:  endings, and the owners whose items they ack. Out: committed, aborted or not known, and why a further try would be refused too.
+In:  `Ending` values, and the partitions whose items they ack. Out: committed, aborted or not known; and why a further try would be
+refused too. From `send_offsets` to the transaction's end its partitions are frozen: a plain commit in between would win over it, and
+the item would come again.
 
 A topic that took no record within the last seconds is doubted: then the partitions are frozen only when all records are written.
+The group's metadata is taken by the session's thread while the partitions are ours. Taken here, it could be that of a later
+membership, and the broker would accept a state for partitions that went to another process.
 """
 
 from __future__ import annotations
@@ -10,12 +14,17 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.kafka.clients import Producer
+from kqlib.queue.assigned import Assigned
 from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.granted import ending_lacks
@@ -23,31 +32,80 @@ from kqlib.queue.item import Out, size
 from kqlib.queue.partition import Partition
 from kqlib.queue.said import REFUSED, RIGHTS, TOO_LARGE, first, not_allowed
 
-if TYPE_CHECKING:
-    from kqlib.queue.ending import Ending
-    from kqlib.queue.member import Member
-
 log = logging.getLogger("kqlib.queue")
 client_log = logging.getLogger("kqlib.queue.librdkafka")  # of a producer that ended; by itself it prints to stderr
 client_log.addHandler(logging.NullHandler())
 client_log.propagate = False
 TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does not
 STALL = 1.0  # seconds without a written record until the others go first
+PATIENCE = 12.0  # seconds until an ending gives up
 TRUSTED = 10.0  # seconds after its last record until a topic is doubted
+
+
+@dataclass(eq=False)
+class Ending:
+    """What shall happen at once: records written, items done."""
+
+    outs: list[Out]
+    acks: list[tuple[Partition, int, int]] = field(
+        default_factory=list
+    )  # partition, offset, lease number; 0: its owner buries it
+    anew: Callable[[], list[Out]] | None = None  # makes its records for the topic as it is now, or says why not
+    begun: bool = False  # its leases are set aside
+    done: bool = False
+    error: KqError | None = None
+    written: dict[tuple[str, int], int] = field(default_factory=dict)  # (topic, partition) -> the end of what it wrote
+    open: Counter[str] = field(default_factory=Counter)  # topic -> records of this try that are not written
+    refused: KafkaError | None = None  # why one of them never will be
+    deadline: float = field(default_factory=lambda: time.monotonic() + PATIENCE)
+    _turn: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Is its outcome known?"""
+        return self.done or self.error is not None
+
+    @property
+    def topics(self) -> set[str]:
+        """Where it writes."""
+        return {out.topic for out in self.outs}
+
+    def report(self) -> Callable[[Any, Any], None]:
+        """A new try begins: what its delivery reports call. Those of an earlier one count no more."""
+        self._turn, self.open, self.refused = self._turn + 1, Counter(out.topic for out in self.outs), None
+        return partial(self._heard, self._turn)
+
+    def _heard(self, turn: int, error: Any, message: Any) -> None:
+        if turn != self._turn:
+            return
+        if error is not None:
+            self.refused = error
+            return
+        self.open[message.topic()] -= 1
+        at = (message.topic(), message.partition())
+        self.written[at] = max(self.written.get(at, 0), message.offset() + 1)
+
+    def offsets(self) -> dict[Partition, list[int]]:
+        """What it acks, by owner."""
+        found: dict[Partition, list[int]] = {}
+        for owner, offset, _ in self.acks:
+            found.setdefault(owner, []).append(offset)
+        return found
 
 
 class Transactions:
     """The transactional producer of a site."""
 
-    def __init__(self, member: Member) -> None:
-        self.member = member
+    def __init__(self, assigned: Assigned) -> None:
+        self.assigned = assigned
+        self.closed = False  # the site closes: nothing is committed any more
+        self.committing = False  # from here on only Kafka knows the outcome
+        self.why: KqError | None = None  # why the last try would be refused again; None: perhaps it would not
         self._producer: Any = None
         self._fresh = False  # the producer has not been introduced to its coordinator yet
         self._took: dict[str, float] = {}  # topic -> when it last took a record
-        self._why: KqError | None = None  # why the last try would be refused again; None: perhaps it would not
-        self._closed = self._committing = False  # _committing: from here on only Kafka knows the outcome
 
-    def _doubted(self, ending: Ending) -> bool:
+    def doubted(self, ending: Ending) -> bool:
         """Does it write to a topic that took no record lately?"""
         now = time.monotonic()
         return any(now - self._took.get(topic, -TRUSTED) > TRUSTED for topic in ending.topics)
@@ -63,15 +121,15 @@ class Transactions:
                 topic=largest.topic, size=_size(largest), limit="less (see its max.message.bytes)", safe=safe
             )
         if error.code() in RIGHTS:
-            cluster, site = self.member.cluster, self.member.site
+            cluster, site = self.assigned.cluster, self.assigned.site
             right = ending_lacks(cluster, site, endings[0].topics, error.code())
             queue = endings[0].acks[0][0].terms.queue if endings[0].acks else min(endings[0].topics)
             return not_allowed(right, cluster, safe, queue, site)
         return NotAllowed(f"Kafka refused a record for {topics} ({error.str()}). {safe} See the topic's settings")
 
-    def _transaction(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> bool | None:
+    def run(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> bool | None:
         """True: committed. False: aborted, nothing happened. None: not known."""
-        deadline, doubted = time.monotonic() + TIMEOUT, any(map(self._doubted, endings))
+        deadline, doubted = time.monotonic() + TIMEOUT, any(map(self.doubted, endings))
         try:
             producer = self._ready(deadline)
             producer.begin_transaction()
@@ -83,19 +141,19 @@ class Transactions:
                 parts, group = self._freeze(offsets, deadline)
                 insist(lambda left: producer.send_offsets_to_transaction(parts, group, left), deadline)
             self._written(producer, endings)
-            with self.member.changed:
-                if self._closed:
+            with self.assigned.changed:
+                if self.closed:
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the site closes"))
-                self._committing = True
+                self.committing = True
         except KafkaException as error:
             for topic in {topic for ending in endings for topic in ending.topics}:
                 self._took.pop(topic, None)
-            self._why = self._refusal(endings, first(error), doubted)
+            self.why = self._refusal(endings, first(error), doubted)
             if self._abort(error) and first(error).code() in REFUSED:
-                self._forget()  # it writes nothing more, and its next abort takes 10 s (seen with MSG_SIZE_TOO_LARGE)
+                self.forget()  # it writes nothing more, and its next abort takes 10 s (seen with MSG_SIZE_TOO_LARGE)
             return False  # its end was never asked for, and whoever could ask for it has aborted or is gone
         except NoAnswer:  # it is never committed: the broker ends it when its time is up
-            return self._leave("no answer to a transaction", False)
+            return self.leave("no answer to a transaction", False)
         try:
             insist(
                 producer.commit_transaction, time.monotonic() + 2 * TIMEOUT
@@ -104,14 +162,14 @@ class Transactions:
         except KafkaException as error:
             if first(error).txn_requires_abort() and self._abort(error):
                 return False
-            self._forget()  # its end was asked for: one whose abort is refused too has perhaps been committed
-            return self._leave(first(error).str(), None)
+            self.forget()  # its end was asked for: one whose abort is refused too has perhaps been committed
+            return self.leave(first(error).str(), None)
         except NoAnswer:
-            return self._leave("no answer to a transaction's end", None)
+            return self.leave("no answer to a transaction's end", None)
 
-    def _leave(self, trouble: str, outcome: bool | None) -> bool | None:
+    def leave(self, trouble: str, outcome: bool | None) -> bool | None:
         """With this producer nothing more is begun; a call that still stands in it ends there."""
-        self.member.trouble, self._producer = trouble, None
+        self.assigned.trouble, self._producer = trouble, None
         return outcome
 
     def _produce(self, producer: Any, ending: Ending) -> None:
@@ -134,7 +192,7 @@ class Transactions:
             refused = next((ending.refused for ending in endings if ending.refused), None)
             if left < before:
                 moved = time.monotonic()
-            elif refused or self._closed or time.monotonic() - moved > STALL:
+            elif refused or self.closed or time.monotonic() - moved > STALL:
                 topics = sorted({topic for ending in endings for topic, many in ending.open.items() if many})
                 why = f"no record was written to {' or '.join(map(repr, topics))}"
                 raise _cause(producer) or KafkaException(refused or KafkaError(KafkaError._TIMED_OUT, why))
@@ -143,12 +201,12 @@ class Transactions:
 
     def _freeze(self, offsets: dict[Partition, list[int]], deadline: float) -> tuple[list[TopicPartition], Any]:
         """The states as they will be, and the group's metadata. Until the end no other commit is made for these partitions."""
-        member = self.member
-        with member.changed:
+        assigned = self.assigned
+        with assigned.changed:
             for owner in offsets:
                 owner.frozen = owner.version
-            member.committed.wait_for(
-                lambda: self._closed or any(o.dropped for o in offsets) or self._may_commit(offsets),
+            assigned.committed.wait_for(
+                lambda: self.closed or any(o.dropped for o in offsets) or self._may_commit(offsets),
                 max(0.1, deadline - time.monotonic()),
             )
             if any(o.dropped for o in offsets) or not self._may_commit(offsets):
@@ -159,18 +217,18 @@ class Transactions:
                 at, text = (owner.terms.queue, owner.partition), ledger.text(owner.terms.write_version)
                 owner.sent = (ledger.floor, text)
                 parts.append(TopicPartition(*at, ledger.floor, metadata=text))
-            return parts, member.group
+            return parts, assigned.group
 
     def _may_commit(self, offsets: dict[Partition, list[int]]) -> bool:
         """Is it known who we are, and no other commit of these partitions under way?"""
-        return self.member.group is not None and not self.member.commits.under_way & offsets.keys()
+        return self.assigned.group is not None and not self.assigned.under_way & offsets.keys()
 
     def _ready(self, deadline: float) -> Any:
         if self._producer is None:
             self._producer = Producer(
-                self.member.cluster.client(
+                self.assigned.cluster.client(
                     **{
-                        "transactional.id": f"kq-{self.member.site}-{uuid.uuid4().hex[:12]}",
+                        "transactional.id": f"kq-{self.assigned.site}-{uuid.uuid4().hex[:12]}",
                         "transaction.timeout.ms": int(TIMEOUT * 1000),
                         "retry.backoff.ms": 1,  # a transaction with offsets takes 107 ms without these two, 4 with them
                         "retry.backoff.max.ms": 5,
@@ -189,8 +247,8 @@ class Transactions:
 
     def _abort(self, error: KafkaException) -> bool:
         """True: Kafka says that it is aborted, or it was never begun. A producer that cannot even abort is replaced."""
-        self.member.trouble = first(error).str()
-        log.info("a transaction is aborted: %s", self.member.trouble)
+        self.assigned.trouble = first(error).str()
+        log.info("a transaction is aborted: %s", self.assigned.trouble)
         if self._producer is None or (self._fresh and not first(error).fatal() and not self._dead()):
             return True
         try:
@@ -200,14 +258,14 @@ class Transactions:
         except KafkaException as worse:
             log.info("aborting: %s", worse)
         except NoAnswer:
-            return bool(self._leave("no answer to a transaction's abort", False))
-        self._forget()
+            return bool(self.leave("no answer to a transaction's abort", False))
+        self.forget()
         return False
 
     def _dead(self) -> bool:
-        return judge(self.member.cluster, self._producer, HOLDS)
+        return judge(self.assigned.cluster, self._producer, HOLDS)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         if self._producer is not None:
             self._producer.purge()
         self._producer = None

@@ -31,8 +31,8 @@ from kqlib.errors import KqError, LeaseLost, NotAllowed, NotInTime, PayloadTooLa
 from kqlib.kafka import Kafka, settings
 from kqlib.queue import Item, Put, Queue, dead, look
 from kqlib.queue.arguments import OURS, count
-from kqlib.queue.ending import Ending
 from kqlib.queue.item import Out, size
+from kqlib.queue.transactions import Ending
 from kqlib.spark import frames
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from kqlib.errors import KqError
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
-from kqlib.queue import member as queue_member
+from kqlib.queue.session import Session
 from kqlib.virtual import member as virtual_member
 from kqlib.virtual.node import Node
 from kqlib.virtual.ownership import Ownership
@@ -63,7 +63,7 @@ def _slow(dice: random.Random, seconds: float) -> None:
         return slowly
 
     Ownership.take_over = slowed(Ownership.take_over)  # type: ignore[method-assign]
-    for member in (virtual_member.GroupMember, queue_member.Member):
+    for member in (virtual_member.GroupMember, Session):
         for callback in ("_on_assign", "_on_revoke", "_on_lost"):
             setattr(member, callback, slowed(getattr(member, callback)))
 
@@ -118,7 +118,7 @@ class SiteMember:
             consumer = member.consumer
             owned = sorted(number for (_, number), owner in member.owners.items() if owner.saved)
             kept = {number: (owner.saved, owner.dropped) for (_, number), owner in member.owners.items()}
-            kept |= {number: f"loading: {each.trouble}" for (_, number), each in member._loading.items()}
+            kept |= {number: f"loading: {each.trouble}" for (_, number), each in member.loadings.items()}
         assigned = list[int]()
         with suppress(
             KafkaException, RuntimeError

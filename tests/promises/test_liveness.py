@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from kqlib.kafka import Kafka
-from kqlib.queue.partitions import Partitions
+from kqlib.queue.session import Session
 from kqlib.queue.site import _alter
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual import member as membership
@@ -172,7 +172,7 @@ def test_a_member_that_did_not_hear_what_it_is_given_gets_it(
 ) -> None:
     """It owns something, so its heartbeats do not ask for the whole. The coordinator counts it as the owner of what nobody serves."""
     group_of(still, kind, "given", 6)
-    of, gives_up = (Partitions, "_store") if kind == "site" else (GroupMember, "_give_up")
+    of, gives_up = (Session, "_store") if kind == "site" else (GroupMember, "_give_up")
     give_up, on_assign = getattr(of, gives_up), of._on_assign
     slow, done, lost = list[Any](), threading.Event(), False
 

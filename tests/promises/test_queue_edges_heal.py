@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 
 from kqlib.errors import LeaseLost, NotAllowed, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Queue, Site, claim, ending, member, notes, partitions, transactions
+from kqlib.queue import Item, Queue, Site, claim, notes, session, transactions
 from kqlib.topic_rules import QUEUES
 from kqlib.topics import Plan, QueueTopic, Topic
 from kqlib.workshop import snapshot
@@ -156,8 +156,8 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
 ) -> None:
     monkeypatch.setattr(claim, "SEEN", 1.0)
     monkeypatch.setattr(transactions, "TIMEOUT", PATIENCE)
-    monkeypatch.setattr(ending, "PATIENCE", WAIT)
-    for room in (member, transactions):
+    monkeypatch.setattr(transactions, "PATIENCE", WAIT)
+    for room in (session, transactions):
         monkeypatch.setattr(room, "HOLDS", 0.5)
     with Site(Kafka(kq_cluster.bootstrap), name, session=SESSION) as site:
         queue = site.queue(name)
@@ -165,7 +165,7 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
         queue.ack(queue.claim(wait=WAIT))
         deaf = Consumer(NOWHERE.client(group_id=name))
         old, site._member.consumer, changed = site._member.consumer, deaf, time.monotonic()
-        within(WAIT, lambda: site._member._minded > changed, "its thread still reads from the old one")
+        within(WAIT, lambda: site._member._checked > changed, "its thread still reads from the old one")
         queue.put(b"second")
         with pytest.raises(Unreachable):
             queue.claim()
@@ -173,8 +173,8 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
         old.close()  # the group gives its partition to the new one
         item = queue.claim(wait=WAIT)
         assert item.data == b"second"
-        site._member.endings._producer = Producer(NOWHERE.client(transactional_id=name))
-        site._member.endings._fresh = True
+        site._member.endings.transactions._producer = Producer(NOWHERE.client(transactional_id=name))
+        site._member.endings.transactions._fresh = True
         queue.bury(item, "bad")
         assert queue.depth() == 0 and queue.dead.depth() == 1
 
@@ -223,7 +223,7 @@ def test_a_hundred_partitions_whose_states_come_late_are_read_at_once(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = wide(kq_cluster, 100)
-    monkeypatch.setattr(partitions, "SOON", 0.0)  # as on a busy machine: the assignment does not wait for its states
+    monkeypatch.setattr(session, "SOON", 0.0)  # as on a busy machine: the assignment does not wait for its states
     with Site(kq_cluster, name, session=SESSION) as site:
         queue, begun, found = site.queue(name, max_attempts=None), time.monotonic(), 0
         while found < 100:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Retry, Site, ending, fetch, partition, wanted
+from kqlib.queue import Item, Retry, Site, fetch, partition, subscriptions, transactions
 from tests.patience import WAIT
 from tests.promises.play import decided, delete
 from tests.promises.queues import SESSION, Clock, Start, alone, data, put, taken, topic
@@ -306,7 +306,7 @@ def test_without_a_dead_letter_topic_what_fails_for_good_waits_and_it_is_said(
 def test_used_up_items_that_cannot_be_buried_wait_and_it_is_said_until_they_can(
     kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ending, "PATIENCE", 0.5)
+    monkeypatch.setattr(transactions, "PATIENCE", 0.5)
     clock = Clock()
     with alone(kq_cluster, name, clock=clock) as site:
         queue = site.queue(name, max_attempts=3)
@@ -314,20 +314,20 @@ def test_used_up_items_that_cannot_be_buried_wait_and_it_is_said_until_they_can(
         for _ in range(3):
             queue.release(queue.claim(wait=WAIT))
         queue.put(b"good")
-        transaction, asked = ending.Endings._transaction, set[int]()
+        transaction, asked = transactions.Transactions.run, set[int]()
 
-        def aborted(_: Any, endings: list[ending.Ending], *__: Any) -> bool:
+        def aborted(_: Any, endings: list[transactions.Ending], *__: Any) -> bool:
             asked.update(map(id, endings))
             return False
 
-        monkeypatch.setattr(ending.Endings, "_transaction", aborted)
+        monkeypatch.setattr(transactions.Transactions, "run", aborted)
         assert data([queue.claim(wait=WAIT)]) == [b"good"]
         begun = time.monotonic()
         while "cannot be buried" not in queue.blocked:
             assert queue.claim(wait=0.1) is None and time.monotonic() < begun + WAIT
         assert len(asked) == 1 == caplog.text.count("cannot be buried") and queue.depth() == 2
-        monkeypatch.setattr(ending.Endings, "_transaction", transaction)
-        monkeypatch.setattr(ending, "PATIENCE", WAIT)
+        monkeypatch.setattr(transactions.Transactions, "run", transaction)
+        monkeypatch.setattr(transactions, "PATIENCE", WAIT)
         clock.now += partition.AGAIN
         while queue.depth() == 2:
             assert queue.claim(wait=0.1) is None and time.monotonic() < begun + WAIT
@@ -347,7 +347,7 @@ def test_what_was_lost_is_still_said_when_the_subscription_is_dropped(
         item = queue.claim(wait=WAIT)
         assert item.data == b"4" and queue.lost == 3
         queue.ack(item)
-        monkeypatch.setattr(wanted, "IDLE", 0.2)
+        monkeypatch.setattr(subscriptions, "IDLE", 0.2)
         within(WAIT, lambda: not site._member.owners, "nobody claims, and it stays")
         assert queue.lost == 3 == queue.stats()["lost"]
         monkeypatch.undo()

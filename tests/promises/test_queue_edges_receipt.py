@@ -112,7 +112,7 @@ def test_ack_many_names_what_went_with_its_partition_while_the_commit_was_on_its
         save = member.save
 
         def taken(owners: Any) -> None:
-            member._drop((name, 0), "this partition went to another process")
+            member.drop((name, 0), "this partition went to another process")
             save(owners)
 
         monkeypatch.setattr(member, "save", taken)
@@ -137,8 +137,8 @@ class Unheard:
     def _lose(self) -> None:
         """As in `on_lost`, a moment after that commit."""
         with self.member.changed:
-            self.member.changed.wait_for(lambda: not self.member.commits.under_way, WAIT)
-            self.member._drop(self.at, "this partition went to another process")
+            self.member.changed.wait_for(lambda: not self.member.under_way, WAIT)
+            self.member.drop(self.at, "this partition went to another process")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -18,7 +18,7 @@ import pytest
 
 from kqlib.errors import Closed, KqError, NotAllowed, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.queue import Queue, Site, claim, ending, state, work
+from kqlib.queue import Queue, Site, claim, state, transactions, work
 from kqlib.queue.ledger import Ledger
 from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
@@ -31,7 +31,7 @@ Within = Callable[..., float]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction gives up after three seconds, not twelve."""
-    monkeypatch.setattr(ending, "PATIENCE", 3.0)
+    monkeypatch.setattr(transactions, "PATIENCE", 3.0)
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ def test_a_step_into_a_topic_that_is_gone_says_so_at_once_and_its_lease_holds(
 def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
     kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, ask = list[ending.Ending](), here._member.endings.ask
+    asked, ask = list[transactions.Ending](), here._member.endings.ask
 
-    def noted(each: ending.Ending) -> None:
+    def noted(each: transactions.Ending) -> None:
         each.deadline += WAIT  # its time is up when the test says so
         asked.append(each)
         ask(each)
@@ -219,7 +219,7 @@ def test_every_verb_of_a_closed_site_is_refused_at_once_and_changes_nothing(kq_c
 def test_a_close_ends_the_transaction_that_runs_and_who_comes_next_waits_for_nothing(
     kq_cluster: Kafka, name: str, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "PATIENCE", WAIT)  # it does not give up before the close
+    monkeypatch.setattr(transactions, "PATIENCE", WAIT)  # it does not give up before the close
     outputs, gone = topic(kq_cluster), topic(kq_cluster)
     site, said = Site(kq_cluster, name, session=SESSION), list[Any]()
     queue, out, nowhere = (site.queue(each) for each in (name, outputs, gone))

@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewPartitions
 
 from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Put, Queue, Site, commits, fetch, member, notes, state, wanted
+from kqlib.queue import Item, Put, Queue, Site, commits, fetch, notes, session, state, subscriptions
 from kqlib.queue.ledger import Ledger
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
@@ -68,7 +68,7 @@ def test_an_idle_process_leaves_its_partitions_to_others_and_comes_back(
     queue = here.queue(name)
     queue.put_many([Put(b"0", key=b"a"), Put(b"1", key=b"b"), Put(b"2", key=b"c"), Put(b"3", key=b"d")])
     held = queue.claim(wait=WAIT)
-    monkeypatch.setattr(wanted, "IDLE", 1.0)
+    monkeypatch.setattr(subscriptions, "IDLE", 1.0)
     time.sleep(2)
     assert here._member.owners, "a lease is open: it stays"
     queue.ack(held)
@@ -88,8 +88,8 @@ def test_a_queue_that_was_left_is_visited_and_its_state_committed_again(
     queue = here.queue(name)
     queue.put_many([(b"a", None), (b"b", None)])
     queue.ack(queue.claim(wait=WAIT))
-    monkeypatch.setattr(wanted, "IDLE", 0.5)
-    monkeypatch.setattr(wanted, "LONG", 1.0)
+    monkeypatch.setattr(subscriptions, "IDLE", 0.5)
+    monkeypatch.setattr(subscriptions, "LONG", 1.0)
 
     def epoch() -> int:
         seen = here._looker.look([(name, 0)])[name, 0]
@@ -97,7 +97,7 @@ def test_a_queue_that_was_left_is_visited_and_its_state_committed_again(
 
     first = epoch()
     within(30, lambda: epoch() >= first + 2, "nobody committed it again")
-    monkeypatch.setattr(wanted, "LONG", 3600.0)
+    monkeypatch.setattr(subscriptions, "LONG", 3600.0)
     within(30, lambda: not here._member.owners, "the visit does not end")
     monkeypatch.undo()  # or it leaves again before its claim has the partition
     assert drained(queue) == [(b"b", 1)]
@@ -157,7 +157,7 @@ def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_
         cluster.__dict__["admin"] = NOWHERE.admin
         site._waiter._kept._client = Consumer(NOWHERE.client(group_id=name))
         site._notes._kept._client = Consumer(NOWHERE.client(group_id="kqlib-notes"))
-        within(10, lambda: site._member._minded > changed, "its thread still reads from the old one")
+        within(10, lambda: site._member._checked > changed, "its thread still reads from the old one")
         with Site(kq_cluster, f"{name}-other") as other:
             other.queue(name)  # a note, which has to be read
         old, said, found = site._member._thread, list[BaseException](), list[bytes]()
@@ -202,7 +202,7 @@ def test_a_client_that_says_it_is_dead_is_replaced(
     other = Consumer(kq_cluster.client(group_id=name, group_instance_id="one"))
     other.subscribe([name])
     within(30, lambda: other.poll(0.1) is None and other.assignment() != [])
-    monkeypatch.setitem(member.SETTINGS, "group.instance.id", "one")
+    monkeypatch.setitem(session.SETTINGS, "group.instance.id", "one")
     with Site(kq_cluster, name, session=SESSION) as site:
         queue, found = site.queue(name), list[Any]()
         queue.put(b"a")

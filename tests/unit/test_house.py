@@ -50,10 +50,6 @@ CIRCLES_TODAY = [
         *("kqlib.queue.claim", "kqlib.queue.look", "kqlib.queue.put", "kqlib.queue.queue"),
         *("kqlib.queue.redrive", "kqlib.queue.site", "kqlib.queue.step"),
     ],
-    [
-        *("kqlib.queue.commits", "kqlib.queue.ending", "kqlib.queue.fetch"),
-        *("kqlib.queue.member", "kqlib.queue.partitions", "kqlib.queue.transactions"),
-    ],
 ]
 
 

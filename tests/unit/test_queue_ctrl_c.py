@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.queue.partitions import condition
+from kqlib.queue.assigned import condition
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kqlib.errors import LedgerLost
+from kqlib.queue.assigned import Loading
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.loader import Loader, Loading
+from kqlib.queue.loader import Loader
 from kqlib.queue.state import Seen
 from tests.patience import WAIT
 
@@ -33,6 +34,8 @@ class Notes:
 
     def mark(self, *_key: Any, **_kind: Any) -> int:
         return 0
+
+    purge_mark = mark
 
     def write(self, notes: list[Any], _sender: object) -> None:
         self.written += notes

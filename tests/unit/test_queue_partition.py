@@ -380,7 +380,7 @@ def test_the_leader_is_known_when_everything_up_to_the_head_was_read() -> None:
         def leader_epoch(self) -> int | None:
             return None if self.name is None else int(self.name)
 
-    some, reads = owner(), fetch.Fetch(SimpleNamespace())  # type: ignore[arg-type]
+    some, reads = owner(), fetch.Fetch(SimpleNamespace(paused=set()), print)  # type: ignore[arg-type]
     for offset, epoch, known in ((0, None, -1), (1, b"0", 0), (2, b"4", 4)):
         reads._arrive_at(some, [Message(offset, epoch)])
         assert some.ledger.leader == known

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 from kqlib.errors import NotAllowed, Unreachable
 from kqlib.queue import state
 from kqlib.queue.bounded import insist
-from kqlib.queue.ending import Endings
 from kqlib.queue.said import patient
+from kqlib.queue.transactions import Transactions
 from tests.patience import PATIENCE
 
 MADE = SimpleNamespace(topic_id="AAA", partitions=[SimpleNamespace(id=0)])
@@ -162,10 +162,9 @@ class Transacting:
 def test_what_is_not_known_of_a_transaction_is_not_taken_for_nothing(
     commit: KafkaError | None, abort: KafkaError | None, known: bool | None
 ) -> None:
-    member: Any = SimpleNamespace(trouble="", changed=threading.Condition())
-    endings = Endings(member)
-    endings._producer = Transacting(commit, abort)
-    assert endings._transaction([], {}) is known
+    transactions = Transactions(cast(Any, SimpleNamespace(trouble="", changed=threading.Condition())))
+    transactions._producer = Transacting(commit, abort)
+    assert transactions.run([], {}) is known
 
 
 def test_a_close_before_a_transactions_end_was_asked_for_is_known_to_have_stored_nothing() -> None:
@@ -173,7 +172,7 @@ def test_a_close_before_a_transactions_end_was_asked_for_is_known_to_have_stored
         def commit_transaction(self, _: float) -> None:
             raise AssertionError("its end must not be asked for")
 
-    endings = Endings(cast(Any, SimpleNamespace(trouble="", changed=threading.Condition())))
-    endings._producer = Never(None, None)
-    endings._closed = True
-    assert endings._transaction([], {}) is False and not endings._committing
+    transactions = Transactions(cast(Any, SimpleNamespace(trouble="", changed=threading.Condition())))
+    transactions._producer = Never(None, None)
+    transactions.closed = True
+    assert transactions.run([], {}) is False and not transactions.committing

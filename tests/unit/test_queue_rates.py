@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kqlib.queue.subscriptions import IDLE, LONG, VISIT, Subscriptions
 from kqlib.queue.terms import Rates
-from kqlib.queue.wanted import IDLE, LONG, VISIT, Wanted
 
 NOTED: dict[str, tuple[list[tuple[float, int]], float, float]] = {
     "nothing": ([], 100.0, 0.0),
@@ -33,7 +33,7 @@ def test_of_many_seconds_only_the_last_minute_is_kept() -> None:
     assert len(rates._counts["acks"]) == 60
 
 
-def topics(wanted: Wanted, now: float, held: bool = False, stored: bool = True) -> set[str]:
+def topics(wanted: Subscriptions, now: float, held: bool = False, stored: bool = True) -> set[str]:
     return wanted.topics(now, lambda topic: held, lambda topic: stored)
 
 
@@ -46,14 +46,14 @@ STAYS: dict[str, tuple[float, dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("later", "how", "stays"), STAYS.values(), ids=STAYS)
 def test_a_queue_that_nobody_claims_from_is_left(later: float, how: dict[str, Any], stays: bool) -> None:
-    wanted = Wanted()
+    wanted = Subscriptions()
     wanted.claim("football", 100.0)
     assert topics(wanted, 100.0) == {"football"}
     assert topics(wanted, 100.0 + later, **how) == ({"football"} if stays else set())
 
 
 def test_a_queue_that_was_left_is_visited_daily_until_its_state_is_stored() -> None:
-    wanted = Wanted()
+    wanted = Subscriptions()
     wanted.claim("football", 0.0)
     left = IDLE + 1
     assert topics(wanted, left) == set() == topics(wanted, left + LONG - 1)
@@ -67,7 +67,7 @@ def test_a_queue_that_was_left_is_visited_daily_until_its_state_is_stored() -> N
 
 
 def test_a_claim_makes_a_stay_of_a_visit() -> None:
-    wanted = Wanted()
+    wanted = Subscriptions()
     wanted.claim("football", 0.0)
     topics(wanted, IDLE + 1)
     back = IDLE + LONG + 2

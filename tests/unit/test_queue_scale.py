@@ -83,9 +83,9 @@ def memory(partitions: int, each: int = 0) -> int:
     for one in owners.values():
         one.window = Weighed(0, [])
         one.window.bytes = each
-    member: Any = SimpleNamespace(changed=threading.Condition(), owners=owners)
+    assigned: Any = SimpleNamespace(changed=threading.Condition(), owners=owners, paused=set())
     Weighed.asked = 0
-    full = fetch.Fetch(member).full_ones()
+    full = fetch.Fetch(assigned, print).full_ones()
     assert len(full) == (partitions if each else 0)
     return Weighed.asked
 

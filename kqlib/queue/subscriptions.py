@@ -15,8 +15,8 @@ LONG = 24 * 3600.0  # seconds after which a state is committed again
 VISIT = 20.0  # seconds that a visit lasts at most; it ends when the state is committed
 
 
-class Wanted:
-    """Topics, and since when nobody claims from them."""
+class Subscriptions:
+    """Topics, and since when nobody claims from each."""
 
     def __init__(self) -> None:
         self._claimed: dict[str, float] = {}  # topic -> when a claim last came

@@ -1,8 +1,7 @@
-"""Endings: transactions that put records and ack items, all or nothing. Buries, steps, redrives, several puts.
+"""The thread that runs a site's transactions one after another: buries, steps, redrives, several puts.
 
-In:  `Ending` values from other threads. Out: each is done, or has its error. Runs on a thread of its own: an output that takes no
-records stops no commit of another partition. From `send_offsets` to the transaction's end its partitions are frozen: a plain
-commit in between would win over it, and the item come again.
+In:  `Ending` values from other threads. Out: each is done, or has its error. What is asked for meanwhile shares the next transaction.
+A topic that takes no records stops no commit of another partition: this thread is not the session's.
 
     outcome              what follows
     committed            the items are done in the ledger; its text is what the transaction committed
@@ -10,11 +9,7 @@ commit in between would win over it, and the item come again.
     refused              nothing happened, and a further try would be refused as well: a missing right, a record too large
     not known            the partitions are dropped and read again: Kafka knows, and tells when the transaction has ended
 
-A topic that took no record within the last seconds is doubted. Its endings are tried alone, and their topic is looked at first:
-so a topic that takes nothing holds nobody up.
-
-The group's metadata is the member's, which takes it on its own thread while the partitions are ours. Taken here, it could be that
-of a later membership, and the broker would accept a state for partitions that went to another process.
+Endings for a topic that took no record lately are tried alone, and their topic is looked at first.
 """
 
 from __future__ import annotations
@@ -22,85 +17,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from confluent_kafka import KafkaError
 
 from kqlib.errors import Closed, KqError, LeaseLost, PayloadTooLarge, Unreachable
 from kqlib.queue import state
+from kqlib.queue.assigned import Assigned
 from kqlib.queue.granted import not_there
-from kqlib.queue.item import Out
 from kqlib.queue.partition import Partition
-from kqlib.queue.transactions import STALL, Transactions
-
-if TYPE_CHECKING:
-    from kqlib.queue.member import Member
+from kqlib.queue.transactions import STALL, Ending, Transactions
 
 log = logging.getLogger("kqlib.queue")
-PATIENCE = 12.0  # seconds until an ending gives up
 SLOW = 0.2  # seconds of a round until what is left, after a try that failed, waits for the next round
 
 
-@dataclass(eq=False)
-class Ending:
-    """What shall happen at once: records written, items done."""
+class Endings:
+    """The endings of a site, in the order in which they were asked for."""
 
-    outs: list[Out]
-    acks: list[tuple[Partition, int, int]] = field(
-        default_factory=list
-    )  # owner, offset, lease number; 0: the owner buries it
-    anew: Callable[[], list[Out]] | None = None  # makes its records for the topic as it is now, or says why not
-    begun: bool = False  # its leases are set aside
-    done: bool = False
-    error: KqError | None = None
-    written: dict[tuple[str, int], int] = field(default_factory=dict)  # (topic, partition) -> the end of what it wrote
-    open: Counter[str] = field(default_factory=Counter)  # topic -> records of this try that are not written
-    refused: KafkaError | None = None  # why one of them never will be
-    deadline: float = field(default_factory=lambda: time.monotonic() + PATIENCE)
-    _turn: int = 0
-
-    @property
-    def over(self) -> bool:
-        """Is its outcome known?"""
-        return self.done or self.error is not None
-
-    @property
-    def topics(self) -> set[str]:
-        """Where it writes."""
-        return {out.topic for out in self.outs}
-
-    def report(self) -> Callable[[Any, Any], None]:
-        """A new try begins: what its delivery reports call. Those of an earlier one count no more."""
-        self._turn, self.open, self.refused = self._turn + 1, Counter(out.topic for out in self.outs), None
-        return partial(self._heard, self._turn)
-
-    def _heard(self, turn: int, error: Any, message: Any) -> None:
-        if turn != self._turn:
-            return
-        if error is not None:
-            self.refused = error
-            return
-        self.open[message.topic()] -= 1
-        at = (message.topic(), message.partition())
-        self.written[at] = max(self.written.get(at, 0), message.offset() + 1)
-
-    def offsets(self) -> dict[Partition, list[int]]:
-        """What it acks, by owner."""
-        found: dict[Partition, list[int]] = {}
-        for owner, offset, _ in self.acks:
-            found.setdefault(owner, []).append(offset)
-        return found
-
-
-class Endings(Transactions):
-    """The site's transactions, one after another; those asked for meanwhile share the next one."""
-
-    def __init__(self, member: Member) -> None:
-        super().__init__(member)
+    def __init__(self, assigned: Assigned) -> None:
+        self.assigned, self.transactions = assigned, Transactions(assigned)
         self._asked: list[Ending] = []
         self._running: list[Ending] = []
         self._wake = threading.Event()
@@ -108,7 +41,7 @@ class Endings(Transactions):
 
     def ask(self, ending: Ending) -> None:
         """Leave it for the thread; `changed` is held."""
-        if self._closed:
+        if self.transactions.closed:
             raise self._is_closed()
         self._asked.append(ending)
         if not self._thread.ident:
@@ -117,43 +50,43 @@ class Endings(Transactions):
 
     def close(self, seconds: float) -> None:
         """What was not begun never is. What runs is committed or aborted within these seconds, if Kafka answers."""
-        with self.member.changed:
-            self._closed = True
+        with self.assigned.changed:
+            self.transactions.closed = True
             for ending in self._asked:
                 self._fail(ending, self._is_closed())
             self._asked = []
-            self.member.committed.notify_all()
+            self.assigned.committed.notify_all()
         self._wake.set()
         if self._thread.ident:
             self._thread.join(seconds)
-        with self.member.changed:
+        with self.assigned.changed:
             for ending in self._running:
                 if not ending.over:
-                    ending.error = self._not_known() if self._committing else self._is_closed()
-            self.member.changed.notify_all()
+                    ending.error = self._not_known() if self.transactions.committing else self._is_closed()
+            self.assigned.changed.notify_all()
 
     def _run(self) -> None:
-        while not self._closed:
+        while not self.transactions.closed:
             self._wake.wait(0.02 if self._asked else None)  # what is tried again waits a moment
             self._wake.clear()
             self._round()
-        self._forget()
+        self.transactions.forget()
 
     def _round(self) -> None:
         """Everything that was asked for, in one transaction; if that aborts, each in its own. Doubted ones last, and alone."""
-        with self.member.changed:
+        with self.assigned.changed:
             todo, self._asked = self._asked, []
             self._running = [ending for ending in todo if self._begin(ending)]
-        together = [ending for ending in self._running if not self._doubted(ending)]
+        together = [ending for ending in self._running if not self.transactions.doubted(ending)]
         if len(together) > 1:
             self._try(together)
-        rest = sorted((ending for ending in self._running if not ending.over), key=self._doubted)
+        rest = sorted((ending for ending in self._running if not ending.over), key=self.transactions.doubted)
         began = time.monotonic()
         while rest:
             ending = rest.pop(0)
             if self._try([ending]):
                 continue
-            failed, why = [ending], self._why
+            failed, why = [ending], self.transactions.why
             if why is not None and not isinstance(why, PayloadTooLarge):  # it holds for every record of its topics
                 failed += [each for each in rest if each.topics == ending.topics]
                 rest = [each for each in rest if each not in failed]
@@ -166,8 +99,8 @@ class Endings(Transactions):
 
     def _again(self, ending: Ending, why: KqError | None) -> None:
         """It aborted: later; or never, and then leases are what they were."""
-        with self.member.changed:
-            if self._closed:
+        with self.assigned.changed:
+            if self.transactions.closed:
                 why = self._is_closed()
             elif why is None and time.monotonic() >= ending.deadline:
                 why = self._unreachable("Nothing of it happened")
@@ -182,7 +115,7 @@ class Endings(Transactions):
         if ending.begun:
             for owner, some in ending.offsets().items():
                 owner.end(some, done=False, why=error)
-        self.member.changed.notify_all()
+        self.assigned.changed.notify_all()
 
     def _begin(self, ending: Ending) -> bool:
         """Set its leases aside, once; a lease that no longer holds ends it here, before anything is written."""
@@ -202,20 +135,22 @@ class Endings(Transactions):
 
     def _try(self, endings: list[Ending]) -> bool:
         """One transaction. False: it aborted, and nothing happened; `_why` if a further try would be refused as well."""
-        self._why = None
-        if self._closed or (len(endings) == 1 and self._doubted(endings[0]) and not self._looked(endings[0])):
+        self.transactions.why = None
+        if self.transactions.closed or (
+            len(endings) == 1 and self.transactions.doubted(endings[0]) and not self._looked(endings[0])
+        ):
             return False
         offsets: dict[Partition, list[int]] = {}
         for ending in endings:
             for owner, some in ending.offsets().items():
                 offsets.setdefault(owner, []).extend(some)
         try:
-            outcome = self._transaction(endings, offsets)
+            outcome = self.transactions.run(endings, offsets)
         except Exception:  # a bug must be seen where somebody waits, not in a thread that died
             log.exception("a transaction met something unforeseen")
-            outcome = self._leave("something unforeseen, see the log", None)
-        with self.member.changed:
-            self._committing = False
+            outcome = self.transactions.leave("something unforeseen, see the log", None)
+        with self.assigned.changed:
+            self.transactions.committing = False
             if outcome is None:
                 self._unknown(endings, offsets)
             elif outcome:
@@ -225,12 +160,12 @@ class Endings(Transactions):
                 for ending in endings:
                     ending.done = True
             elif offsets:
-                self.member.group = None  # perhaps the group has counted on: its metadata is asked for again
+                self.assigned.group = None  # perhaps the group has counted on: its metadata is asked for again
             for owner in offsets:
                 owner.frozen = 0
-            self.member.committed.notify_all()
-            self.member.changed.notify_all()
-            self.member.wake.set()  # what could not be committed meanwhile
+            self.assigned.committed.notify_all()
+            self.assigned.changed.notify_all()
+            self.assigned.wake.set()  # what could not be committed meanwhile
         return outcome is not False
 
     def _looked(self, ending: Ending) -> bool:
@@ -239,20 +174,20 @@ class Endings(Transactions):
             if ending.anew is not None:
                 ending.outs = ending.anew()
                 return True
-            missing = ending.topics - state.topic_ids(self.member.cluster, sorted(ending.topics), STALL).keys()
+            missing = ending.topics - state.topic_ids(self.assigned.cluster, sorted(ending.topics), STALL).keys()
         except Unreachable as error:
-            self.member.trouble = str(error.facts["why"])
+            self.assigned.trouble = str(error.facts["why"])
             return False
         except KqError as error:
-            self._why = error
+            self.transactions.why = error
             return False
         if missing:
-            self._why = not_there(self.member.cluster, min(missing))
+            self.transactions.why = not_there(self.assigned.cluster, min(missing))
         return not missing
 
     def _unknown(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> None:
         for owner in offsets:
-            self.member.reload(owner, "a transaction's end was not heard of, and the state is read again")
+            self.assigned.reload(owner, "a transaction's end was not heard of, and the state is read again")
         for ending in endings:
             ending.error = self._not_known()
 
@@ -260,7 +195,9 @@ class Endings(Transactions):
         return self._unreachable("It happened as a whole or not at all: which, is not known here")
 
     def _unreachable(self, safe: str) -> Unreachable:
-        return Unreachable(address=self.member.cluster.bootstrap, why=f"{self.member.trouble or 'no answer'}. {safe}")
+        return Unreachable(
+            address=self.assigned.cluster.bootstrap, why=f"{self.assigned.trouble or 'no answer'}. {safe}"
+        )
 
     def _is_closed(self) -> Closed:
-        return Closed(thing=f"site '{self.member.site}'")
+        return Closed(thing=f"site '{self.assigned.site}'")

@@ -1,0 +1,196 @@
+"""The partitions that the group has given to this process, behind the site's one lock.
+
+In:  what the group and the loader say. Out: partitions to claim from; those that are being loaded, or cannot be. Everything that
+several parts of a session need stands here. Verbs wait on `changed` and `committed`; the session's thread waits for `wake`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from kqlib.errors import KqError
+from kqlib.kafka.cluster import Kafka
+from kqlib.queue import state
+from kqlib.queue.incidents import Incident, Stored
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.partition import Partition
+from kqlib.queue.said import RIGHTS, fatal
+from kqlib.queue.terms import Terms
+
+At = tuple[str, int]  # a topic and the number of a partition
+ANEW = "its topic was deleted, and one of the same name is another queue"
+TOLD = 6.5  # a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms)
+ASKED = 0.3  # seconds for an answer about a topic
+
+
+@dataclass(eq=False)
+class Loading:
+    """A partition whose state is being read. A newer assignment of the same one is another object."""
+
+    at: At
+    on_lost: str
+    was: str = ""  # the topic's id, if this is not the first time under this assignment: of another one nothing is ours
+    ended: str = ""  # the id of a topic that was deleted while the partition was ours: nobody else can still have that
+    patience: float = 0.0  # seconds within which others hear that their topic is another one
+    latest: int = 0  # where its log ended when on_lost="latest" was chosen
+    last: Stored | None = None  # the last state that this process committed
+    incidents: list[Incident] = field(default_factory=list)
+    gone: int = 0  # items that had left the log, as the incidents say
+    ledger: Ledger | None = None
+    low: int = 0  # what lies below is lost, if it is not done
+    error: KqError | None = None
+    trouble: str = ""  # why it takes so long
+    since: float = field(default_factory=time.monotonic)
+    wanted: bool = True
+
+    @property
+    def over(self) -> bool:
+        """Is it loaded, or known why it cannot be?"""
+        return self.ledger is not None or self.error is not None
+
+
+def condition(lock: Any) -> threading.Condition:
+    """A condition that `with` leaves by the lock's own method, in C. Ctrl-C at the first line of Python's leaves the lock held."""
+    own = {"__enter__": lock.__enter__, "__exit__": lock.__exit__}
+    return type("Condition", (threading.Condition,), own)(lock)
+
+
+class Assigned:
+    """What is ours of each topic. Its methods are called with `changed` held."""
+
+    def __init__(self, cluster: Kafka, site: str) -> None:
+        self.cluster, self.site = cluster, site
+        self._lock = threading.RLock()
+        self.changed = condition(self._lock)  # items and partitions come and go
+        self.committed = threading.Condition(self._lock)  # the same lock: commits
+        self.wake = threading.Event()
+        self.consumer: Any = None
+        self.group: Any = None  # the group's metadata while our partitions were ours; None: to be asked for
+        self.owners: dict[At, Partition] = {}
+        self.paused: set[At] = set()
+        self.under_way: set[Partition] = set()  # whose states a commit carries now
+        self.terms: dict[str, Terms] = {}
+        self.on_lost: dict[str, str] = {}
+        self.latest: dict[At, int] = {}  # where each log ended when on_lost="latest" was chosen
+        self.lost: Counter[str] = (
+            Counter()
+        )  # items that on_lost="latest" skipped in partitions that are not ours any more
+        self.last: dict[At, Stored] = {}  # the last state that was committed of partitions that are not ours any more
+        self.subscribed: set[str] = set()
+        self.joined: set[str] = set()  # topics of which the group has said what is ours
+        self.begun: dict[str, float] = {}  # topic -> when its first claim began to wait for what the group says
+        self.hungry: dict[str, int] = defaultdict(int)  # topic -> claims that wait
+        self.broken: dict[At, KqError] = {}  # why these could not be loaded, or stored
+        self.ended: dict[At, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
+        self.trouble = ""  # what Kafka last complained about
+        self.complaints = 0  # how often that may have been about a right
+        self.told = TOLD  # seconds after which the group has said what is ours, if anything is
+        self.active = 0.0  # when something last moved
+        self.next_try = 0.0  # of a commit or a subscription, after one that failed
+        self.loadings: dict[At, Loading] = {}
+        self.reloaded: list[At] = []  # not to be read before their states are known again
+
+    def complain(self, error: KafkaError) -> None:
+        """Kafka complains: kept for whoever waits. If it is about a right, claims ask which one is missing. From any thread."""
+        self.trouble = error.str()
+        # The error that ends a consumer has a code of its own, and names the right in its text only. One that is not about a right
+        # must not lead to a question: a group's coordinator that dies meanwhile ends the process (librdkafka 4605, 5397).
+        self.complaints += error.code() in RIGHTS or (fatal(error) and "authorization failed" in error.str())
+
+    # --- what is known ---
+
+    def owners_of(self, topic: str) -> list[Partition]:
+        """The partitions of a topic that this process owns and may hand out from."""
+        return [
+            owner for (name, _), owner in self.owners.items() if name == topic and owner.saved and not owner.dropped
+        ]
+
+    def settled(self, topic: str) -> bool:
+        """Has the group said what is ours, and is some of it loaded, if there is any?"""
+        return topic in self.joined and (bool(self.owners_of(topic)) or self.loading(topic) is None)
+
+    def loading(self, topic: str) -> float | None:
+        """Since when the state of a partition of ours is being read; None: all of them are known."""
+        ours = [owner for (name, _), owner in self.owners.items() if name == topic]
+        unsaved = [owner.saved_at for owner in ours if not owner.saved or owner.dropped]
+        return min(
+            [*unsaved, *(each.since for (name, _), each in self.loadings.items() if name == topic)], default=None
+        )
+
+    def why_unsettled(self, topic: str) -> str:
+        """What is in the way; '' if nothing is known to be."""
+        said = [each.trouble for each in self.loadings.values() if each.at[0] == topic and each.trouble]
+        return (said or [self.trouble])[0] or (
+            "" if self.loading(topic) is None else "the state could not be read in time"
+        )
+
+    def mine(self) -> list[At]:
+        """All that the group has given to this process."""
+        return [*self.owners, *self.loadings, *self.broken]
+
+    def ids_of(self, topics: Iterable[str]) -> dict[str, str] | None:
+        """The ids of those topics that exist; None: no answer in time. Asked without the lock."""
+        with suppress(KqError):
+            return {name: said[0] for name, said in state.topic_ids(self.cluster, sorted(topics), ASKED).items()}
+        return None
+
+    # --- loading and dropping ---
+
+    def load(self, ours: Iterable[At], was: str = "") -> None:
+        """Begin to read the states of these."""
+        new = [
+            Loading(
+                at,
+                self.on_lost.get(at[0], "raise"),
+                was,
+                self.ended.pop(at, ""),
+                self.told,
+                self.latest.get(at, 0),
+                self.last.get(at),
+            )
+            for at in ours
+        ]
+        self.loadings |= {each.at: each for each in new}
+        self.begin_loading(new)
+
+    def begin_loading(self, new: list[Loading]) -> None:
+        """Have these read: the session has a loader."""
+        raise NotImplementedError
+
+    def load_again(self, broken: list[At]) -> None:
+        """What could not be loaded is tried again, now that somebody has said what to do."""
+        for at in broken:
+            self.broken.pop(at, None)
+        if broken:
+            self.load(broken)
+
+    def drop(self, at: At, why: str) -> None:
+        """No longer ours: its leases are void, its ledger is never committed again."""
+        if loading := self.loadings.pop(at, None):
+            loading.wanted = False
+        self.broken.pop(at, None)
+        self.paused.discard(at)
+        if owner := self.owners.pop(at, None):
+            owner.dropped = why
+            if owner in self.under_way:
+                owner.unsure = owner.version
+            self.lost[at[0]] += owner.chosen if owner.saved else 0
+            if owner.committed:
+                self.last[at] = owner.committed
+            self.committed.notify_all()
+
+    def reload(self, owner: Partition, why: str) -> None:
+        """What is committed is not known here: give it up and read it again."""
+        at = (owner.terms.queue, owner.partition)
+        if self.owners.get(at) is owner:
+            self.drop(at, why)
+            self.load([at], owner.ledger.topic)
+            self.reloaded.append(at)
