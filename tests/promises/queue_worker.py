@@ -20,6 +20,7 @@ from typing import Any
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site, claim, commits, look, queue, sender, site, transactions
+from kqlib.queue import session as sessions
 from kqlib.topic_rules import QUEUES
 from tests.patience import WAIT
 
@@ -145,7 +146,7 @@ def main(line: Connection, bootstrap: str, site_name: str, topic: str, session: 
 
     for module, seconds in PATIENT:
         setattr(module, seconds, WAIT)
-    for module, client in ((session, "Consumer"), (sender, "Producer"), (transactions, "Producer")):
+    for module, client in ((sessions, "Consumer"), (sender, "Producer"), (transactions, "Producer")):
         setattr(module, client, watched(getattr(module, client)))
     here = Site(Kafka(bootstrap), site_name, session=session)
     own = here.queue(topic, **settings)
