@@ -1,6 +1,6 @@
 """What the verbs take, checked before anything is sent: wrong ones are `NotAllowed` (or `BadPayload`), with a sentence.
 
-In:  what somebody passed. Out: the same, or the error. Pure.
+In:  an argument. Out: the same, or the error. Pure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def delay(value: Any) -> float:
 
 
 def lease(value: Any) -> float:
-    """How long a claimed item belongs to whoever claimed it."""
+    """How long a claimed item belongs to the process that claimed it."""
     return seconds("lease", value, 0.001, LONGEST_LEASE)
 
 

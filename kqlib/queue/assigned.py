@@ -19,10 +19,10 @@ from confluent_kafka import KafkaError
 from kqlib.errors import KqError
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
+from kqlib.queue.answers import RIGHTS, fatal
 from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import Partition
-from kqlib.queue.said import RIGHTS, fatal
 from kqlib.queue.terms import Terms
 
 At = tuple[str, int]  # a topic and the number of a partition

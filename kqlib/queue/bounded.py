@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from kqlib.queue.said import first
+from kqlib.queue.answers import first
 
 GRACE = 1.0  # seconds beyond its time until a call is left behind
 

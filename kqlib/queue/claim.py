@@ -7,29 +7,30 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import Closed, KqError, LetterTooLarge, NotAllowed, NotNow, Unreachable
-from kqlib.queue import arguments, dead, granted, state
+from kqlib.errors import Closed, KqError, LeaseLost, LetterTooLarge, NotAllowed, NotClaimed, NotNow, Unreachable
+from kqlib.queue import answers, arguments, dead, state
+from kqlib.queue.assigned import ANEW
+from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.item import Item, Out, size
 from kqlib.queue.partition import Claimed, Handled, Partition
-from kqlib.queue.put import Putting, TopicFacts
+from kqlib.queue.put import Putting
 from kqlib.queue.terms import Terms
 from kqlib.queue.transactions import Ending
 
 if TYPE_CHECKING:
     from kqlib.queue.session import Session
-    from kqlib.queue.site import Site
 
 FIRST = 10.0  # seconds that the first claim waits for its partitions
 SEEN = 10.0  # seconds until a claim gives up reading to the end it saw: milliseconds as a rule, and no answer is not "nothing"
-MOST = 5_000  # records that are taken from the client at once, for whoever claims so many
+MOST = 5_000  # records that are taken from the client at once, for a claim of so many
 ASKED = 0.5  # seconds for an answer about the topic, when the time of a claim is up
-LOOK = 0.05  # seconds after which a waiting thread looks again, whatever happened: a clock of somebody's own may have moved
+LOOK = 0.05  # seconds after which a waiting thread looks again, in any case: a clock of the caller's own may have moved
 
 Taken = tuple[Partition, Claimed]  # of one partition
 
@@ -38,7 +39,7 @@ class Claiming(Putting):
     """A queue as who claims sees it."""
 
     def __init__(
-        self, site: Site, terms: Terms, lease: float, facts: TopicFacts, dead_facts: TopicFacts | None
+        self, site: Connection, terms: Terms, lease: float, facts: TopicFacts, dead_facts: TopicFacts | None
     ) -> None:
         super().__init__(site, terms.queue, facts)
         self.lease, self.terms, self.dead_facts = lease, terms, dead_facts
@@ -82,7 +83,7 @@ class Claiming(Putting):
         ends: dict[Partition, int] = {}  # where my partitions ended when the wait was over
         with self._member.changed:
             self._allowed()
-            self._member.load_again(self._broken())  # perhaps somebody gave a right meanwhile, or repaired a state
+            self._member.load_again(self._broken())  # perhaps a right was granted meanwhile, or a state repaired
             while True:
                 self._join(until)  # the group may have put this process out meanwhile
                 self._usable_here()
@@ -105,15 +106,6 @@ class Claiming(Putting):
                         empty([why for owner in mine for why in owner.stuck().values()])
                     return []
 
-    def _at_hand(self, n: int, jobs: list[Handled]) -> list[Item]:
-        """Up to n items that are here already; [] says nothing of what else there is."""
-        with self._member.changed:
-            if self._broken():
-                return []  # a claim tries to load it again
-            self._usable_here()
-            self._member.subscriptions.claim(self.name, time.monotonic())
-            return self._take(n, self.lease, jobs)
-
     def _broken(self) -> list[tuple[str, int]]:
         """My partitions whose state could not be loaded or stored."""
         return [at for at in self._member.broken if at[0] == self.name]
@@ -130,7 +122,7 @@ class Claiming(Putting):
         self._member.doubted, kind, cluster = True, Unreachable, self.site.cluster
         with suppress(Unreachable):
             if not self._unlocked(lambda: state.topic_ids(cluster, [self.name], ASKED)):
-                return self._unlocked(lambda: granted.not_there(cluster, self.name))
+                return self._unlocked(lambda: answers.not_there(cluster, self.name))
             kind = NotNow
         return kind(address=cluster.bootstrap, why=f"{why}. Nothing was claimed")
 
@@ -154,7 +146,9 @@ class Claiming(Putting):
             member.wake.set()
             now = time.monotonic()
             if now > begun + member.told and member.loading(self.name) is None and self._answers():
-                member.joined.add(self.name)  # who gets nothing is told nothing: it would have been said by now
+                member.joined.add(
+                    self.name
+                )  # a member without partitions gets no answer: one with some would be here by now
             elif now > max(until, (member.loading(self.name) or begun) + FIRST):
                 raise self._nothing_claimed(member.why_unsettled(self.name) or "no answer from its group")
             else:
@@ -185,10 +179,10 @@ class Claiming(Putting):
         complaints, here = self._member.complaints, (self.name, self.site.name)
         if self._allowed_at != complaints:
             try:
-                self._unlocked(lambda: granted.check(self.site.cluster, "claim", *here, safe, group=complaints > 0))
+                self._unlocked(lambda: answers.check(self.site.cluster, "claim", *here, safe, group=complaints > 0))
             except NotAllowed:
                 self._member.subscriptions.refuse(self.name)
-                self._member.begun.pop(self.name, None)  # whoever claims when it is granted waits as the first one does
+                self._member.begun.pop(self.name, None)  # the claim after it is granted waits as the first one does
                 raise
             self._allowed_at = complaints
 
@@ -290,7 +284,7 @@ class Claiming(Putting):
             self._member.endings.ask(self._burial(owner, offset, "its attempts are used up"))
 
     def _burial(self, owner: Partition, offset: int, reason: str, lease: int = 0) -> Ending:
-        """Its letter, and the ack. lease: of whoever buries it; 0: the owner does."""
+        """Its letter, and the ack. lease: its number, if a caller buries it; 0: its attempts are used up."""
         origin, attempts = f"{self.name}/{owner.partition}/{offset}", owner.ledger.attempts(offset) or 0
         story: dict[str, Any] = {"origin": origin, "site": self.site.name, "attempts": attempts, "reason": reason}
         letter = partial(dead.letter, owner.records[offset], **story)
@@ -306,3 +300,75 @@ class Claiming(Putting):
         facts = self.dead_facts
         assert facts is not None  # checked before
         return Ending([letter(partitions=facts.partitions, limit=facts.limit)], [(owner, offset, lease)], anew)
+
+    # --- receipts ---
+
+    def _held(self, item: Item) -> Partition:
+        """The owner of a claimed item, if its lease holds; else the error that says why not: perhaps a right is missing."""
+        try:
+            return self._lease_of(item)
+        except LeaseLost:
+            self._allowed("Nothing was changed.")
+            raise
+
+    def _lease_of(self, item: Item) -> Partition:
+        if not isinstance(item, Item):
+            raise NotAllowed(f"this takes an Item that claim() gave, not {type(item).__name__}")
+        if item.queue != self.name:
+            raise NotAllowed(f"{item.id} is not an item of '{self.name}'")
+        if not item.lease:
+            raise NotClaimed(f"{item.id} was only looked at (peek). Claim it first")
+        self.site._check_open()
+        owner = self._member.owners.get((self.name, item.partition))
+        if item.site != self.site.name:
+            why = f"site '{item.site}' claimed it, and this is site '{self.site.name}'"
+        elif owner is None:
+            why = "this process does not have its partition (any more)"
+        elif item.topic_id != owner.ledger.topic:
+            why = ANEW
+        else:
+            why = owner.why_not(item.offset, item.epoch, item.lease)
+        if why or owner is None:
+            raise LeaseLost(f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done")
+        return owner
+
+    def _save(self, owners: list[Partition], wait: bool, safe: str) -> None:
+        if not wait:
+            return
+        try:
+            self._member.save(owners)
+        except Unreachable as error:
+            raise Unreachable(address=self.site.cluster.bootstrap, why=f"{error.facts['why']}. {safe}") from None
+        for owner in sorted(filter(unsaved, owners), key=unsure, reverse=True):
+            gone = f"'{self.name}': {owner.dropped}, while the ack was on its way"
+            if not unsure(owner):
+                self._allowed("What was acked was not stored.")
+                raise LeaseLost(f"{gone}: it was not stored")
+            why = f"{gone}, and a commit was not answered: it may have been stored, or not"
+            raise Unreachable(why, address=self.site.cluster.bootstrap)
+
+    def _unclaim(self, items: Sequence[Item]) -> None:
+        """Claimed for nothing: ready again, and the attempt does not count. What is not ours any more is left."""
+        with self._member.changed:
+            for item in items:
+                with suppress(KqError):
+                    self._held(item).unclaim(item.offset)
+            self._member.changed.notify_all()
+
+    @property
+    def blocked(self) -> str:
+        """Why nothing new is handed out although there is something; '' if nothing is in the way."""
+        with self._member.changed:
+            self._member.fetch.full_ones()
+            owners = self._member.owners_of(self.name)
+            return next(filter(None, (owner.why_blocked() or owner.why_aside() for owner in owners)), "")
+
+
+def unsaved(owner: Partition) -> bool:
+    """Was its partition taken away before what was done there was stored?"""
+    return bool(owner.dropped) and owner.saved < owner.version
+
+
+def unsure(owner: Partition) -> bool:
+    """May a commit of it have been stored after the last one that was answered?"""
+    return owner.unsure > owner.saved

@@ -16,11 +16,11 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import NotAllowed
+from kqlib.queue.answers import GIVE_UP, RIGHTS, first, not_allowed
 from kqlib.queue.assigned import Assigned, At
 from kqlib.queue.partition import Partition
 from kqlib.queue.partition_notes import PartitionNotes
 from kqlib.queue.rights import READ_GROUP, READ_QUEUE
-from kqlib.queue.said import GIVE_UP, RIGHTS, first, not_allowed
 
 log = logging.getLogger("kqlib.queue")
 

@@ -9,8 +9,8 @@ In:  a `Site` and a topic's name. Out: Drupal's seven verbs and `garbage_collect
     queue.delete_item(item)                     # or release_item(item)
     queue.delete_queue()                        # everything in it counts as done for this site; topic and records stay
 
-Which queues a site has, and where it is in them, stands in kq.queues and in the ledgers, not in Drupal's database: it outlives
-deletion, so that an item that was done never comes again when the queue is created again on the same topic.
+kq.queues and the ledgers have which queues a site has, and where it is in them; Drupal's database does not. That outlives deletion:
+an item that was done never comes again when the queue is created again on the same topic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DrupalItem:
     data: Any
     item_id: str
     created: int
-    item: Item = field(repr=False, compare=False)  # the same in the house's words
+    item: Item = field(repr=False, compare=False)  # the same as `Queue` has it
 
 
 class DrupalQueue:
@@ -63,7 +63,7 @@ class DrupalQueue:
     def delete_queue(self) -> None:
         """Not available any more, and empty: whatever is in it counts as done for this site. The topic stays as it is.
 
-        Again: what somebody has put since counts as done as well. If the topic is gone, the queue is deleted all the same.
+        A second call: what was put since counts as done as well. If the topic is gone, the queue is deleted all the same.
         """
         if self._status() is not None:
             note = (self.site.name, self.name, "status"), DELETED  # after the marks: what is marked deleted is empty
@@ -90,14 +90,14 @@ class DrupalQueue:
         while (item := queue.claim(lease=lease_time)) is not None:
             try:
                 data = json.loads(b"null" if item.data is None else item.data)
-            except (ValueError, RecursionError):  # somebody else's record; it would come again and again
+            except (ValueError, RecursionError):  # another program's record; it would come again and again
                 _aside(queue, item)
                 continue
             return DrupalItem(data, item.id, int(item.created.timestamp()), item)
         return None
 
     def delete_item(self, item: DrupalItem) -> None:
-        """Done: it never comes again. `LeaseLost` if it may be somebody else's by now."""
+        """Done: it never comes again. `LeaseLost` if another process may have it by now."""
         self._open().ack(_claimed(item))
 
     def release_item(self, item: DrupalItem) -> bool:
@@ -130,7 +130,7 @@ class DrupalQueue:
         self.site._notes.write([((self.site.name, self.name, "status"), status)], self.site._sender())
 
     def _open(self) -> Queue:
-        """The queue, if this site has it; what others note is heard within a second."""
+        """The queue, if this site has it; notes of other processes arrive within a second."""
         status = self.site._notes.get(self.site.name, self.name, "status") or self._status()
         if status == DELETED:
             status = self._status()  # it may have been created again just now

@@ -20,8 +20,8 @@ import time
 
 from kqlib.errors import Closed, KqError, LeaseLost, PayloadTooLarge, Unreachable
 from kqlib.queue import state
+from kqlib.queue.answers import not_there
 from kqlib.queue.assigned import Assigned
-from kqlib.queue.granted import not_there
 from kqlib.queue.partition import Partition
 from kqlib.queue.transactions import STALL, Ending, Transactions
 

@@ -14,10 +14,10 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from kqlib.queue import clients
+from kqlib.queue.answers import fatal
 from kqlib.queue.assigned import ANEW, Assigned, At
 from kqlib.queue.commits import RIDE
 from kqlib.queue.partition import Partition
-from kqlib.queue.said import fatal
 
 log = logging.getLogger("kqlib.queue")
 

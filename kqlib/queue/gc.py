@@ -18,10 +18,10 @@ from confluent_kafka.admin import AclOperation
 from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.kafka.reading import described
 from kqlib.queue import state
+from kqlib.queue.answers import as_ours, first, not_allowed
 from kqlib.queue.dead import DEAD
 from kqlib.queue.look import happened
 from kqlib.queue.rights import Right
-from kqlib.queue.said import as_ours, first, not_allowed
 from kqlib.queue.site import Site
 
 PATIENCE = 10.0

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import LedgerCorrupt, LedgerLost, NotAllowed, TopicMissing
 from kqlib.queue import incidents, state
+from kqlib.queue.answers import not_there
+from kqlib.queue.connection import Connection
 from kqlib.queue.dead import DEAD
-from kqlib.queue.granted import not_there
 from kqlib.queue.incidents import Incident
 from kqlib.queue.item import Item, for_site
 from kqlib.queue.ledger import Ledger
@@ -23,8 +24,6 @@ from kqlib.queue.partition import View
 
 if TYPE_CHECKING:
     from kqlib.queue.notes import Key, Notes
-    from kqlib.queue.queue import Queue
-    from kqlib.queue.site import Site
 
 COUNTED = 100_000  # records of a partition that are counted one by one
 BRIEFLY = 3.0  # seconds that this may take, for all partitions together
@@ -40,7 +39,7 @@ def place(id: Any) -> tuple[str, int, int]:  # noqa: A002 - the word of Item
     return found[1], int(found[2]), int(found[3])
 
 
-def seen(site: Site, queue: str) -> dict[int, tuple[state.Seen, int]]:
+def seen(site: Connection, queue: str) -> dict[int, tuple[state.Seen, int]]:
     """Every partition as it is now, and the purge mark that still counts for it."""
     there = _all_seen(site, [queue])
     if queue not in there:
@@ -48,7 +47,7 @@ def seen(site: Site, queue: str) -> dict[int, tuple[state.Seen, int]]:
     return there[queue]
 
 
-def _all_seen(site: Site, queues: list[str]) -> dict[str, dict[int, tuple[state.Seen, int]]]:
+def _all_seen(site: Connection, queues: list[str]) -> dict[str, dict[int, tuple[state.Seen, int]]]:
     """The same of many queues, with one round of questions; one that does not exist is left out."""
     ids = state.topic_ids(site.cluster, queues)
     site._notes.catch_up()
@@ -60,7 +59,7 @@ def _all_seen(site: Site, queues: list[str]) -> dict[str, dict[int, tuple[state.
 
 
 def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: state.Seen, on_lost: str = "raise") -> Ledger:
-    """What is open for a site, as its next owner will find it. A state that is gone is `LedgerLost`, unless it is said what to do."""
+    """What is open for a site, as its next owner will find it. A state that is gone is `LedgerLost`, unless `on_lost` has a choice."""
     ledger = state.ledger_from(each, on_lost, f"'{at[0]}', partition {at[1]}")
     upto, back = _rewind(notes, site, at, each.topic_id)
     for incident in happened(notes, site, at, each) if back else ():
@@ -70,7 +69,7 @@ def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: state.Seen, on
     return ledger
 
 
-def _ledger(site: Site, at: tuple[str, int], each: state.Seen, mark: int) -> Ledger:
+def _ledger(site: Connection, at: tuple[str, int], each: state.Seen, mark: int) -> Ledger:
     chosen = site._member.on_lost
     on_lost = chosen.get(at[0]) or chosen.get(at[0].removesuffix(DEAD), "raise")
     ledger = ledger_of(site._notes, site.name, at, each, on_lost)
@@ -82,7 +81,7 @@ def happened(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> 
     """What happened to a site's partition without it: what is noted, and what no owner has seen yet."""
     before = incidents.noted(notes.get(site, at[0], "incidents", at[1]), each.topic_id, each.low)
     last = incidents.newest(each.topic_id, incidents.last(notes.get(site, at[0], "last", at[1])))
-    with suppress(LedgerCorrupt):  # of a state that nobody can read nothing can be said
+    with suppress(LedgerCorrupt):  # a state that cannot be read shows nothing
         ledger = state.ledger_from(each, "earliest", "")
         new = incidents.found(each, ledger, last, notes.purge_mark(site, *at, each.topic_id), int(time.time() * 1000))
         return incidents.together(before, new, _rewind(notes, site, at, each.topic_id)[0])
@@ -90,11 +89,11 @@ def happened(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> 
 
 
 def untold(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> list[Incident]:
-    """The same, without what is on its way back or to be forgotten: what is to be told."""
+    """The same, without what is on its way back or to be forgotten."""
     return [one for one in happened(notes, site, at, each) if one.at > _rewind(notes, site, at, each.topic_id)[0]]
 
 
-def noted(site: Site, queue: str, partition: int) -> list[Incident]:
+def noted(site: Connection, queue: str, partition: int) -> list[Incident]:
     """The same, asked of kq.queues alone."""
     topic_id = site._notes.get(site.name, queue, "state", partition)
     found = incidents.noted(site._notes.get(site.name, queue, "incidents", partition), topic_id)
@@ -102,25 +101,25 @@ def noted(site: Site, queue: str, partition: int) -> list[Incident]:
 
 
 def _rewind(notes: Notes, site: str, at: tuple[str, int], topic_id: str) -> tuple[int, bool]:
-    """Up to what time incidents are put back (True) or forgotten, when their owner sees it; 0: nobody has said so."""
+    """Up to what time incidents are put back (True) or forgotten, when their owner sees it; 0: no rewind was asked for."""
     back = (notes.get(site, at[0], "rewind", at[1]) or {}).get("back", True)
     return notes.mark(site, *at, topic_id, kind="rewind"), back
 
 
-def rewind(site: Site, queue: str, back: bool) -> None:
+def rewind(site: Connection, queue: str, back: bool) -> None:
     """Put back what is still in the log of all that happened, or forget it (back=False); owners see it within a second."""
-    said: list[tuple[Any, Any]] = []
+    notes: list[tuple[Any, Any]] = []
     for number, (each, _) in seen(site, queue).items():
         if found := happened(site._notes, site.name, (queue, number), each):
             key = (site.name, queue, "incidents", number)
             if found != incidents.noted(site._notes.get(*key), each.topic_id, each.low):  # no owner has seen it yet
-                said.append((key, incidents.note(each.topic_id, found)))
+                notes.append((key, incidents.note(each.topic_id, found)))
             mark = {"topic": each.topic_id, "offset": max(one.at for one in found), "back": back}
-            said.append(((site.name, queue, "rewind", number), mark))
-    site._notes.write(said, site._sender())
+            notes.append(((site.name, queue, "rewind", number), mark))
+    site._notes.write(notes, site._sender())
 
 
-def depth(site: Site, queue: str, own: Mapping[int, View] | None = None) -> int:
+def depth(site: Connection, queue: str, own: Mapping[int, View] | None = None) -> int:
     """How many items are not acked. own: what this process knows of its partitions.
 
     What nobody has read yet is counted record by record, up to a hundred thousand a partition, and each only once in this process.
@@ -134,7 +133,7 @@ def depth(site: Site, queue: str, own: Mapping[int, View] | None = None) -> int:
     return depth
 
 
-def depths(site: Site, queues: list[str], own: Mapping[tuple[str, int], View] | None = None) -> dict[str, Depth]:
+def depths(site: Connection, queues: list[str], own: Mapping[tuple[str, int], View] | None = None) -> dict[str, Depth]:
     """The depth of each queue that exists, or why it is not known. The cluster is asked once for all of them."""
     counts, unreadable = dict[str, int](), dict[str, LedgerCorrupt | LedgerLost]()
     unread: dict[tuple[str, int], tuple[str, int, int]] = {}
@@ -155,7 +154,7 @@ def depths(site: Site, queues: list[str], own: Mapping[tuple[str, int], View] | 
 
 
 def _left(
-    site: Site, at: tuple[str, int], each: state.Seen, mark: int, view: View | None
+    site: Connection, at: tuple[str, int], each: state.Seen, mark: int, view: View | None
 ) -> tuple[int, tuple[str, int, int]]:
     """Known open items; and the topic's id, from where and to where nobody has read yet."""
     ledger = _ledger(site, at, each, mark)
@@ -172,7 +171,7 @@ def _ours(record: Any, site: str) -> bool:
     return for_site(record.headers(), site)
 
 
-def purge(site: Site, queue: str, *more: tuple[Key, Any]) -> None:
+def purge(site: Connection, queue: str, *more: tuple[Key, Any]) -> None:
     """A mark for each partition at its present end; other owners see it within a second. more: notes to write after the marks."""
     marks = [
         ((site.name, queue, "purge", number), {"topic": each.topic_id, "offset": each.end})
@@ -182,7 +181,7 @@ def purge(site: Site, queue: str, *more: tuple[Key, Any]) -> None:
     site._member.apply_marks()
 
 
-def peek(site: Site, queue: str, n: int) -> list[Item]:
+def peek(site: Connection, queue: str, n: int) -> list[Item]:
     """The first n items that are not done, partition by partition, read by a consumer in no group."""
     found: list[Item] = []
     for number, (each, mark) in seen(site, queue).items():
@@ -190,7 +189,7 @@ def peek(site: Site, queue: str, n: int) -> list[Item]:
     return found
 
 
-def _first(site: Site, at: tuple[str, int], each: state.Seen, mark: int, n: int) -> list[Item]:
+def _first(site: Connection, at: tuple[str, int], each: state.Seen, mark: int, n: int) -> list[Item]:
     ledger = _ledger(site, at, each, mark)
     found: list[Item] = []
     for start, end in [*((start, end) for start, end, _ in ledger.runs()), (ledger.top, each.end)]:
@@ -203,10 +202,10 @@ def _first(site: Site, at: tuple[str, int], each: state.Seen, mark: int, n: int)
     return found
 
 
-def _oldest(queue: Queue) -> float | None:
+def oldest(site: Connection, queue: str) -> float | None:
     """Seconds since the oldest item that is not done was put."""
-    parts = seen(queue.site, queue.name).items()
-    first = [item for number, (each, mark) in parts for item in _first(queue.site, (queue.name, number), each, mark, 1)]
+    parts = seen(site, queue).items()
+    first = [item for number, (each, mark) in parts for item in _first(site, (queue, number), each, mark, 1)]
     return time.time() - min(item.created.timestamp() for item in first) if first else None
 
 
@@ -214,22 +213,7 @@ class Stats(dict[str, Any]):
     """A queue's numbers. What is shown leaves out what no two runs have alike: ages and rates."""
 
     def __repr__(self) -> str:
-        said = [
+        shown = [
             f"{name} {self[name]}" for name in ("depth", "claimed", "delayed", "dead", "lost") if self[name] is not None
         ]
-        return f"Stats({', '.join(said)}{', blocked' * bool(self['blocked'])})"
-
-
-def stats(queue: Queue) -> Stats:
-    """The numbers of a queue: of all its partitions, then of what this process has."""
-    member = queue._member
-    with member.changed:
-        owners = member.owners_of(queue.name)
-        counts = [owner.counts() for owner in owners]
-        own: dict[str, Any] = {name: sum(each[name] for each in counts) for name in ("claimed", "delayed")}
-        own |= {"lost": queue.lost, "partitions": len(owners), "blocked": queue.blocked}
-        own |= queue.terms.rates.a_second(time.monotonic())
-    dead = None
-    with suppress(TopicMissing):  # deleted meanwhile; `blocked` says so once something is to be buried
-        dead = depth(queue.site, f"{queue.name}.dead") if queue.dead_facts else None
-    return Stats(depth=queue.depth(), dead=dead, oldest=_oldest(queue), **own)
+        return f"Stats({', '.join(shown)}{', blocked' * bool(self['blocked'])})"

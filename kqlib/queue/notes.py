@@ -36,10 +36,9 @@ from kqlib.errors import KqError, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER
+from kqlib.queue.answers import as_ours, first, is_refused, not_allowed, not_there, patient
 from kqlib.queue.clients import Kept, judge
-from kqlib.queue.granted import not_there
 from kqlib.queue.rights import READ_NOTES, WRITE_NOTES
-from kqlib.queue.said import as_ours, first, is_refused, not_allowed, patient
 from kqlib.queue.sender import Record, Sender, Sent
 from kqlib.topic_rules import QUEUES
 

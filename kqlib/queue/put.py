@@ -1,42 +1,32 @@
-"""Putting: durable when the call returns, checked before anything is sent, and said item by item when it fails.
+"""Putting: durable when the call returns, checked before anything is sent. An error names each item.
 
 In:  data, keys, headers, delays. Out: ids, which never change. The half of a queue that needs no group.
+A `with` block of a transaction or a step only collects. At its end one transaction writes everything, or nothing.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, cast
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from kqlib.errors import KqError, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
-from kqlib.kafka.cluster import lacks
+from kqlib.errors import Closed, KqError, NotAllowed, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
+from kqlib.kafka.cluster import Kafka, lacks
+from kqlib.queue.answers import TOO_LARGE, as_ours, granted, is_refused, not_allowed
+from kqlib.queue.connection import Connection, TopicFacts, limits
 from kqlib.queue.dead import ROOM
-from kqlib.queue.granted import granted
-from kqlib.queue.item import Out, Put, put_of, size
+from kqlib.queue.item import BY, ITEM, Headers, Item, Out, Put, put_of, size
+from kqlib.queue.partition import Partition
 from kqlib.queue.rights import WRITE_QUEUE, Right
-from kqlib.queue.said import TOO_LARGE, as_ours, is_refused, not_allowed
 from kqlib.queue.sender import Sender, Sent
-from kqlib.topic_rules import RECORD_BYTES
-
-if TYPE_CHECKING:
-    from kqlib.kafka import Kafka
-    from kqlib.queue.site import Site
+from kqlib.queue.transactions import Ending
 
 TWICE = "To put such an item again may store it twice."
-
-
-@dataclass(frozen=True)
-class TopicFacts:
-    """What must be known of a queue's topic before anything is sent."""
-
-    partitions: int
-    limit: int  # bytes of a record
 
 
 class One:
@@ -60,18 +50,18 @@ class One:
 class Putting(One):
     """A queue as who puts sees it."""
 
-    room = ROOM  # bytes that a put leaves free of what its topic takes
+    reserve = ROOM  # bytes of its topic's limit that a put leaves free
 
-    def __init__(self, site: Site, name: str, facts: TopicFacts) -> None:
+    def __init__(self, site: Connection, name: str, facts: TopicFacts) -> None:
         self.site, self.name, self.facts = site, name, facts
 
     @property
     def largest(self) -> int:
         """The bytes of a record that a put may have."""
-        return max(0, self.facts.limit - self.room)
+        return max(0, self.facts.limit - self.reserve)
 
     def put_many(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[str]:
-        """Put them all with one flush; their ids. What failed is said in the error: `.done` by place, `.unknown` places."""
+        """Put them all with one flush; their ids. The error has `.done` by place, and `.unknown` places."""
         puts = self._checked(items)
         self._usable()
         sent = self._send(self.site._sender(self.facts.limit), puts)
@@ -112,7 +102,7 @@ class Putting(One):
         return Out(self.name, put.data, put.key, headers or None)
 
     def _ids(self, sent: Sent, puts: list[Put]) -> list[str]:
-        """Each one's id; what is not known to be stored is said in the error."""
+        """Each one's id; the error has what is not known to be stored."""
         if sent.errors or None in sent.ids:
             raise self._too_large(sent, puts) or self._not_all(sent)
         return cast(list[str], sent.ids)
@@ -167,20 +157,64 @@ class Putting(One):
             raise QueueDeleted(queue=self.name)
 
 
+# --- several puts at once ---
+
+
+class Transaction:
+    """Several puts, all or nothing: `with site.transaction() as tx: tx.put(queue, data)`."""
+
+    def __init__(self, site: Connection, acks: list[tuple[Partition, int, int]] | None = None) -> None:
+        self._site, self._acks = site, acks or []
+        self._outs: list[Out] = []
+        self._into: dict[str, Putting] = {}
+        self._marks: Headers = []
+        self._over = False
+
+    def put(
+        self,
+        queue: Putting,
+        data: bytes | None,
+        key: bytes | None = None,
+        headers: dict[str, bytes | None] | None = None,
+        delay: float = 0,
+    ) -> None:
+        """Written when the block ends, with all the others."""
+        if self._over:
+            raise Closed(thing="transaction")
+        if not isinstance(queue, Putting) or queue.site is not self._site:
+            raise NotAllowed("the first argument is a queue of this site: tx.put(queue, data)")
+        out = queue._out(Put(data, key, headers or {}, delay), self._marks)
+        queue._usable()
+        self._outs.append(out)
+        self._into[queue.name] = queue
+
+    def __enter__(self) -> Self:
+        self._site._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over = True
+        if kind is None and (self._outs or self._acks):
+            self._site._check_here()
+            for queue in self._into.values():  # one may have been deleted since its put
+                queue._usable()
+            with self._site._member.changed:
+                self._site._end(Ending(self._outs, self._acks))
+
+
+class Step(Transaction):
+    """A transaction that also acks its item. What it puts has the item's id and the site in headers: an audit counts by them."""
+
+    def __init__(self, site: Connection, owner: Partition, item: Item) -> None:
+        super().__init__(site, [(owner, item.offset, item.lease)])
+        self._marks = [(ITEM, item.id.encode()), (BY, site.name.encode())]
+
+
 def _too_large(sent: Sent) -> list[int]:
     """The places of the records that were refused as too large."""
     return [at for at, error in sent.errors.items() if error.code() in TOO_LARGE]
-
-
-def limits(cluster: Kafka, names: list[str], seconds: float = 10.0) -> dict[str, int]:
-    """The size of a record that each topic takes; Kafka's default where this user may not look."""
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    found = dict.fromkeys(names, RECORD_BYTES)
-    admin = cluster.admin
-    for resource, future in admin.describe_configs(asked, request_timeout=seconds).items():
-        with suppress(KafkaException, KeyError, TypeError, TimeoutError):
-            found[resource.name] = int(future.result(seconds + 1)["max.message.bytes"].value)
-    return found
 
 
 def too_few(cluster: Kafka, topic: str) -> str:
@@ -188,11 +222,11 @@ def too_few(cluster: Kafka, topic: str) -> str:
     admin, resource = cluster.admin, ConfigResource(ResourceType.TOPIC, topic)
     try:
         settings = admin.describe_configs([resource], request_timeout=3)[resource].result(4)
-        wanted = int(settings["min.insync.replicas"].value)
+        least = int(settings["min.insync.replicas"].value)
         counts = [len(part.isrs) for part in cluster.partitions(topic).values()]
     except (KqError, KafkaException, KeyError, TimeoutError):  # who cannot be asked now
         return ""
-    few = sum(count < wanted for count in counts)
+    few = sum(count < least for count in counts)
     return (
-        f"NotEnoughReplicas: {few} of {len(counts)} partitions have fewer than {wanted} replicas in sync" if few else ""
+        f"NotEnoughReplicas: {few} of {len(counts)} partitions have fewer than {least} replicas in sync" if few else ""
     )

@@ -6,19 +6,23 @@ In:  calls from any thread. Out: items, and errors that say what is safe. Made b
 from __future__ import annotations
 
 import logging
+import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
+from typing import Any, cast
 
-from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
+from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, TopicMissing, Unreachable
 from kqlib.queue import arguments, dead, look
-from kqlib.queue.assigned import ANEW
-from kqlib.queue.claim import FIRST, SEEN, Claiming
+from kqlib.queue.claim import FIRST, SEEN, Claiming, unsaved, unsure
+from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.item import Item, Job
 from kqlib.queue.partition import Handled, Partition
-from kqlib.queue.redrive import Redriven, chosen, redrive
-from kqlib.queue.step import Step
+from kqlib.queue.put import Step
+from kqlib.queue.redrive import Choice, Redrive, Redriven, chosen, into_queue
+from kqlib.queue.terms import Terms
 from kqlib.queue.work import Workable
 
 log = logging.getLogger("kqlib.queue")
@@ -29,7 +33,18 @@ RIDING = "What was acked is noted, and stored with the next commit that succeeds
 class Queue(Claiming, Workable):
     """A queue of one site: put, claim, ack."""
 
-    _dead: Queue | None = None
+    def __init__(
+        self,
+        site: Connection,
+        terms: Terms,
+        lease: float,
+        facts: TopicFacts,
+        dead_facts: TopicFacts | None,
+        *,
+        open_dead: Callable[..., Queue],
+    ) -> None:
+        super().__init__(site, terms, lease, facts, dead_facts)
+        self._open_dead, self._dead = open_dead, cast("Queue | None", None)
 
     # --- done, or not ---
 
@@ -58,13 +73,13 @@ class Queue(Claiming, Workable):
             try:
                 self._save(list(by), wait, RIDING)
             except (LeaseLost, Unreachable) as error:
-                gone = [owner for owner in by if _unsaved(owner)]
+                gone = [owner for owner in by if unsaved(owner)]
                 if not gone:
                     raise
                 why, named = why or str(error.facts["why"]), set(map(id, refused))
                 held = [item for item in items if id(item) not in named]
-                unknown = _of(held, {owner: by[owner] for owner in gone if _unsure(owner)})
-                refused += _of(held, {owner: by[owner] for owner in gone if not _unsure(owner)})
+                unknown = _of(held, {owner: by[owner] for owner in gone if unsure(owner)})
+                refused += _of(held, {owner: by[owner] for owner in gone if not unsure(owner)})
         if unknown:
             address = self.site.cluster.bootstrap
             raise Unreachable(
@@ -73,8 +88,8 @@ class Queue(Claiming, Workable):
         if len(refused) == len(items) > 0:
             self._allowed("Nothing was changed.")
         if refused:
-            said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
-            raise LeaseLost(said, items=refused)
+            what = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
+            raise LeaseLost(what, items=refused)
 
     def _one_by_one(self, items: Sequence[Item]) -> tuple[dict[Partition, set[int]], list[Item], str]:
         """By owner, the offsets of those whose lease holds; the other items, and what is wrong with the first."""
@@ -95,11 +110,11 @@ class Queue(Claiming, Workable):
     def _all_held(self, items: Sequence[Item]) -> dict[Partition, set[int]]:
         """By owner, the offsets of those whose lease holds: the quick way of `_held`."""
         now, owners = self.terms.clock(), {owner.partition: owner for owner in self._member.owners_of(self.name)}
-        by, wanted = defaultdict[Partition, set[int]](set), defaultdict[int, list[Item]](list)
+        by, ours = defaultdict[Partition, set[int]](set), defaultdict[int, list[Item]](list)
         for item in items:
             if isinstance(item, Item) and item.queue == self.name:
-                wanted[item.partition].append(item)
-        for partition, some in wanted.items():
+                ours[item.partition].append(item)
+        for partition, some in ours.items():
             if (owner := owners.get(partition)) is not None:
                 by[owner].update(owner.holding(some, now))
         return by
@@ -164,50 +179,6 @@ class Queue(Claiming, Workable):
             owner = self._held(item)
         return Step(self.site, owner, item)
 
-    def _held(self, item: Item) -> Partition:
-        """The owner of a claimed item, if its lease holds; else the error that says why not: perhaps a right is missing."""
-        try:
-            return self._lease_of(item)
-        except LeaseLost:
-            self._allowed("Nothing was changed.")
-            raise
-
-    def _lease_of(self, item: Item) -> Partition:
-        if not isinstance(item, Item):
-            raise NotAllowed(f"this takes an Item that claim() gave, not {type(item).__name__}")
-        if item.queue != self.name:
-            raise NotAllowed(f"{item.id} is not an item of '{self.name}'")
-        if not item.lease:
-            raise NotClaimed(f"{item.id} was only looked at (peek). Claim it first")
-        self.site._check_open()
-        owner = self._member.owners.get((self.name, item.partition))
-        if item.site != self.site.name:
-            why = f"site '{item.site}' claimed it, and this is site '{self.site.name}'"
-        elif owner is None:
-            why = "this process does not have its partition (any more)"
-        elif item.topic_id != owner.ledger.topic:
-            why = ANEW
-        else:
-            why = owner.why_not(item.offset, item.epoch, item.lease)
-        if why or owner is None:
-            raise LeaseLost(f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done")
-        return owner
-
-    def _save(self, owners: list[Partition], wait: bool, safe: str) -> None:
-        if not wait:
-            return
-        try:
-            self._member.save(owners)
-        except Unreachable as error:
-            raise Unreachable(address=self.site.cluster.bootstrap, why=f"{error.facts['why']}. {safe}") from None
-        for owner in sorted(filter(_unsaved, owners), key=_unsure, reverse=True):
-            gone = f"'{self.name}': {owner.dropped}, while the ack was on its way"
-            if not _unsure(owner):
-                self._allowed("What was acked was not stored.")
-                raise LeaseLost(f"{gone}: it was not stored")
-            why = f"{gone}, and a commit was not answered: it may have been stored, or not"
-            raise Unreachable(why, address=self.site.cluster.bootstrap)
-
     # --- for `work` ---
 
     def _ahead(self, ahead: int | None) -> int | None:
@@ -216,7 +187,11 @@ class Queue(Claiming, Workable):
 
     def _jobs_at_hand(self, n: int) -> list[Job]:
         jobs = list[Handled]()
-        self._at_hand(n, jobs)
+        with self._member.changed:
+            if not self._broken():  # a claim tries to load it again
+                self._usable_here()
+                self._member.subscriptions.claim(self.name, time.monotonic())
+                self._take(n, self.lease, jobs)
         return [*jobs]
 
     def _claim_jobs(
@@ -280,7 +255,7 @@ class Queue(Claiming, Workable):
             try:
                 self._save(owners, True, RIDING)
             except (LeaseLost, Unreachable) as error:
-                if not any(map(_unsaved, owners)):
+                if not any(map(unsaved, owners)):
                     raise
                 log.warning("%s", error)  # a partition went to another process meanwhile
 
@@ -297,18 +272,18 @@ class Queue(Claiming, Workable):
         self._member.apply_marks()
         with self._member.changed:  # an owner knows which of the offsets that it has read are items
             own = {owner.partition: owner.view() for owner in self._mine()}
-        self.site._flush(self.name)
+        self._flush()
         return look.depth(self.site, self.name, own)
 
     def purge(self) -> None:
-        """Everything now in it counts as done, whoever owns it. Durable when it returns."""
+        """Everything now in it counts as done, in every process. Durable when it returns."""
         self.site._check_open()
         look.purge(self.site, self.name)
 
     def peek(self, n: int = 10) -> list[Item]:
         """The first n items that are not done, without claiming them."""
         self.site._check_open()
-        self.site._flush(self.name)
+        self._flush()
         return look.peek(self.site, self.name, arguments.count("n", n))
 
     def discard(self, id: str) -> None:  # noqa: A002 - the word of Item
@@ -339,8 +314,7 @@ class Queue(Claiming, Workable):
         """Its dead letters: a queue as well."""
         self._check_bury()
         if self._dead is None:
-            on_lost = self._member.on_lost[self.name]
-            self._dead = self.site.queue(self.name + dead.DEAD, lease=self.lease, max_attempts=None, on_lost=on_lost)
+            self._dead = self._open_dead(on_lost=self._member.on_lost[self.name])
         return self._dead
 
     def redrive(
@@ -360,15 +334,9 @@ class Queue(Claiming, Workable):
         by a text in their reason (an exception's name is one) and by when they were buried. into: another queue of this site.
         dry_run: only count them. force: also what was dead three times. Works on the partitions of this process.
         """
-        return redrive(self, n, chosen(ids, reason, since), into, dry_run=dry_run, force=force)
-
-    def _unclaim(self, items: Sequence[Item]) -> None:
-        """Claimed for nothing: ready again, and the attempt does not count. What is not ours any more is left."""
-        with self._member.changed:
-            for item in items:
-                with suppress(KqError):
-                    self._held(item).unclaim(item.offset)
-            self._member.changed.notify_all()
+        choice = chosen(ids, reason, since)
+        most = arguments.count("n", n) if n is not None else 1 if choice == Choice() else sys.maxsize
+        return Redrive(self.dead, into_queue(self, into), choice, dry_run=dry_run, force=force).run(most)
 
     @property
     def lost(self) -> int:
@@ -386,14 +354,6 @@ class Queue(Claiming, Workable):
             ]
         return here + sum(each.lost for some in noted for each in some)
 
-    @property
-    def blocked(self) -> str:
-        """Why nothing new is handed out although there is something; '' if nothing is in the way."""
-        with self._member.changed:
-            self._member.fetch.full_ones()
-            owners = self._member.owners_of(self.name)
-            return next(filter(None, (owner.why_blocked() or owner.why_aside() for owner in owners)), "")
-
     def stats(self) -> look.Stats:
         """Numbers a person can ask for.
 
@@ -403,20 +363,19 @@ class Queue(Claiming, Workable):
         never less than the depth; what was done above the floor, and the marks of transactions, still count in it.
         """
         self.site._check_open()
-        return look.stats(self)
+        with self._member.changed:
+            owners = self._member.owners_of(self.name)
+            counts = [owner.counts() for owner in owners]
+            own: dict[str, Any] = {name: sum(each[name] for each in counts) for name in ("claimed", "delayed")}
+            own |= {"lost": self.lost, "partitions": len(owners), "blocked": self.blocked}
+            own |= self.terms.rates.a_second(time.monotonic())
+        letters = None
+        with suppress(TopicMissing):  # deleted meanwhile; `blocked` says so once something is to be buried
+            letters = look.depth(self.site, self.name + dead.DEAD) if self.dead_facts else None
+        return look.Stats(depth=self.depth(), dead=letters, oldest=look.oldest(self.site, self.name), **own)
 
     def __repr__(self) -> str:
         return f"Queue('{self.name}', site '{self.site.name}')"
-
-
-def _unsaved(owner: Partition) -> bool:
-    """Was its partition taken away before what was done there was stored?"""
-    return bool(owner.dropped) and owner.saved < owner.version
-
-
-def _unsure(owner: Partition) -> bool:
-    """May a commit of it have been stored after the last one that was answered?"""
-    return owner.unsure > owner.saved
 
 
 def _of(items: Sequence[Item], owners: dict[Partition, set[int]]) -> list[Item]:

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kqlib.errors import KqError, NotAllowed
-from kqlib.queue import arguments, dead, look, state
+from kqlib.queue import dead, look, state
+from kqlib.queue.claim import Claiming
 from kqlib.queue.item import Item, Out, size
 from kqlib.queue.partition import Partition
 from kqlib.queue.transactions import Ending
 
-if TYPE_CHECKING:
-    from kqlib.queue.queue import Queue
-
 log = logging.getLogger("kqlib.queue")
 AT_ONCE = 500  # letters that are claimed together
 LEASE = 120.0  # seconds: more than a transaction takes
-BLOCKED = 5.0  # seconds for the reading to go on when there is room again
+BLOCKED = 5.0  # seconds for the reading to go on when there is space again
 MOST_DEATHS = 3  # then only force puts it back
 NAMED = 10  # refused letters that are named in the log
 
@@ -55,8 +52,8 @@ class Choice:
     def __call__(self, letter: Item) -> bool:
         """Is this one meant?"""
         return (
-            (self.ids is None or not self.ids.isdisjoint((letter.id, _said(letter, "kq-origin"))))
-            and (self.reason is None or _has(_said(letter, "kq-reason"), self.reason))
+            (self.ids is None or not self.ids.isdisjoint((letter.id, _header(letter, "kq-origin"))))
+            and (self.reason is None or _has(_header(letter, "kq-reason"), self.reason))
             and (self.since is None or letter.created >= self.since)
         )
 
@@ -75,7 +72,7 @@ def chosen(ids: Collection[str] | None, reason: str | None, since: datetime | No
     return Choice(None if ids is None else frozenset(ids), reason, since)
 
 
-def _said(letter: Item, name: str) -> str:
+def _header(letter: Item, name: str) -> str:
     return (letter.headers.get(name) or b"").decode(errors="replace")
 
 
@@ -84,13 +81,11 @@ def _has(text: str, words: str) -> bool:
     return re.search(rf"(?:(?<!\w)|(?!\w)){re.escape(dead.writable(words))}", text) is not None
 
 
-def into_queue(queue: Queue, into: Any) -> Queue:
+def into_queue(queue: Claiming, into: Any) -> Claiming:
     """Where letters go."""
-    from kqlib.queue.queue import Queue
-
     if into is None:
         return queue
-    if not isinstance(into, Queue) or into.site is not queue.site:
+    if not isinstance(into, Claiming) or into.site is not queue.site:
         raise NotAllowed(f"into is a queue of this site, as in into=site.queue('football'), not {into!r}")
     if into.name.endswith(dead.DEAD):
         raise NotAllowed(f"'{into.name}' holds dead letters: they go back into a queue")
@@ -106,8 +101,8 @@ def broken_off(error: KqError, moved: int) -> KqError:
 class Redrive:
     """One call of `redrive`."""
 
-    def __init__(self, queue: Queue, into: Queue, choice: Choice, *, dry_run: bool, force: bool) -> None:
-        self.letters, self.into, self.choice = queue.dead, into, choice
+    def __init__(self, letters: Claiming, into: Claiming, choice: Choice, *, dry_run: bool, force: bool) -> None:
+        self.letters, self.into, self.choice = letters, into, choice
         self.dry_run, self.force = dry_run, force
         self.moved, self._blocked = 0, ""
         self.refused: dict[str, str] = {}
@@ -135,7 +130,7 @@ class Redrive:
             raise broken_off(error, 0 if self.dry_run else self.moved) from None
         finally:
             self._where_they_were()
-        why = self._blocked or "it is done already, somebody has it, or another process has its partition"
+        why = self._blocked or "it is done already, it is claimed, or another process has its partition"
         self.refused |= dict.fromkeys(sorted(self._missing), f"it was not found: {why}")
         self._tell()
         return Redriven(self.moved, self.refused)
@@ -172,7 +167,7 @@ class Redrive:
 
     def _out(self, letter: Item) -> Out | None:
         """The record that puts it back; None: it stays dead, and why is noted."""
-        origin, cut = _said(letter, "kq-origin"), _said(letter, "kq-cut")
+        origin, cut = _header(letter, "kq-origin"), _header(letter, "kq-cut")
         self._missing -= {letter.id, origin}
         out = dead.back(letter.record, self.into.name, self.into.site.name)
         taken, died = size(out.value, out.key, out.headers or []), dead.deaths(letter.record)
@@ -230,9 +225,3 @@ def _batches(going: dict[Item, Out], most: int) -> Iterator[dict[Item, Out]]:
         some[item], taken = out, taken + more
     if some:
         yield some
-
-
-def redrive(queue: Queue, n: int | None, choice: Choice, into: Any, **how: bool) -> Redriven:
-    """See `Queue.redrive`."""
-    most = arguments.count("n", n) if n is not None else 1 if choice == Choice() else sys.maxsize
-    return Redrive(queue, into_queue(queue, into), choice, **how).run(most)

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.kafka.clients import Producer
 from kqlib.kafka.cluster import Kafka
+from kqlib.queue.answers import fatal
 from kqlib.queue.clients import HOLDS, SETTINGS, hears, judge
 from kqlib.queue.item import Headers
-from kqlib.queue.said import fatal
 
 PATIENCE = 30.0  # seconds until a put gives up
 DOUBT = 2.0  # seconds without an answer to a put until its producer is judged

@@ -22,6 +22,7 @@ from kqlib.errors import KqError, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
+from kqlib.queue.answers import fatal, first
 from kqlib.queue.assigned import ANEW, Assigned, At, Loading
 from kqlib.queue.clients import HOLDS, judge
 from kqlib.queue.commits import STUCK, Commits, GivenUp
@@ -32,7 +33,6 @@ from kqlib.queue.loader import Loader
 from kqlib.queue.notes import Notes
 from kqlib.queue.partition import Partition
 from kqlib.queue.partition_notes import PartitionNotes
-from kqlib.queue.said import fatal, first
 from kqlib.queue.sender import Sender
 from kqlib.queue.subscriptions import LONG, Subscriptions
 

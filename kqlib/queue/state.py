@@ -20,10 +20,10 @@ from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER
+from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, patient
 from kqlib.queue.clients import SOON, Kept, judge
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right
-from kqlib.queue.said import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, patient
 
 if TYPE_CHECKING:
     from kqlib.queue.notes import Notes
@@ -285,10 +285,3 @@ def ledger_from(seen: Seen, on_lost: str, where: str) -> Ledger:
         log.warning("%s: the log was cut off at %s, and the state reached to %s", where, end, ledger.top)
         ledger.cut(end)
     return ledger
-
-
-def depth_of(seen: Seen, mark: int, where: str) -> int:
-    """How many items are not acked: open + end - top, counted from the log's first offset or a purge mark, if that is higher."""
-    ledger = ledger_from(seen, "earliest", where)
-    ledger.purge(max(seen.low, mark))
-    return ledger.open + max(0, seen.end - ledger.top)

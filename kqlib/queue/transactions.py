@@ -24,13 +24,12 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.kafka.clients import Producer
+from kqlib.queue.answers import REFUSED, RIGHTS, TOO_LARGE, ending_lacks, first, not_allowed
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
-from kqlib.queue.granted import ending_lacks
 from kqlib.queue.item import Out, size
 from kqlib.queue.partition import Partition
-from kqlib.queue.said import REFUSED, RIGHTS, TOO_LARGE, first, not_allowed
 
 log = logging.getLogger("kqlib.queue")
 client_log = logging.getLogger("kqlib.queue.librdkafka")  # of a producer that ended; by itself it prints to stderr

@@ -1,10 +1,10 @@
 """Work: claim, handle and ack in threads, on any queue that has the verbs.
 
 In:  a queue (`Workable`), a handler, a number of threads, a `Retry`. Out: `Worked`. SIGTERM and Ctrl-C let running handlers end.
-One thread at a time claims, for all threads that are free. The site's own queue (kqlib/queue/queue.py) does three things better than
-the defaults here: one commit serves a claim and the acks before it; while handlers take less than 10 ms it claims ahead, at most four
-items a thread; and an item that no handler began with goes back without a counted attempt.
-While a handler runs its lease is extended.
+One thread at a time claims, for all threads that are free. While a handler runs its lease is extended.
+The site's own queue (kqlib/queue/queue.py) does more than the defaults here. One commit serves a claim and the acks before it. While
+handlers take less than 10 ms it claims ahead, at most four items a thread. An item that no handler began with goes back without a
+counted attempt.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
-from kqlib.extras import check
 from kqlib.queue import arguments, dead
 from kqlib.queue.item import Job
 from kqlib.queue.retry import Retry
 
 log = logging.getLogger("kqlib.queue")
 WAIT = 5.0  # seconds of one claim
-DEAF = 0.5  # seconds of a claim that cannot be told to stop
+BLIND = 0.5  # seconds of a claim that does not look at `stop`
 QUICK = 0.01  # seconds: if handlers take less, items are claimed ahead
 AHEAD = 4  # items a thread at most: a crash counts an attempt for each of them
 TICK = 0.015  # seconds between two looks at what is finished: after two of them its ack waits for no claim
@@ -55,6 +54,7 @@ class Workable:
     """A queue with `claim_many`, `ack`, `release` and `bury`: what `work` does with it. A queue that can do better overrides it."""
 
     lease: float
+    extends = True  # can a lease be extended?
     claim_many: Callable[..., Any]
     ack: Callable[..., Any]
     release: Callable[..., Any]
@@ -68,24 +68,20 @@ class Workable:
         retry: Retry | None = None,
         *,
         until: Until = None,
-        extend: bool = True,
-        progress: bool = False,
         ahead: int | None = None,
     ) -> Worked:
         """Claim, handle and ack items in `threads` threads.
 
         until: None for ever; "empty": until nothing is left, leased and delayed items included (of the site's own queue: in the
         partitions of this process); a number of seconds; or a callable.
-        extend: keep a handler's lease alive while it runs. progress: a tqdm bar. A handler may end its item itself (ack, step,
-        release, bury); if it returns without that, the item is acked. The ack is stored at most 50 ms later, and when this returns.
+        The lease of an item is extended while its handler runs. A handler may end its item itself (ack, step, release, bury); if it
+        returns without that, the item is acked. The ack is stored at most 50 ms later, and when this returns.
         ahead: how many items a thread may hold beside the one it works on; None: 0, and up to 4 while handlers are quick.
         An item that cannot be buried (no dead-letter topic, no right to write there) waits 20 s and is tried again;
         `queue.blocked` says why. If until="empty" has nothing else left, and the item was given up (by `retry`, or by the queue's
         attempts), that reason is raised.
         """
-        return Work(
-            self, handler, threads, retry, until=until, extend=extend, progress=progress, ahead=self._ahead(ahead)
-        ).run()
+        return Work(self, handler, threads, retry, until=until, ahead=self._ahead(ahead)).run()
 
     def _usable(self) -> None:
         """Raise if it is closed, or not of this process."""
@@ -101,7 +97,7 @@ class Workable:
         self, n: int, wait: float, stop: Callable[[], bool], empty: Callable[[list[KqError]], None] | None
     ) -> list[Job]:
         """Up to n items. stop: end the wait. empty: call it if nothing is left; it takes what cannot be buried."""
-        items = self.claim_many(n, wait=min(wait, DEAF))
+        items = self.claim_many(n, wait=min(wait, BLIND))
         if empty is not None and not items and self._is_empty():
             empty([])
         return [Job(item) for item in items]
@@ -153,8 +149,6 @@ class Work:
         retry: Retry | None = None,
         *,
         until: Until = None,
-        extend: bool = False,
-        progress: bool = False,
         ahead: int | None = 0,
     ) -> None:
         if not callable(handler):
@@ -170,12 +164,12 @@ class Work:
         queue._usable()
         self.queue, self.handler, self.retry = queue, handler, retry or Retry()
         self.threads = arguments.count("threads", threads)
-        self.until, self.extend, self.ahead, self.began = until, extend, ahead, time.monotonic()
+        self.until, self.ahead, self.began = until, ahead, time.monotonic()
         self.tick = min(TICK, queue.lease / 6)
         self.stop, self.worked, self.error = threading.Event(), Worked(), None  # type: threading.Event, Worked, BaseException | None
         self._lock = threading.Lock()
         self._running: set[Job] = set()  # claimed and not settled
-        # What free threads do next. Exactly one CLAIM is in it, or in the hands of the thread that claims. It becomes STOP at the end.
+        # What free threads do next. One thread claims, or one CLAIM is in it. It becomes STOP at the end.
         self._todo: SimpleQueue[Job | str] = SimpleQueue()
         self._finished: deque[Job] = deque()  # handlers are through with them
         self._takes, self._claims = 1.0, 0.0  # seconds that one handler, and one claim, took of late
@@ -185,7 +179,6 @@ class Work:
         self._begun = False
         self._extended = self.began
         self._before: Job | None = None  # what was finished first, a tick ago
-        self._bar = _bar() if progress else None
 
     def run(self) -> Worked:
         """Work until the end."""
@@ -227,7 +220,7 @@ class Work:
     def _tend(self) -> None:
         """Extend leases in time, and store what was finished a tick ago: it waits for no other handler."""
         now = time.monotonic()
-        if self.extend and now - self._extended > self.queue.lease / 3:
+        if self.queue.extends and now - self._extended > self.queue.lease / 3:
             self._extend()
             self._extended = now
         with self._lock:
@@ -250,8 +243,6 @@ class Work:
             self._tend()
             alive[0].join(self.tick)
         self._settle()
-        if self._bar is not None:
-            self._bar.close()
 
     def _extend(self) -> None:
         with self._lock:
@@ -382,17 +373,8 @@ class Work:
                 what = job.ended or "lost"
                 if what != "given back":
                     setattr(self.worked, what, getattr(self.worked, what) + 1)
-                if self._bar is not None and what in ("done", "buried"):
-                    self._bar.update()
                 self._running.discard(job)
                 self._finished.popleft()  # last: what Ctrl-C strikes before is settled again, and no lease stays
-
-
-def _bar() -> Any:
-    check("lab", "progress=True", "tqdm")
-    from tqdm.auto import tqdm
-
-    return tqdm(unit=" items")
 
 
 @contextmanager

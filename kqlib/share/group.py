@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka, lacks
+from kqlib.queue.answers import as_ours, first, patient
 from kqlib.queue.rights import Right
-from kqlib.queue.said import as_ours, first, patient
+from kqlib.queue.site import alter_group
 
 ASK = "Ask whoever deploys to grant it"
 LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"
@@ -60,12 +61,12 @@ def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | N
             cluster,
             Right("ALTER_CONFIGS", "group", group),
             _deploy(group, other),
-            lambda: _alter(cluster, group, other),
+            lambda: alter_group(cluster, group, other),
         )
     for name, value in QUICK.items():
         if has.get(name) != value:
             with suppress(KafkaException):  # its minimum is higher there, or nobody may: slower joining, no harm
-                _alter(cluster, group, {name: value})
+                alter_group(cluster, group, {name: value})
     has |= other
     return Terms(int(has[LOCK]) / 1000, int(has[LIMIT]))
 
@@ -98,11 +99,3 @@ def _now(cluster: Kafka, group: str) -> dict[str, str]:
     resource, admin = ConfigResource(ResourceType.GROUP, group), cluster.admin
     found = patient(lambda: admin.describe_configs([resource], request_timeout=10)[resource].result(11), 10)
     return {name: entry.value for name, entry in found.items()}
-
-
-def _alter(cluster: Kafka, group: str, values: dict[str, str]) -> None:
-    how = {"incremental_operation": AlterConfigOpType.SET}
-    entries = [ConfigEntry(name, value, **how) for name, value in values.items()]
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-    admin = cluster.admin
-    patient(lambda: admin.incremental_alter_configs([resource], request_timeout=10)[resource].result(11), 10)

@@ -20,8 +20,8 @@ from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message
 
 from kqlib.errors import KqError, LeaseLost
 from kqlib.kafka.clients import ShareConsumer
+from kqlib.queue.answers import as_ours, first
 from kqlib.queue.rights import READ_GROUP, READ_QUEUE
-from kqlib.queue.said import as_ours, first
 from kqlib.runtime.patience import PATIENCE
 from kqlib.share.group import ASK, CANNOT, not_allowed
 

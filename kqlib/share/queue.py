@@ -27,8 +27,9 @@ from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Top
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
+from kqlib.queue.connection import TopicFacts, limits
 from kqlib.queue.item import Item, Job, Put
-from kqlib.queue.put import Putting, TopicFacts, limits
+from kqlib.queue.put import Putting
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
 from kqlib.queue.work import Until, Work, Workable, Worked
@@ -48,7 +49,8 @@ _LIVE: weakref.WeakSet[ShareQueue] = weakref.WeakSet()
 class ShareQueue(Putting, Workable):
     """A queue on a share group: put, claim, ack, release, reject. Kafka locks, counts and forgets by itself."""
 
-    room = 0  # nothing is buried, so nothing is put back
+    reserve = 0  # nothing is buried, so nothing is put back
+    extends = False
 
     def __init__(
         self,
@@ -289,12 +291,11 @@ class ShareQueue(Putting, Workable):
         retry: Retry | None = None,
         *,
         until: Until = None,
-        progress: bool = False,
     ) -> Worked:
-        """Claim, handle, ack in threads. until: as in `Queue.work`; progress: a tqdm bar. What a `Retry` gives up is rejected."""
+        """Claim, handle, ack in threads. until: as in `Queue.work`. What a `Retry` gives up is rejected."""
         if isinstance(retry, Retry) and retry.first:
             _never("a wait between attempts", "a released record is free at once: use Retry() without seconds")
-        return Work(self, handler, threads, retry, until=until, progress=progress).run()
+        return Work(self, handler, threads, retry, until=until).run()
 
     def _claim_jobs(
         self, n: int, wait: float, stop: Callable[[], bool], empty: Callable[[list[KqError]], None] | None

@@ -23,11 +23,11 @@ from kqlib.errors import NotAllowed, NotInTime, TopicMissing
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import reader as readers
 from kqlib.queue import state
+from kqlib.queue.answers import patient
 from kqlib.queue.dead import DEAD
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.notes import QUEUES
 from kqlib.queue.reader import Reader
-from kqlib.queue.said import patient
 
 PATIENCE = 45.0  # seconds until open transactions have ended
 SKEW = 3600  # seconds by which clocks may differ

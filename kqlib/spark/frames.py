@@ -180,8 +180,8 @@ def _by_time(cluster: Kafka, topic: str, at: datetime, ends: Offsets) -> list[tu
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
+    from kqlib.queue.answers import as_ours, first, not_allowed
     from kqlib.queue.rights import Right
-    from kqlib.queue.said import as_ours, first, not_allowed
 
     spec = OffsetSpec.for_timestamp(round(at.timestamp() * 1000))
     admin = cluster.admin  # held while it works

@@ -21,9 +21,9 @@ from kqlib.errors import KqError
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
+from kqlib.queue.answers import fatal
 from kqlib.queue.clients import hears, leave
 from kqlib.queue.heartbeats import Heartbeats
-from kqlib.queue.said import fatal
 from kqlib.virtual.fetcher import reader
 from kqlib.virtual.names import PARTITIONS
 from kqlib.virtual.ownership import PartitionMap

@@ -26,8 +26,8 @@ from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
-from kqlib.queue.said import first
-from kqlib.queue.site import _set_session
+from kqlib.queue.answers import first
+from kqlib.queue.site import set_session
 from kqlib.virtual import routes
 from kqlib.virtual.errors import NotMine, Unavailable
 from kqlib.virtual.fetcher import RecordFetcher
@@ -79,7 +79,7 @@ class Node:
         self.map = PartitionMap(topic, self.partitions)
         self.trouble = ""  # why nothing is served, if so
         if session is not None:
-            _set_session(cluster, f"kq-virtual-{topic}", session)
+            set_session(cluster, f"kq-virtual-{topic}", session)
         address = advertise or f"http://{_shown(host)}"
         own = {urlsplit(address).hostname or "", host.lower()}
         self.hosts = named | own if named or loopback(host) else None  # elsewhere a token is needed

@@ -20,8 +20,8 @@ from kqlib.errors import NotAllowed, NotInTime, TopicMissing, Unreachable
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import read
 from kqlib.queue import state
+from kqlib.queue.connection import limits
 from kqlib.queue.item import Out
-from kqlib.queue.put import limits
 from kqlib.topic_rules import DEAD_MORE_BYTES
 from kqlib.virtual.names import OFFSETS, PARTITIONS
 from kqlib.virtual.store import ItemStore, Place

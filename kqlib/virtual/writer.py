@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.kafka.clients import Producer
 from kqlib.kafka.cluster import Kafka
+from kqlib.queue.answers import first
 from kqlib.queue.item import Out
-from kqlib.queue.said import first
 from kqlib.topic_rules import RECORD_BYTES
 
 log = logging.getLogger("kqlib.virtual.kafka")

@@ -19,7 +19,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, Producer
 
 from kqlib.kafka import Kafka
-from kqlib.queue.site import _set_session
+from kqlib.queue.site import set_session
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual.names import topics
 from tests.faults import storm_member
@@ -84,7 +84,7 @@ class Storm:
         self.group = f"kq-virtual-{self.topic}" if self.kind == "node" else self.topic
 
     def __enter__(self) -> Self:
-        _set_session(self.cluster, self.group, self.session)  # first: a broker that knows the topics has applied it
+        set_session(self.cluster, self.group, self.session)  # first: a broker that knows the topics has applied it
         plan = topics(self.topic, PARTITIONS)
         if self.kind == "site":
             plan = {self.topic: QueueTopic(partitions=PARTITIONS)}

@@ -18,7 +18,7 @@ from typing import Any
 from kqlib.errors import Closed, KqError, LeaseLost
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
-from kqlib.queue.site import _set_session
+from kqlib.queue.site import set_session
 from kqlib.workshop import ladder
 from tests.faults.writing import Writing, until_told
 
@@ -134,7 +134,7 @@ def main(
     if stop_in:
         stops_in(stop_in)
     if broken:
-        _set_session(cluster, f"auto-{topic}", session)
+        set_session(cluster, f"auto-{topic}", session)
         worker.work(Broken(cluster, topic), stop)
         return
     while not stop.is_set():

@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition
 
 from kqlib.kafka import Kafka
 from kqlib.queue.session import Session
-from kqlib.queue.site import _alter
+from kqlib.queue.site import alter_group
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual import member as membership
 from kqlib.virtual.member import OUT, GroupMember
@@ -107,7 +107,7 @@ def group_of(cluster: Cluster, kind: str, name: str, partitions: int) -> str:
     Plan(plan).apply(cluster, quiet=True)
     clocks = {"consumer.session.timeout.ms": int(UNHEARD * PATIENCE * 1000), "consumer.heartbeat.interval.ms": 1000}
     group = f"kq-virtual-{name}" if kind == "node" else name
-    _alter(cluster, group, clocks)
+    alter_group(cluster, group, clocks)
     return group
 
 

@@ -384,7 +384,7 @@ def test_no_more_is_claimed_ahead_than_was_asked_for(kq_cluster: Kafka, name: st
 def test_a_close_gives_back_what_no_handler_has_begun(
     kq_cluster: Kafka, name: str, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kqlib.queue.site.CLOSE", WAIT)
+    monkeypatch.setattr("kqlib.queue.connection.CLOSE", WAIT)
     site, at_work, handled = Site(kq_cluster, name, session=SESSION), threading.Event(), list[bytes]()
     queue, site._member.drain = site.queue(name), WAIT
     queue.put_many([(b"%d" % n, None) for n in range(6)])

@@ -45,12 +45,7 @@ BELOW = {
     "kqlib.workshop": ("kqlib.command",),
 }
 BELOW_TODAY = set[tuple[str, str]]()
-CIRCLES_TODAY = [
-    [
-        *("kqlib.queue.claim", "kqlib.queue.look", "kqlib.queue.put", "kqlib.queue.queue"),
-        *("kqlib.queue.redrive", "kqlib.queue.site", "kqlib.queue.step"),
-    ],
-]
+CIRCLES_TODAY: list[list[str]] = []
 
 
 def modules() -> dict[str, Path]:

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.errors import NotAllowed, Unreachable
 from kqlib.queue import state
+from kqlib.queue.answers import patient
 from kqlib.queue.bounded import insist
-from kqlib.queue.said import patient
 from kqlib.queue.transactions import Transactions
 from tests.patience import PATIENCE
 

@@ -225,25 +225,6 @@ def test_a_lost_state_and_an_unreadable_one_are_said_and_never_guessed() -> None
         state.ledger_from(Seen(ID, 0, 9, 3, text(2, 6), known=True), "earliest", "'q', partition 0")
 
 
-DEPTHS = {
-    "no commit: all that is there": (Seen(ID, 5, 9, None, ""), 0, 4),
-    "open, and what is above the top": (Seen(ID, 0, 9, 2, text(2, 6, 4)), 0, 6),
-    "open below the log's beginning does not count": (Seen(ID, 3, 9, 2, text(2, 6, 4)), 0, 5),
-    "a purge mark": (Seen(ID, 0, 9, 2, text(2, 6, 4)), 5, 4),
-    "a purge mark above the top": (Seen(ID, 0, 9, 2, text(2, 6)), 8, 1),
-    "a purge mark at the end": (Seen(ID, 0, 9, 2, text(2, 6)), 9, 0),
-    "a plain commit": (Seen(ID, 0, 9, 7, ""), 0, 2),
-    "another topic's state": (Seen("AAAA", 0, 9, 2, text(2, 6)), 0, 9),
-    "a log that was cut off and has grown again": (Seen(ID, 0, 9, 2, text(2, 6, 4), kept=3), 0, 7),
-    "empty": (Seen(ID, 9, 9, 9, text(9, 9)), 0, 0),
-}
-
-
-@pytest.mark.parametrize(("seen", "mark", "expected"), DEPTHS.values(), ids=DEPTHS)
-def test_depth_is_open_plus_what_nobody_has_claimed(seen: Seen, mark: int, expected: int) -> None:
-    assert state.depth_of(seen, mark, "'q', partition 0") == expected
-
-
 def test_an_item_shows_itself_the_same_each_time() -> None:
     item = Item("football", 3, Rec(41, b"k", [("a", b"1"), ("kq-due", b"5")]), 2, 9.0, 1, 7)
     assert repr(item) == "Item(football/3/41, attempt 2)" and item.headers == {"a": b"1"}

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import BadPayload, Closed, LeaseLost, NotAllowed, NotClaimed, Unreachable
+from kqlib.queue.connection import TopicFacts
 from kqlib.queue.item import Item, Put
-from kqlib.queue.put import TopicFacts
 from kqlib.queue.retry import Retry
 from kqlib.share import ShareQueue, member, queue
 from kqlib.share.group import Terms

@@ -17,7 +17,7 @@ def program(site: kq.Site, share: kq.ShareQueue, client: Client) -> None:
     queue, virtual = site.queue("football"), client.queue("football")
     worked = queue.work(print, threads=2, retry=kq.Retry(), until="empty", ahead=1)
     share.work(print, until=3.0)
-    virtual.work(print, until=lambda: True, extend=False)
+    virtual.work(print, until=lambda: True, ahead=1)
     queue.work(print, untill="empty")
     share.work(print, untill="empty")
     virtual.work(print, untill="empty")

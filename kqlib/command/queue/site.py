@@ -16,8 +16,8 @@ from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.kafka.reading import described
 from kqlib.queue import Site, look, state
+from kqlib.queue.answers import not_there
 from kqlib.queue.dead import DEAD
-from kqlib.queue.granted import not_there
 from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.topic_rules import RESERVED

@@ -83,8 +83,8 @@ def _offsets(known: Known) -> Iterator[Finding]:
     from confluent_kafka import KafkaException
 
     from kqlib.kafka.cluster import lacks
+    from kqlib.queue.answers import RIGHTS, first
     from kqlib.queue.rights import Right
-    from kqlib.queue.said import RIGHTS, first
 
     try:
         known.retention = retention(known.cluster)

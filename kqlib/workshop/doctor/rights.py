@@ -39,7 +39,7 @@ def show(queue: str, site: str, json: bool) -> int:
     """Ask the current cluster; 1 if a right is missing."""
     from kqlib.kafka.cluster import user
     from kqlib.queue import rights
-    from kqlib.queue.granted import granted, may_begin
+    from kqlib.queue.answers import granted, may_begin
     from kqlib.workshop.cluster import up
 
     by = rights.table(queue, site)

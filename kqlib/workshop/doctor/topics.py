@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.kafka.cluster import lacks
+from kqlib.queue.answers import RIGHTS, first, granted
 from kqlib.queue.dead import DEAD
-from kqlib.queue.granted import granted
 from kqlib.queue.item import size
 from kqlib.queue.rights import Right
-from kqlib.queue.said import RIGHTS, first
 from kqlib.text import count, how_long
 from kqlib.workshop.doctor.finding import Finding, words
 

@@ -14,7 +14,7 @@ from typing import Any
 from kqlib.errors import NotInTime
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import read
-from kqlib.queue.site import _alter
+from kqlib.queue.site import alter_group
 from kqlib.runtime.patience import PATIENCE
 from kqlib.topics import Plan
 from kqlib.virtual.client import Client
@@ -46,7 +46,7 @@ def nodes(
 ) -> Iterator[list[str]]:
     """Some nodes, each a process, while the block runs: their addresses, when each partition has one."""
     Plan(topics(topic, partitions)).apply(cluster, quiet=True)
-    _alter(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(session * 1000)})
+    alter_group(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(session * 1000)})
     with Children(modules=["kqlib.virtual.node"]) as children:
         where = (cluster.bootstrap, dict(cluster._own))
         forks = [children.fork(serve, where, topic, None) for _ in range(many)]

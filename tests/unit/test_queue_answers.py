@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
 from kqlib.kafka.cluster import user
 from kqlib.queue import claim, gc, put
+from kqlib.queue.answers import as_ours, is_refused, not_allowed
 from kqlib.queue.rights import READ_GROUP, WRITE_DEAD, WRITE_NOTES, Right
-from kqlib.queue.said import as_ours, is_refused, not_allowed
 from kqlib.queue.sender import Sent
 
 CASES: list[tuple[int, type[KqError], str, bool]] = [
@@ -121,7 +121,7 @@ def test_a_claim_that_ends_without_an_answer_asks_whether_kafka_is_there(
         return answer
 
     monkeypatch.setattr(claim.state, "topic_ids", ids)
-    monkeypatch.setattr(claim.granted, "not_there", lambda _, topic: TopicMissing(topic=topic))
+    monkeypatch.setattr(claim.answers, "not_there", lambda _, topic: TopicMissing(topic=topic))
     queue: Any = SimpleNamespace(
         name="football", _member=SimpleNamespace(doubted=False), site=SimpleNamespace(cluster=SimpleNamespace())
     )

@@ -1,0 +1,153 @@
+"""What the queues of one site share in this process: its clients, its notes, its rates, and its session with the group.
+
+In:  a cluster and a site's name. Out: what a verb needs. `Site` adds what a person calls; queues know only this part.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from kqlib.errors import Closed, TopicMissing, Unreachable
+from kqlib.kafka import forks
+from kqlib.kafka.cluster import Kafka
+from kqlib.queue import answers, state
+from kqlib.queue.dead import DEAD
+from kqlib.queue.notes import Notes
+from kqlib.queue.reader import Reader
+from kqlib.queue.sender import Sender
+from kqlib.queue.session import Session
+from kqlib.queue.terms import Rates
+from kqlib.queue.transactions import PATIENCE as ENDING
+from kqlib.queue.transactions import Ending
+from kqlib.topic_rules import RECORD_BYTES
+
+VISIBLE = 1.0  # seconds until a verb returns although readers do not see yet what it committed
+CLOSE = 4.3  # seconds until the site's thread is left behind
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """What must be known of a queue's topic before anything is sent."""
+
+    partitions: int
+    limit: int  # bytes of a record
+
+
+class Connection:
+    """A site's clients in this process, and its session with the group."""
+
+    def __init__(self, cluster: Kafka, name: str) -> None:
+        cluster._check_open()
+        self._process = os.getpid()
+        self.cluster, self.name = cluster, name
+        self._closing = self._closed = False
+        self._lock = threading.Lock()
+        self._senders: dict[int, Sender] = {}
+        self._rates: dict[str, Rates] = {}
+        self._looker = state.Looker(cluster, name, wait=False)
+        self._waiter = state.Looker(cluster, name, wait=True)
+        self._reader = Reader(cluster)
+        self._notes = Notes(cluster, self._noted)
+        self._member = Session(cluster, name, self._notes, self._sender(), self._waiter)
+
+    def __repr__(self) -> str:
+        return f"Site('{self.name}'{', closed' * self._closed})"
+
+    def _check_here(self) -> None:
+        forks.check(self._process, f"site '{self.name}'")
+
+    def _check_open(self) -> None:
+        self._check_here()
+        if self._closed:
+            raise Closed(thing=f"site '{self.name}'")
+
+    def _sender(self, limit: int = RECORD_BYTES) -> Sender:
+        """A producer whose batches a topic with this limit takes."""
+        batch = min(limit, RECORD_BYTES) - 200
+        with self._lock:
+            if batch not in self._senders:
+                self._senders[batch] = Sender(self.cluster, batch)
+            return self._senders[batch]
+
+    def _noted(self) -> None:
+        """A new note came: threads that wait look again."""
+        if member := getattr(self, "_member", None):
+            with member.changed:
+                member.changed.notify_all()
+
+    def _facts(self, name: str) -> tuple[TopicFacts, TopicFacts | None]:
+        if not isinstance(name, str) or not name:
+            raise TopicMissing(topic=name)
+        names = [name] if name.endswith(DEAD) else [name, name + DEAD]
+        found = state.topic_ids(self.cluster, names)
+        if name not in found:
+            raise answers.not_there(self.cluster, name)
+        most = limits(self.cluster, list(found))
+        facts = {each: TopicFacts(len(found[each][1]), most[each]) for each in found}
+        return facts[name], facts.get(name + DEAD)
+
+    def _end(self, ending: Ending) -> None:
+        """Have it ended and wait for the outcome; `changed` is held."""
+        self._check_open()
+        member = self._member
+        member.endings.ask(ending)
+        if not member.changed.wait_for(lambda: ending.over, ENDING + 35):
+            raise Unreachable(
+                address=self.cluster.bootstrap, why="no answer to a transaction; it may have happened, or not"
+            )
+        if ending.error is not None:
+            raise ending.error
+        for out in ending.outs:
+            if out.topic in self._rates:
+                self._rates[out.topic].note("puts", 1, time.monotonic())
+        if (
+            ending.written
+        ):  # committed; a reader sees it when Kafka has marked it so in each partition, milliseconds later
+            member.changed.release()
+            try:
+                self._seen(ending.written)
+            finally:
+                member.changed.acquire()
+
+    def _seen(self, written: dict[tuple[str, int], int]) -> None:
+        """Return when readers can see it: the next question finds it."""
+        deadline, over = time.monotonic() + VISIBLE, False
+        while not over:  # one look at least: this process may have stood still for that time
+            over = time.monotonic() > deadline
+            with suppress(Unreachable):
+                ends = state.ends(self.cluster, list(written))
+                if all(ends[at] >= end for at, end in written.items()):
+                    return
+            time.sleep(0.002)
+
+    def _disconnect(self, give_back: bool) -> None:
+        """Leave the group and close all clients, in at most 5 s. What does not end in time is left behind."""
+        over = time.monotonic() + CLOSE
+        ended = self._member.stop(CLOSE, give_back)
+        self._closed = True
+        if not ended:
+            self._notes._stop = True
+            return
+        self._notes.close()
+        for sender in self._senders.values():
+            sender.close(max(0.2, over - time.monotonic()))  # the last notes, if Kafka answers
+        for looker in (self._looker, self._waiter, self._reader):
+            looker.close()
+
+
+def limits(cluster: Kafka, names: list[str], seconds: float = 10.0) -> dict[str, int]:
+    """The size of a record that each topic takes; Kafka's default where this user may not look."""
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    found = dict.fromkeys(names, RECORD_BYTES)
+    admin = cluster.admin
+    for resource, future in admin.describe_configs(asked, request_timeout=seconds).items():
+        with suppress(KafkaException, KeyError, TypeError, TimeoutError):
+            found[resource.name] = int(future.result(seconds + 1)["max.message.bytes"].value)
+    return found
