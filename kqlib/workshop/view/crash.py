@@ -14,9 +14,8 @@ Three bars a cell, in this order: lost (red), once (grey), doubled (amber), each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from kqlib.text import clean, count, cut
+from kqlib.text import clean, count
 from kqlib.workshop.view.picture import (
     AMBER,
     EDGE,
@@ -24,13 +23,11 @@ from kqlib.workshop.view.picture import (
     RED,
     SMALL,
     WIDE,
+    Canvas,
     Picture,
-    columns,
+    aligned,
+    box,
     fit,
-    headline,
-    headline_width,
-    pad,
-    sheet,
     tag,
     text,
     width,
@@ -40,9 +37,8 @@ Counts = tuple[int, int, int]  # lost, once, doubled
 Place = tuple[str, str]  # an order and a crash point
 
 WORDS = ("lost", "once", "doubled")
-LONGEST = 60  # of a title
 CELL, GAP = 120, 6  # a cell's width, and the space between cells
-NAME = 150  # an order's name gets no more
+NAME = 150  # an order's name is at most so wide
 HIGH, BAR, THICK = 62, 30, 14  # a cell, its longest bar, a bar's thickness
 STYLE = (
     ".cell{fill:currentColor;fill-opacity:.04;stroke:currentColor;stroke-opacity:.25}"
@@ -59,90 +55,56 @@ def crash(
     chosen: Place | None = None,
 ) -> Picture:
     """The picture of what each order made of each crash. `chosen`: a cell to point at."""
-    grid = _Grid(orders, crashes, counts, chosen)
-    title, rest = cut(clean(title), LONGEST), grid.counted()
-    sentence = f"{title} · {rest}"
-    return Picture(_draw(grid, title, rest), "\n".join([sentence, *_twin(grid)]), sentence)
+    canvas = Canvas(title, _counted(orders, crashes, counts), y=46.0)
+    names = [width(clean(order), NORMAL, bold=True) for order in orders]
+    left = min(NAME, max(names, default=0)) + EDGE + 10
+    wide = min(CELL, (WIDE - EDGE - left) / max(1, len(crashes)) - GAP)
+    tallest = max([1, *(sum(cell) for cell in counts.values())])
+    twin = [["", *(f"after {point}" for point in crashes)]]
+    for at, point in enumerate(crashes):
+        x = left + at * (wide + GAP)
+        words = fit(f"killed after {point}", NORMAL, wide)
+        canvas.add(text(x + wide / 2, canvas.y - 8, words, anchor="middle"), right=x + wide)
+    for order in orders:
+        canvas.add(text(EDGE, canvas.y + HIGH / 2 + 4, fit(order, NORMAL, left - EDGE, bold=True), kind="bold"))
+        twin.append([order])
+        for at, point in enumerate(crashes):
+            cell, mine = counts.get((order, point)), (order, point) == chosen
+            twin[-1].append(f"[{_in_words(cell)}]" if mine else _in_words(cell))
+            kind = "cell" + (" none" if cell is None else "") + (" chosen" if mine else "")
+            x = left + at * (wide + GAP)
+            canvas.add(box(x, canvas.y, wide, HIGH, kind))
+            if cell:
+                canvas.add(*_bars(cell, x, canvas.y + HIGH - 14, wide / 3, BAR / tallest))
+            else:
+                canvas.add(text(x + wide / 2, canvas.y + HIGH / 2 + 3, "not run", kind="faint", anchor="middle"))
+        canvas.y += HIGH + GAP
+    return canvas.picture(aligned(twin), STYLE)
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """What was asked for: rows, columns, what is in the cells, which one is pointed at."""
-
-    orders: Sequence[str]
-    crashes: Sequence[str]
-    counts: Mapping[Place, Counts]
-    chosen: Place | None
-
-    def row(self, order: str) -> list[tuple[Counts | None, bool]]:
-        """A row's cells, and whether each is the chosen one."""
-        return [(self.counts.get((order, point)), (order, point) == self.chosen) for point in self.crashes]
-
-    def counted(self) -> str:
-        """'4 orders, 4 crash points · items lost in 2 cells, doubled in 1'."""
-        there = [cell for order in self.orders for cell, _ in self.row(order) if cell is not None]
+def _counted(orders: Sequence[str], crashes: Sequence[str], counts: Mapping[Place, Counts]) -> str:
+    """'4 orders, 4 crash points · items lost in 2 cells, doubled in 1'."""
+    cells = [counts.get((order, point)) for order in orders for point in crashes]
+    words = f"{count(len(orders), 'order')}, {count(len(crashes), 'crash point')}"
+    if there := [cell for cell in cells if cell is not None]:
         lost, doubled = (sum(cell[at] > 0 for cell in there) for at in (0, 2))
-        words = f"{count(len(self.orders), 'order')}, {count(len(self.crashes), 'crash point')}"
-        left = len(self.orders) * len(self.crashes) - len(there)
-        found = f" · items lost in {count(lost, 'cell')}, doubled in {doubled}" if there else ""
-        return f"{words}{found}" + (f" · {left} not run yet" if left else "")
+        words += f" · items lost in {count(lost, 'cell')}, doubled in {doubled}"
+    return words + (f" · {cells.count(None)} not run yet" if None in cells else "")
 
 
-# --- the words ---------------------------------------------------------------------------------------------------------
-
-
-def _said(cell: Counts | None) -> str:
+def _in_words(cell: Counts | None) -> str:
     """'once 9, doubled 1'."""
     if cell is None:
         return "not run"
     return ", ".join(f"{word} {n}" for word, n in zip(WORDS, cell, strict=True) if n) or "no items"
 
 
-def _twin(grid: _Grid) -> list[str]:
-    """A line an order; the chosen cell in brackets."""
-    lines = [["", *(f"after {clean(point)}" for point in grid.crashes)]]
-    for order in grid.orders:
-        said = [f"[{_said(cell)}]" if mine else _said(cell) for cell, mine in grid.row(order)]
-        lines.append([clean(order), *said])
-    wide = [max(map(columns, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(map(pad, line, wide)).rstrip() for line in lines]
-
-
-# --- the drawing -------------------------------------------------------------------------------------------------------
-
-
-def _draw(grid: _Grid, title: str, rest: str) -> str:
-    """The SVG: crash points on top, a row an order."""
-    names = [width(clean(order), NORMAL, bold=True) for order in grid.orders]
-    left = min(NAME, max(names, default=0)) + EDGE + 10
-    wide = min(CELL, (WIDE - EDGE - left) / max(1, len(grid.crashes)) - GAP)
-    places = [left + at * (wide + GAP) for at in range(len(grid.crashes))]
-    tallest = max((sum(cell) for cell in grid.counts.values()), default=0)
-    parts, y = [headline(title, rest)], 46.0
-    for x, point in zip(places, grid.crashes, strict=True):
-        parts.append(text(x + wide / 2, y - 8, fit(f"killed after {point}", NORMAL, wide), anchor="middle"))
-    for order in grid.orders:
-        parts.append(text(EDGE, y + HIGH / 2 + 4, fit(order, NORMAL, left - EDGE, bold=True), kind="bold"))
-        for x, (cell, mine) in zip(places, grid.row(order), strict=True):
-            kind = "cell" + (" none" if cell is None else "") + (" chosen" if mine else "")
-            parts.append(tag("rect", x=x, y=y, width=wide, height=HIGH, rx=4, class_=kind))
-            parts += _bars(cell, x, y, wide, tallest) if cell else [_missing(x, y, wide)]
-        y += HIGH + GAP
-    right = max(left + len(places) * (wide + GAP) - GAP, EDGE + headline_width(title, rest))
-    return sheet(right + EDGE, y + 2, f"{title} · {rest}", parts, STYLE)
-
-
-def _missing(x: float, y: float, wide: float) -> str:
-    """A cell that was not run."""
-    return text(x + wide / 2, y + HIGH / 2 + 3, "not run", kind="faint", anchor="middle")
-
-
-def _bars(cell: Counts, x: float, y: float, wide: float, tallest: int) -> list[str]:
-    """The three bars of a cell; none where the number is 0."""
-    parts, foot, step = [], y + HIGH - 14, wide / 3
+def _bars(cell: Counts, x: float, foot: float, step: float, unit: float) -> list[str]:
+    """The three bars of a cell, `unit` pixels an item; none where the number is 0."""
+    parts = []
     for at, (word, n) in enumerate(zip(WORDS, cell, strict=True)):
         middle = x + step * (at + 0.5)
-        high = max(4.0, BAR * n / max(1, tallest)) if n else 0.0
+        high = max(4.0, unit * n) if n else 0.0
         if n:
             parts.append(tag("rect", x=middle - THICK / 2, y=foot - high, width=THICK, height=high, class_=word))
         loud = "bold" if n and word != "once" else "faint" if not n else ""

@@ -1,4 +1,4 @@
-"""The deliveries of one item: who had it when, and how each of them let go of it.
+"""The deliveries of one item: which worker had it when, and how each delivery ended.
 
 In:  `Delivery` values: worker, attempt, from when to when (any unit), how it ended, what was done in it.
 Out: `deliveries(them, title="INT-MIL") -> Picture`. Its twin:
@@ -7,42 +7,42 @@ Out: `deliveries(them, title="INT-MIL") -> Picture`. Its twin:
     first life   ¹read, work, write ✕ killed
     second life  ²read, work, write, commit ✓ ack
 
-Time goes to the right, a worker is a row, a delivery a block with its attempt and what was done; at its end stands a sign and a word:
+Time goes to the right, a worker is a row, a delivery is a block with its attempt and what was done. At its end are a sign and a word:
 ✓ ack · ↩ release · ⏱ expired · ✕ killed · ⛔ refused · … open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kqlib.text import clean, count, cut
+from kqlib.text import clean, count
 from kqlib.workshop.view.picture import (
     BIG,
     EDGE,
     NORMAL,
-    RED,
     SMALL,
     WIDE,
+    Canvas,
     Picture,
+    aligned,
+    box,
     check_mark,
     clock,
-    columns,
     cross,
     fit,
-    headline,
-    headline_width,
     number,
-    pad,
-    sheet,
+    path,
+    red,
     tag,
     text,
     width,
 )
 
 ENDS = {"ack": "✓", "release": "↩", "expired": "⏱", "killed": "✕", "refused": "⛔", "open": "…"}
-RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-LONGEST, NAME = 60, 120  # of a title, in characters; of a worker's name, in pixels
+BAD = {"killed", "refused", "expired"}
+SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+NAME = 120  # pixels of a worker's name
 HIGH, ROW = 24, 34  # a block, and from one row to the next
 TAIL = 62  # room for the sign and its word after a block
 STYLE = (
@@ -53,7 +53,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Delivery:
-    """One worker had the item once: `attempt` counts from 1, `end` is how it let go, `did` what was done meanwhile."""
+    """One worker had the item once: `attempt` counts from 1, `end` is how it ended, `did` what was done meanwhile."""
 
     worker: str
     attempt: int
@@ -68,6 +68,11 @@ class Delivery:
         if not self.begin <= self.until:
             raise ValueError(f"a delivery cannot end ({self.until}) before it begins ({self.begin})")
 
+    @property
+    def words(self) -> str:
+        """'²read, work ✕ killed'."""
+        return f"{str(self.attempt).translate(SUPERSCRIPT)}{clean(self.did)} {ENDS[self.end]} {self.end}"
+
 
 def deliveries(them: Iterable[Delivery], title: str = "one item") -> Picture:
     """The picture of an item's deliveries, a row a worker."""
@@ -75,73 +80,55 @@ def deliveries(them: Iterable[Delivery], title: str = "one item") -> Picture:
     rows: dict[str, list[Delivery]] = {}
     for each in every:
         rows.setdefault(each.worker, []).append(each)
-    title = cut(clean(title), LONGEST)
-    rest = f"{count(len(every), 'delivery', 'deliveries')}, {count(len(rows), 'worker')}"
-    wide = max(map(columns, map(clean, rows)), default=0)
-    lines = [f"{pad(clean(worker), wide)}  {' · '.join(map(_said, held))}" for worker, held in rows.items()]
-    sentence = f"{title} · {rest}"
-    return Picture(_draw(rows, title, rest), "\n".join([sentence, *lines]), sentence)
-
-
-def _said(one: Delivery) -> str:
-    """'²read, work ✕ killed'."""
-    did = f"{clean(one.did)} " if one.did else " "
-    return f"{str(one.attempt).translate(RAISED)}{did}{ENDS[one.end]} {one.end}"
-
-
-def _draw(rows: dict[str, list[Delivery]], title: str, rest: str) -> str:
-    """The SVG: a row a worker, time to the right."""
-    every = [each for held in rows.values() for each in held]
-    left = min(NAME, max((width(clean(worker), NORMAL, bold=True) for worker in rows), default=0)) + EDGE + 10
-    first, last = min((e.begin for e in every), default=0.0), max((e.until for e in every), default=1.0)
+    counts = f"{count(len(every), 'delivery', 'deliveries')}, {count(len(rows), 'worker')}"
+    canvas = Canvas(title, counts, y=30.0)
+    left = min(NAME, max((width(worker, NORMAL, bold=True) for worker in rows), default=0)) + EDGE + 10
+    first = min((each.begin for each in every), default=0.0)
+    last = max((each.until for each in every), default=1.0)
     scale = (WIDE - EDGE - TAIL - left) / ((last - first) or 1.0)
-    parts, y = [headline(title, rest)], 30.0
     for worker, held in rows.items():
-        middle = y + HIGH / 2
-        parts.append(text(EDGE, middle + 4, fit(worker, NORMAL, left - EDGE, bold=True), kind="bold"))
-        parts.append(tag("line", x1=left, x2=WIDE - EDGE, y1=middle, y2=middle, class_="time"))
+        middle = canvas.y + HIGH / 2
+        canvas.add(text(EDGE, middle + 4, fit(worker, NORMAL, left - EDGE, bold=True), kind="bold"))
+        canvas.add(tag("line", x1=left, x2=WIDE - EDGE, y1=middle, y2=middle, class_="time"))
         for each in held:
-            parts += _block(each, left + (each.begin - first) * scale, y, (each.until - each.begin) * scale)
-        y += ROW
-    parts.append(text(left, y + 6, "time →", SMALL, "faint"))
-    return sheet(max(WIDE, EDGE * 2 + headline_width(title, rest)), y + 14, f"{title} · {rest}", parts, STYLE)
+            x, wide = left + (each.begin - first) * scale, (each.until - each.begin) * scale
+            canvas.add(*_block(each, x, canvas.y, max(wide, 14.0)))
+        canvas.y += ROW
+    canvas.add(text(left, canvas.y + 6, "time →", SMALL, "faint"), right=WIDE)
+    canvas.y += 12
+    return canvas.picture(
+        aligned((worker, " · ".join(each.words for each in held)) for worker, held in rows.items()), STYLE
+    )
 
 
 def _block(one: Delivery, x: float, y: float, wide: float) -> list[str]:
     """A block: its attempt in bold, what was done, and after it how it ended."""
-    wide, middle = max(wide, 14.0), y + HIGH / 2
-    attempt = str(one.attempt)
-    inside = wide - 12 - width(attempt, NORMAL, bold=True) - 6
-    paper = tag("rect", x=x, y=y, width=wide, height=HIGH, rx=4, class_="paper")
-    parts = [paper, tag("rect", x=x, y=y, width=wide, height=HIGH, rx=4, class_="held")]
-    parts.append(text(x + 6, middle + 4, attempt, kind="bold"))
-    if one.did and inside > 20:
-        parts.append(text(x + 12 + width(attempt, NORMAL, bold=True), middle + 4, fit(one.did, NORMAL, inside)))
+    middle, attempt = y + HIGH / 2, str(one.attempt)
+    begin = 12 + width(attempt, NORMAL, bold=True)
+    parts = [
+        box(x, y, wide, HIGH, "paper"),
+        box(x, y, wide, HIGH, "held"),
+        text(x + 6, middle + 4, attempt, kind="bold"),
+    ]
+    if one.did and wide - begin - 6 > 20:
+        parts.append(text(x + begin, middle + 4, fit(one.did, NORMAL, wide - begin - 6)))
     parts.append(tag("rect", x=x + wide + 1, y=y, width=width(one.end, SMALL) + 18, height=HIGH, class_="paper"))
-    sign = _sign(one.end)(x + wide + 9, middle)
-    parts.append(tag("g", sign, style=f"color:{RED}") if one.end in {"killed", "refused", "expired"} else sign)
-    parts.append(text(x + wide + 17, middle + 3, one.end, SMALL))
-    return parts
+    sign = _sign(one.end, x + wide + 9, middle)
+    return [*parts, red(sign) if one.end in BAD else sign, text(x + wide + 17, middle + 3, one.end, SMALL)]
 
 
-def _sign(end: str) -> Callable[[float, float], str]:
-    """How an end is drawn: not every font has these signs."""
-    return {"ack": check_mark, "killed": cross, "expired": clock, "release": _back, "refused": _barred}.get(end, _dots)
-
-
-def _back(x: float, y: float) -> str:
-    """A ↩ around a point."""
-    path = f"M{number(x + 4)} {number(y - 3)}v3h-8m3 -3l-3 3l3 3"
-    return tag("path", d=path, class_="line", stroke_width=1.5)
-
-
-def _barred(x: float, y: float) -> str:
-    """A ⛔ around a point."""
-    return tag("circle", cx=x, cy=y, r=4.5, class_="line", stroke_width=1.5) + tag(
-        "line", x1=x - 2.5, x2=x + 2.5, y1=y, y2=y, class_="line", stroke_width=2
-    )
-
-
-def _dots(x: float, y: float) -> str:
-    """A … around a point."""
+def _sign(end: str, x: float, y: float) -> str:
+    """How an end is drawn around a point: not every font has these signs."""
+    match end:
+        case "ack":
+            return check_mark(x, y)
+        case "killed":
+            return cross(x, y)
+        case "expired":
+            return clock(x, y)
+        case "release":
+            return path(f"M{number(x + 4)} {number(y - 3)}v3h-8m3 -3l-3 3l3 3")
+        case "refused":
+            bar = tag("line", x1=x - 2.5, x2=x + 2.5, y1=y, y2=y, class_="line", stroke_width=2)
+            return tag("circle", cx=x, cy=y, r=4.5, class_="line", stroke_width=1.5) + bar
     return text(x, y + 3, "…", BIG, anchor="middle")

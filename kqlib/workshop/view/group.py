@@ -1,4 +1,4 @@
-"""A group: members left, partitions right, a straight line from each partition to the member that has it.
+"""Boxes in columns, and straight lines between them: a group's members and its partitions; the map of virtual queues.
 
 In:  `Member` and `Slot` values. Out: `group(members, slots, title="scores") -> Picture`. Its twin:
 
@@ -8,43 +8,51 @@ In:  `Member` and `Slot` values. Out: `group(members, slots, title="scores") -> 
     member  idle
     nobody  p4
 
-A member without a partition stands alone and says idle; one that is busy does not poll. Behind a partition its lag is a bar:
-what is in the log and not yet committed. Members need no name: which of them has which partition is different on every run.
+A member without a partition says idle; one that is busy does not poll. Behind a partition its lag is a bar: what is in the log and
+not yet committed. Members need no name: which of them has which partition is different on every run.
+
+In:  the partition of each queue, the partitions of each node. Out: `owners(queues, nodes, title="games") -> Picture`. Its twin:
+
+    games · 3 queues · 2 partitions · 2 nodes
+    ARS-CHE  p0  node A
+    LIV-MUN  p0  node A
+    INT-MIL  p1  node B
+
+A partition that no node has says nobody: its queues must wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from kqlib.text import clean, count, cut
 from kqlib.workshop.view.picture import (
-    BIG,
     EDGE,
+    LONGEST,
     NORMAL,
     SMALL,
     WIDE,
+    Canvas,
     Picture,
+    aligned,
+    box,
     clock,
     fit,
-    headline,
-    headline_width,
-    pad,
-    sheet,
-    tag,
+    left_out,
+    line,
+    shortened,
     text,
     width,
 )
 
 T = TypeVar("T")
-MOST, ENDS = 24, 10  # more of a side than 24: the first and the last ten
-LONGEST_TITLE, LONGEST_NAME = 100, 60
 ROW, HIGH = 30, 22  # from one row to the next; a box
-TOP = 28
-LEFT, MIDDLE = 130, 110  # how wide a member's box is, and the room for lines
+LEFT, BETWEEN = 130, 110  # how wide a member's box is, and the room for lines
 NAMED = 74  # how wide a partition's box is, with a name like p0
 BAR = 180  # the longest lag
+SIDE, MIDDLE = 150, 70  # how wide a queue's or node's box is, and a partition's on the map
 STYLE = (
     ".box{fill:currentColor;fill-opacity:.05;stroke:currentColor;stroke-opacity:.5}"
     ".idle{fill:none;stroke-dasharray:4 3}.lag{fill:currentColor;fill-opacity:.4}"
@@ -63,31 +71,51 @@ class Member:
     @property
     def words(self) -> str:
         """Its name, or what it is."""
-        return cut(clean(self.name), LONGEST_NAME) or "member"
+        return _name(self.name) or "member"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A partition as a group sees it: its name and its lag; None where nobody asked."""
+    """A partition as a group sees it: its name and its lag; None if it was not asked for."""
 
     name: str
     lag: int | None = None
 
-    @property
-    def words(self) -> str:
-        """Its name on one line."""
-        return cut(clean(self.name), LONGEST_NAME)
-
 
 def group(members: Iterable[Member], slots: Iterable[Slot], title: str = "group") -> Picture:
     """The picture of a group: who has what, who has nothing, how far behind each partition is."""
-    every, parts = list(members), list(slots)
-    title, rest = cut(clean(title), LONGEST_TITLE), _counts(every, parts)
-    sentence = f"{title} · {rest}"
-    return Picture(_draw(every, parts, title, rest), "\n".join([sentence, *_twin(every, parts)]), sentence)
+    every, partitions = list(members), list(slots)
+    left, notes = _ends(every, "member")
+    right, more = _ends(partitions, "partition")
+    held = {name for member in every for name in member.holds}
+    lags = {slot.name: _name(slot.name) + (f" (lag {slot.lag:,})" if slot.lag else "") for slot in partitions}
+    rows = [(member.words, _held(member, lags)) for member in left]
+    nobody = [slot.name for slot in right if slot.name not in held]
+    rows += [("nobody", " · ".join(lags[name] for name in nobody))] if nobody else []
 
-
-# --- the words ---------------------------------------------------------------------------------------------------------
+    canvas = Canvas(title, _counts(every, partitions))
+    high = max(len(left), len(right))
+    places = dict(zip([slot.name for slot in right], _middles(canvas, len(right), high), strict=True))
+    x = EDGE + LEFT + BETWEEN
+    for member, y in zip(left, _middles(canvas, len(left), high), strict=True):
+        canvas.add(*(line(EDGE + LEFT, y, x, places[name], "hold") for name in member.holds if name in places))
+        _draw_member(canvas, member, y)
+    wide = max([NAMED, *(min(LEFT, width(_name(slot.name), NORMAL, bold=True) + 16) for slot in right)])
+    longest = max([slot.lag or 0 for slot in partitions], default=0)
+    number = width(f"{longest:,}", NORMAL)
+    room = min(BAR, WIDE - EDGE - x - wide - 12 - number)
+    for slot in right:
+        y, bar = places[slot.name], max(2.0, (slot.lag or 0) * (room / max(longest, 1)))
+        lag = (
+            [box(x + wide + 4, y - 6, bar, 12, "lag", rx=2), text(x + wide + 10 + bar, y + 3.5, f"{slot.lag:,}")]
+            if slot.lag
+            else []
+        )
+        canvas.add("".join([_box(x, y, wide, slot.name), *lag]), right=x + wide)
+        if slot.name in nobody:
+            canvas.add(text(x - 6, y + 3, "nobody", SMALL, anchor="end"))
+    canvas.right = max(canvas.right, x + wide + (12 + room + number if longest else 0))
+    return _finished(canvas, high, rows, [*notes, *more])
 
 
 def _counts(members: Sequence[Member], slots: Sequence[Slot]) -> str:
@@ -98,93 +126,85 @@ def _counts(members: Sequence[Member], slots: Sequence[Slot]) -> str:
     return f"{words} · {count(len(slots), 'partition')}" + (f" · lag {sum(lags):,}" if lags else "")
 
 
-def _twin(members: Sequence[Member], slots: Sequence[Slot]) -> list[str]:
-    """A line a member, and one for what nobody has."""
-    lags = {slot.name: f"{slot.words} (lag {slot.lag:,})" if slot.lag else slot.words for slot in slots}
-    rows = [
-        (
-            member.words,
-            (" · ".join(lags[name] for name in member.holds if name in lags) or "idle") + ", busy" * member.busy,
-        )
-        for member in _ends(members)
-    ]
-    orphans = [lags[slot.name] for slot in _ends(slots) if not any(slot.name in member.holds for member in members)]
-    rows += [("nobody", " · ".join(orphans))] if orphans else []
-    wide = max((len(name) for name, _ in rows), default=0)
-    more = [_left_out(members, "member"), _left_out(slots, "partition")]
-    return [*(f"{pad(name, wide)}  {held}" for name, held in rows), *filter(None, more)]
+def _held(member: Member, lags: Mapping[str, str]) -> str:
+    """What a member has, in words."""
+    return (" · ".join(lags[name] for name in member.holds if name in lags) or "idle") + ", busy" * member.busy
 
 
-def _ends(every: Sequence[T]) -> list[T]:
-    """All of them, or of too many the first and the last ten."""
-    return [*every] if len(every) <= MOST else [*every[:ENDS], *every[-ENDS:]]
-
-
-def _left_out(every: Sequence[object], noun: str) -> str:
-    """'… 76 more partitions in between'."""
-    hidden = len(every) - len(_ends(every))
-    return f"… {count(hidden, f'more {noun}')} in between" if hidden else ""
-
-
-# --- the drawing -------------------------------------------------------------------------------------------------------
-
-
-def _draw(members: Sequence[Member], slots: Sequence[Slot], title: str, rest: str) -> str:
-    """The SVG: two columns of boxes, lines between them, bars behind."""
-    name = fit(title, BIG, WIDE - 2 * EDGE - headline_width("", rest), bold=True)
-    left, right = _ends(members), _ends(slots)
-    high = ROW * max(len(left), len(right), 1)
-    wide = max([NAMED, *(min(LEFT, width(slot.words, NORMAL, bold=True) + 16) for slot in right)])
-    x = EDGE + LEFT + MIDDLE
-    places = {slot.name: _middle(at, len(right), high) for at, slot in enumerate(right)}
-    parts = [headline(name, rest)]
-    for at, member in enumerate(left):
-        y = _middle(at, len(left), high)
-        parts += [_line(y, x, places[held]) for held in member.holds if held in places]
-        parts.append(_box(member, y))
-    longest = max([slot.lag or 0 for slot in slots], default=0)
-    bar = min(BAR, WIDE - EDGE - x - wide - 12 - width(f"{longest:,}", NORMAL))
-    held_names = {held for member in members for held in member.holds}
-    for slot in right:
-        parts.append(_slot(slot, (x, places[slot.name], wide), bar / max(longest, 1)))
-        if slot.name not in held_names:
-            parts.append(text(x - 6, places[slot.name] + 3, "nobody", SMALL, anchor="end"))
-    more = [words for words in (_left_out(members, "member"), _left_out(slots, "partition")) if words]
-    parts += [text(EDGE, TOP + high + 12 + 16 * at, words, kind="faint") for at, words in enumerate(more)]
-    reach = x + wide + (0 if longest == 0 else 12 + bar + width(f"{longest:,}", NORMAL))
-    full = max(reach, EDGE + headline_width(name, rest)) + EDGE
-    return sheet(full, TOP + high + 16 * len(more) + EDGE, f"{title} · {rest}", parts, STYLE)
-
-
-def _middle(at: int, many: int, high: float) -> float:
-    """The middle of one of so many rows that share a height."""
-    return TOP + high * (at + 0.5) / many
-
-
-def _line(y: float, x: float, place: float) -> str:
-    """From a member to a partition."""
-    return tag("line", x1=EDGE + LEFT, y1=y, x2=x, y2=place, class_="hold")
-
-
-def _box(member: Member, y: float) -> str:
+def _draw_member(canvas: Canvas, member: Member, y: float) -> None:
     """A member, and what is special about it."""
-    kind = "box" if member.holds else "box idle"
-    parts = [tag("rect", x=EDGE, y=y - HIGH / 2, width=LEFT, height=HIGH, rx=6, class_=kind)]
-    said = "busy" if member.busy else "" if member.holds else "idle"
-    room = LEFT - 16 - (width(said, NORMAL) + 22 if said else 0)
-    parts.append(text(EDGE + 8, y + 3.5, fit(member.words, NORMAL, room, bold=True), kind="bold"))
-    parts.append(text(EDGE + LEFT - 8, y + 3.5, said, anchor="end") if said else "")
-    parts.append(clock(EDGE + LEFT - 44, y) if member.busy else "")
-    return "".join(parts)
+    state = "busy" if member.busy else "" if member.holds else "idle"
+    taken = width(state, NORMAL) + 22 if state else 0
+    parts = [_box(EDGE, y, LEFT, member.words, idle=not member.holds, rx=6, taken=taken)]
+    parts += [text(EDGE + LEFT - 8, y + 3.5, state, anchor="end")] if state else []
+    parts += [clock(EDGE + LEFT - 44, y)] if member.busy else []
+    canvas.add("".join(parts))
 
 
-def _slot(slot: Slot, place: tuple[float, float, float], unit: float) -> str:
-    """A partition, and its lag as a bar behind it, so many pixels an offset; the place is x, y and width."""
-    x, y, wide = place
-    parts = [tag("rect", x=x, y=y - HIGH / 2, width=wide, height=HIGH, rx=4, class_="box")]
-    parts.append(text(x + 8, y + 3.5, fit(slot.words, NORMAL, wide - 16, bold=True), kind="bold"))
-    if slot.lag:
-        bar = max(2.0, slot.lag * unit)
-        parts.append(tag("rect", x=x + wide + 4, y=y - 6, width=bar, height=12, rx=2, class_="lag"))
-        parts.append(text(x + wide + 10 + bar, y + 3.5, f"{slot.lag:,}"))
-    return "".join(parts)
+# --- the map of virtual queues -----------------------------------------------------------------------------------------
+
+
+def owners(queues: Mapping[str, int], nodes: Mapping[str, Sequence[int]], title: str = "queues") -> Picture:
+    """The picture of the way to a queue: its partition, by the key's hash, and that partition's node, by the map."""
+    node_of = {part: _name(node) for node, held in nodes.items() for part in held}
+    partitions = sorted({*queues.values(), *node_of})
+    counts = [count(len(queues), "queue"), count(len(partitions), "partition"), count(len(nodes), "node")]
+    left, more_queues = _ends([*queues.items()], "queue")
+    middle, more_partitions = _ends(partitions, "partition")
+    right, more_nodes = _ends([*nodes.items()], "node")
+    high = max(len(left), len(middle), len(right))
+
+    canvas = Canvas(title, " · ".join(counts), y=46.0)
+    begin = [EDGE, EDGE + SIDE + BETWEEN, EDGE + SIDE + BETWEEN + MIDDLE + BETWEEN]
+    heads = zip(begin, ("queue = key", "partition", "node"), strict=True)
+    canvas.add(*(text(x, canvas.y - 10, word, kind="faint") for x, word in heads))
+    for x, word in ((begin[0] + SIDE, "murmur2 % partitions"), (begin[1] + MIDDLE, "the map")):
+        canvas.add(text(x + BETWEEN / 2, canvas.y - 10, word, SMALL, "faint", anchor="middle"))
+    places = dict(zip(middle, _middles(canvas, len(middle), high), strict=True))
+    lines, boxes = list[str](), list[str]()
+    for (queue, part), y in zip(left, _middles(canvas, len(left), high), strict=True):
+        lines += [line(begin[0] + SIDE, y, begin[1], places[part], "hold")] if part in places else []
+        boxes.append(_box(begin[0], y, SIDE, queue, rx=5))
+    boxes += [_box(begin[1], y, MIDDLE, f"p{part}", idle=part not in node_of, rx=5) for part, y in places.items()]
+    for (node, held), y in zip(right, _middles(canvas, len(right), high), strict=True):
+        lines += [line(begin[2], y, begin[1] + MIDDLE, places[part], "hold") for part in held if part in places]
+        boxes.append(_box(begin[2], y, SIDE, node, idle=not held, rx=5))
+    canvas.add(*lines, *boxes, right=begin[2] + SIDE)
+    nobody = [y for part, y in places.items() if part not in node_of]
+    canvas.add(*(text(begin[1] + MIDDLE + 6, y + 3, "nobody", SMALL) for y in nobody))
+    rows = [(_name(queue), f"p{part}", node_of.get(part, "nobody")) for queue, part in left]
+    return _finished(canvas, high, rows, [*more_queues, *more_partitions, *more_nodes])
+
+
+# --- what both share ---------------------------------------------------------------------------------------------------
+
+
+def _name(words: str) -> str:
+    """A name on one line."""
+    return cut(clean(words), LONGEST)
+
+
+def _ends(items: Sequence[T], noun: str) -> tuple[list[T], list[str]]:
+    """The items that are drawn, and a line that counts the others."""
+    first, hidden, last = shortened(items)
+    return [*first, *last], left_out(hidden, noun)
+
+
+def _middles(canvas: Canvas, many: int, high: int) -> list[float]:
+    """The middles of so many boxes in a column that is `high` rows high."""
+    return [canvas.y + ROW * high * (at + 0.5) / many for at in range(many)]
+
+
+def _box(x: float, y: float, wide: float, words: str, *, idle: bool = False, rx: int = 4, taken: float = 0) -> str:
+    """A box around a middle, and its name; `taken` pixels of it are for other words."""
+    name = fit(_name(words), NORMAL, wide - 16 - taken, bold=True)
+    frame = box(x, y - HIGH / 2, wide, HIGH, "box idle" if idle else "box", rx=rx)
+    return frame + text(x + 8, y + 3.5, name, kind="bold")
+
+
+def _finished(canvas: Canvas, high: int, rows: Iterable[Sequence[str]], notes: Sequence[str]) -> Picture:
+    """The picture, with what was left out below its boxes."""
+    canvas.y += ROW * max(high, 1)
+    canvas.add(*(text(EDGE, canvas.y + 12 + 16 * at, words, kind="faint") for at, words in enumerate(notes)))
+    canvas.y += 16 * len(notes) + EDGE - 2
+    return canvas.picture([*aligned(rows), *notes], STYLE)

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from string import ascii_uppercase
 
 from kqlib.text import Key, as_bytes, count, spelled
+from kqlib.workshop.view.picture import NORMAL, Draw, escape, tag, width
 
-NO_KEY = "·"
 MOST_KEYS = 24  # keys that a picture spells out
+
+# Okabe and Ito's eight, told apart by colour-blind readers too; grey instead of their black, which a dark page would hide
+PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
+DEEP = {"#0072B2"}  # white letters on this one, dark ones on the others
 
 
 def letters(keys: Iterable[Key], known: Mapping[Key, str] | None = None) -> dict[Key, str]:
@@ -31,32 +35,50 @@ def letters(keys: Iterable[Key], known: Mapping[Key, str] | None = None) -> dict
     return {key: letter for key, letter in found.items() if key is not None}
 
 
-@dataclass(frozen=True)
 class Lettering:
-    """The letters of one picture: which letter a key wears, and which letters have to be explained."""
+    """The letters and colours of one picture: which letter a key has, and which letters have to be explained."""
 
-    by_key: Mapping[Key, str]
-    worn: tuple[Key, ...]
-
-    @classmethod
-    def of(cls, keys: Iterable[Key], known: Mapping[Key, str] | None) -> Lettering:
-        """Letters for the keys of a picture's cells, in order of first appearance."""
+    def __init__(self, keys: Iterable[Key], known: Mapping[Key, str] | None) -> None:
         shown = [key for key in dict.fromkeys(as_bytes(key) for key in keys) if key is not None]
-        by_key = letters(shown, known)
-        return cls(by_key, tuple(key for key in shown if by_key[key] != spelled(key)))
+        self._letters = letters(shown, known)
+        self._places = {key: at for at, key in enumerate(self._letters)}
+        explained = [key for key in shown if self._letters[key] != spelled(key)]
+        self._legend: list[tuple[str, str, Key]] = [(self[key], spelled(key), key) for key in explained[:MOST_KEYS]]
+        if hidden := len(explained) - len(self._legend):
+            self._legend.append(("…", count(hidden, "more key"), None))
 
     def __getitem__(self, key: Key) -> str:
-        return NO_KEY if key is None else self.by_key[as_bytes(key)]
+        return "·" if key is None else self._letters[as_bytes(key)]
 
-    def place(self, key: Key) -> int:
-        """A key's number; the same as long as its letter is."""
-        return list(self.by_key).index(as_bytes(key))
+    def colour(self, key: Key) -> str:
+        """A key's colour; the ninth key gets the first one's, and its letter tells them apart."""
+        return PALETTE[self._places[as_bytes(key)] % len(PALETTE)]
 
-    def legend(self) -> list[tuple[str, str]]:
-        """Letter and key; the last pair says how many are left out."""
-        pairs = [(self[key], spelled(key)) for key in self.worn[:MOST_KEYS]]
-        hidden = len(self.worn) - len(pairs)
-        return [*pairs, ("…", count(hidden, "more key"))] if hidden else pairs
+    def style(self, key: Key, tint: bool) -> tuple[str, str | None]:
+        """How a cell with this key is filled, in full or in a tint, and the colour of the words in it."""
+        colour = self.colour(key)
+        if tint:
+            return f"fill:{colour};fill-opacity:.25", None
+        return f"fill:{colour}", f"color:{'#fff' if colour in DEEP else '#111'}"
+
+    def twin(self) -> list[str]:
+        """The line that explains the letters: 'A ARS-CHE · B LIV-MCI'."""
+        legend = " · ".join(f"{letter} {name}" for letter, name, _ in self._legend)
+        return [legend] if legend else []
+
+    def legend(self, coloured: bool) -> Iterator[tuple[Draw, float]]:
+        """What the letters mean, behind a dot in the key's colour if colours are shown."""
+        for letter, name, key in self._legend:
+            dot = self.colour(key) if coloured and key is not None else ""
+            wide = 14 * bool(dot) + width(letter, NORMAL, bold=True) + width(f" {name}", NORMAL)
+            yield partial(_letter_and_key, letter, name, dot), wide
+
+
+def _letter_and_key(letter: str, name: str, dot: str, x: float, y: float) -> str:
+    """'A ARS-CHE', behind a dot if it has a colour."""
+    circle = tag("circle", cx=x + 5, cy=y + 8, r=5, fill=dot) if dot else ""
+    words = tag("tspan", escape(letter), class_="bold") + escape(f" {name}")
+    return circle + tag("text", words, x=x + 14 * bool(dot), y=y + 12)
 
 
 def _one_letter(key: bytes) -> bool:

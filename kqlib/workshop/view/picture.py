@@ -1,12 +1,11 @@
 """A picture: an SVG, the same in words (its text twin) and one sentence that says what it shows.
 
-In:  shapes and words, from the small kit below (`tag`, `text`, `headline`, `sheet`).
+In:  shapes and words, collected on a `Canvas`.
 Out: `Picture`: a notebook shows the SVG; a terminal, a screen reader and nbval get the twin.
 
-A notebook gets the SVG as an <img>: an inline <svg> is stripped in a notebook that nobody has trusted yet. Inside an <img>
-`prefers-color-scheme` follows the page's color-scheme, which JupyterLab 4.6 sets with its theme (seen in Chromium), and the
-browser's own where the page sets none. There the two may disagree, so a picture brings its own paper, in JupyterLab's white
-and #111: no edge is seen where they agree, a legible card where they do not.
+A notebook gets the SVG as an <img>: Jupyter strips an inline <svg> from a notebook that is not trusted yet. Inside an <img>
+`prefers-color-scheme` follows the page's color-scheme, which JupyterLab 4.6 sets with its theme, or the browser's own. Page and
+browser may disagree, so a picture brings its own background, in JupyterLab's white and #111: it is legible in both cases.
 """
 
 from __future__ import annotations
@@ -15,16 +14,17 @@ import html
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from kqlib.text import clean
+from kqlib.text import clean, count, cut
 
+T = TypeVar("T")
 WIDE = 640  # no picture is wider: it has to fit beside a notebook's sidebar
 EDGE = 8  # free space around a picture
 SMALL, NORMAL, BIG = 8, 10, 12  # the only sizes of text
+LONGEST = 60  # characters of a name in a twin
 
 BLUE, RED, AMBER = "#2563eb", "#dc2626", "#d97706"  # white is legible on the first two; amber is for bars only
 
@@ -35,6 +35,8 @@ STYLE = (
     ".bold{font-weight:600}.faint{opacity:.7}"
     ".line{fill:none;stroke:currentColor}"
 )
+
+Draw = Callable[[float, float], str]  # draws something at a place
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,14 +55,48 @@ class Picture:
         image = f'<img alt="{escape(self.title)}" src="data:image/svg+xml,{percent(self.svg)}">'
         return {"text/plain": self.text, "text/html": image}
 
-    def save(self, path: str | Path) -> Path:
-        """Write the SVG to a file; says where."""
-        target = Path(path)
-        target.write_text(self.svg, encoding="utf-8", newline="\n")
-        return target
+
+class Canvas:
+    """A picture under construction: its headline, its elements in order, how far right they reach, where the next one begins."""
+
+    def __init__(self, title: str, counts: str, y: float = 28.0) -> None:
+        self.title, self.counts, self.y = cut(clean(title), 100), counts, y
+        rest = f" · {counts}" if counts else ""
+        name = fit(self.title, BIG, WIDE - 2 * EDGE - width(rest, BIG), bold=True)
+        bold = tag("tspan", escape(name), class_="bold")
+        self.parts = [tag("text", bold, escape(rest), x=EDGE, y=16, class_="big")]
+        self.right = EDGE + width(name, BIG, bold=True) + width(rest, BIG)
+
+    def add(self, *parts: str, right: float = 0) -> None:
+        """Add elements; `right` is how far right they reach."""
+        self.parts += filter(None, parts)
+        self.right = max(self.right, right)
+
+    def legend(self, items: Iterable[tuple[Draw, float]]) -> None:
+        """Add entries side by side, each given by how to draw it and how wide it is, in as many lines as they need."""
+        x = float(EDGE)
+        for draw, wide in items:
+            if x > EDGE and x + wide > WIDE - EDGE:
+                x, self.y = EDGE, self.y + 20
+            self.add(draw(x, self.y), right=x + wide)
+            x += wide + 16
+        self.y += 22 if x > EDGE else 0
+
+    def picture(self, twin: Iterable[str], style: str) -> Picture:
+        """The finished picture, with the lines of its twin."""
+        sentence = f"{self.title} · {self.counts}" if self.counts else self.title
+        wide, high = min(WIDE, math.ceil(self.right + EDGE)), math.ceil(self.y + 2)
+        head = (
+            f"<svg xmlns='http://www.w3.org/2000/svg' width='{wide}' height='{high}' viewBox='0 0 {wide} {high}'"
+            " role='img' font-family='ui-sans-serif,system-ui,sans-serif'>"
+        )
+        paper = tag("rect", class_="paper", width=wide, height=high, rx=6)
+        inside = [tag("title", escape(sentence)), f"<style>{STYLE}{style}</style>", paper, *self.parts]
+        # one element a line, so that a stored picture can be compared line by line
+        return Picture("\n".join([head, *inside, "</svg>"]), "\n".join([sentence, *twin]), sentence)
 
 
-# --- the kit: elements -------------------------------------------------------------------------------------------------
+# --- elements ----------------------------------------------------------------------------------------------------------
 
 
 def tag(name: str, *inside: str, **attributes: Any) -> str:
@@ -74,65 +110,58 @@ def tag(name: str, *inside: str, **attributes: Any) -> str:
 
 def text(x: float, y: float, words: str, size: int = NORMAL, kind: str = "", *, anchor: str | None = None) -> str:
     """Words at a baseline; `kind` adds style classes ('bold', 'faint'), `anchor` is 'middle' or 'end'."""
-    return tag("text", escape(words), x=x, y=y, text_anchor=anchor, class_=_classes(size, kind))
+    classes = " ".join(filter(None, [{SMALL: "small", BIG: "big"}.get(size), kind]))
+    return tag("text", escape(words), x=x, y=y, text_anchor=anchor, class_=classes or None)
 
 
-def headline(name: str, rest: str, y: float = 16) -> str:
-    """A picture's first line: its name in bold, and what it counts."""
-    bold = tag("tspan", escape(name), class_="bold")
-    return tag("text", bold, escape(f" · {rest}" if rest else ""), x=EDGE, y=y, class_="big")
+def box(x: float, y: float, wide: float, high: float, kind: str | None = None, *, rx: int = 4, **more: Any) -> str:
+    """A rectangle with round corners."""
+    return tag("rect", x=x, y=y, width=wide, height=high, rx=rx, class_=kind, **more)
 
 
-def headline_width(name: str, rest: str) -> float:
-    """How wide `headline` gets."""
-    return width(name, BIG, bold=True) + (width(f" · {rest}", BIG) if rest else 0)
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    """A straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
 
 
-def sheet(wide: float, high: float, title: str, parts: Iterable[str], style: str = "") -> str:
-    """The finished SVG: one element a line, so that a stored picture can be compared line by line."""
-    wide, high = min(WIDE, math.ceil(wide)), math.ceil(high)
-    head = (
-        f"<svg xmlns='http://www.w3.org/2000/svg' width='{wide}' height='{high}' viewBox='0 0 {wide} {high}'"
-        " role='img' font-family='ui-sans-serif,system-ui,sans-serif'>"
-    )
-    paper = tag("rect", class_="paper", width=wide, height=high, rx=6)
-    inside = [tag("title", escape(title)), f"<style>{STYLE}{style}</style>", paper, *parts]
-    return "\n".join([head, *inside, "</svg>"])
+def path(d: str) -> str:
+    """A path with strokes of medium width: what the signs below are made of."""
+    return tag("path", d=d, class_="line", stroke_width=1.5)
 
 
 def check_mark(x: float, y: float) -> str:
     """A ✓ around a point: drawn, because not every font has one."""
-    return tag("path", d=f"M{number(x - 3.5)} {number(y)}l2.5 3l4.5 -6", class_="line", stroke_width=1.5)
+    return path(f"M{number(x - 3.5)} {number(y)}l2.5 3l4.5 -6")
 
 
 def cross(x: float, y: float, arm: float = 3) -> str:
     """A ✕ around a point."""
     a, b = number(arm * 2), number(-arm * 2)
-    lines = f"M{number(x - arm)} {number(y - arm)}l{a} {a}M{number(x - arm)} {number(y + arm)}l{a} {b}"
-    return tag("path", d=lines, class_="line", stroke_width=1.5)
+    return path(f"M{number(x - arm)} {number(y - arm)}l{a} {a}M{number(x - arm)} {number(y + arm)}l{a} {b}")
+
+
+def red(*parts: str) -> str:
+    """Signs in red."""
+    return tag("g", *parts, style=f"color:{RED}")
 
 
 def clock(x: float, y: float) -> str:
     """A ◷ around a point."""
-    hands = f"M{number(x)} {number(y - 2.5)}v2.5h2"
-    return tag("circle", cx=x, cy=y, r=4, class_="line") + tag("path", d=hands, class_="line")
+    hands = tag("path", d=f"M{number(x)} {number(y - 2.5)}v2.5h2", class_="line")
+    return tag("circle", cx=x, cy=y, r=4, class_="line") + hands
 
 
-def star(x: float, y: float, size: float = 5) -> str:
-    """A ★ around a point."""
-    tips = [(size if tip % 2 == 0 else size * 0.42, math.pi * tip / 5) for tip in range(10)]
-    points = " ".join(f"{number(x + r * math.sin(a))},{number(y - r * math.cos(a))}" for r, a in tips)
-    return tag("polygon", points=points, fill="currentColor")
+def sign_item(sign: Draw, words: str) -> tuple[Draw, float]:
+    """A legend's entry: a sign around a point, and what it means."""
+    return lambda x, y: sign(x + 5, y + 8) + text(x + 14, y + 12, words), 14 + width(words, NORMAL)
 
 
-def diamond(x: float, y: float, size: float = 5) -> str:
-    """A ◆ around a point."""
-    points = f"{number(x)},{number(y - size)} {number(x + size)},{number(y)}"
-    points += f" {number(x)},{number(y + size)} {number(x - size)},{number(y)}"
-    return tag("polygon", points=points, fill="currentColor")
+def words_item(words: str) -> tuple[Draw, float]:
+    """A legend's entry of words alone."""
+    return lambda x, y: text(x, y + 12, words), width(words, NORMAL)
 
 
-# --- the kit: numbers and words ----------------------------------------------------------------------------------------
+# --- numbers and words -------------------------------------------------------------------------------------------------
 
 
 def number(value: Any) -> str:
@@ -144,7 +173,7 @@ def number(value: Any) -> str:
 
 
 def escape(words: str) -> str:
-    """Words as text or attribute of an element, hostile ones too."""
+    """Words as the text or an attribute of an element; markup in them stays words."""
     return html.escape(clean(words))
 
 
@@ -174,15 +203,27 @@ def columns(words: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else not unicodedata.combining(c) for c in words)
 
 
-def pad(words: str, wide: int, right: bool = False) -> str:
+def aligned(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Rows of words as lines with aligned columns; `right`: the columns whose words are aligned to the right."""
+    cells = [[clean(word) for word in row] for row in rows]
+    wide = [max(map(columns, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(_padded(row[at], wide[at], at in right) for at in range(len(wide))).rstrip() for row in cells]
+
+
+def shortened(items: Sequence[T]) -> tuple[Sequence[T], Sequence[T], Sequence[T]]:
+    """Of more than 24 items the first ten, those that are left out, and the last ten."""
+    return (items, (), ()) if len(items) <= 24 else (items[:10], items[10:-10], items[-10:])
+
+
+def left_out(hidden: Sequence[object], noun: str) -> list[str]:
+    """'… 76 more partitions in between', if any are hidden."""
+    return [f"… {count(len(hidden), f'more {noun}')} in between"] if hidden else []
+
+
+def _padded(words: str, wide: int, right: bool) -> str:
     """Words filled up with spaces to so many columns."""
     space = " " * (wide - columns(words))
     return space + words if right else words + space
-
-
-def _classes(size: int, kind: str) -> str | None:
-    """The style classes of a text."""
-    return " ".join(part for part in ({SMALL: "small", BIG: "big"}.get(size, ""), kind) if part) or None
 
 
 def _em(c: str) -> float:

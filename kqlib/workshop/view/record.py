@@ -15,29 +15,15 @@ A time differs from run to run, and what is stored must not: of the timestamp on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from kqlib.text import clean, count, cut
-from kqlib.workshop.view.picture import (
-    BIG,
-    EDGE,
-    NORMAL,
-    WIDE,
-    Picture,
-    columns,
-    headline,
-    pad,
-    sheet,
-    tag,
-    text,
-    width,
-)
+from kqlib.text import as_bytes, clean, count, cut
+from kqlib.workshop.view.picture import BIG, EDGE, NORMAL, WIDE, Canvas, Picture, aligned, box, columns, text, width
 
 Content = bytes | str | None
 Headers = Sequence[tuple[str, Content]]
 
 LONGEST, LONGEST_HEADER = 56, 30  # columns of a content that are shown
-LONGEST_NAME, LONGEST_TOPIC, LONGEST_TITLE = 20, 32, 40  # of a header, a topic, a picture
+LONGEST_NAME, LONGEST_TOPIC = 20, 32  # of a header, a topic
 MOST_HEADERS = 6
 TIMESTAMPS = ("not available", "CreateTime", "LogAppendTime")  # by confluent_kafka's numbers
 LEFT, HIGH, GAP = 86, 24, 6  # where the boxes begin, their height, and the space between them
@@ -45,6 +31,9 @@ STYLE = (
     ".part{fill:currentColor;fill-opacity:.06;stroke:currentColor;stroke-opacity:.5}"
     ".null{fill:none;stroke-dasharray:3 2;stroke-opacity:.7}.mono{font-family:ui-monospace,monospace}"
 )
+
+
+Part = tuple[str, str, str, bool]  # its name, what it holds, its size, whether it holds something
 
 
 def record(
@@ -67,59 +56,50 @@ def record(
     ]
     where = [cut(clean(topic), LONGEST_TOPIC)] if topic is not None else []
     where += [f"{word} {n}" for word, n in (("partition", partition), ("offset", offset)) if n is not None]
-    title, address = cut(clean(title), LONGEST_TITLE), ", ".join(where)
-    sentence = " · ".join(filter(None, [title, address]))
-    return Picture(_draw(parts, title, address, sentence), "\n".join([sentence, *_twin(parts)]), sentence)
+    canvas = Canvas(title, ", ".join(where))
+    sizes = max(width(size, NORMAL) for _, _, size, _ in parts)
+    room = max(0.62 * NORMAL * columns(words) for _, words, _, _ in parts) + 20  # a monospaced character is 0.6 em wide
+    room = min(max(room, 200), WIDE - 2 * EDGE - LEFT - sizes - 10)
+    right = EDGE + LEFT + room + 10 + sizes
+    for name, words, size, there in parts:
+        y = canvas.y + 16
+        canvas.add(text(EDGE, y, name, BIG, "bold") if name else "")
+        canvas.add(box(EDGE + LEFT, canvas.y, room, HIGH, "part" if there else "part null"))
+        canvas.add(text(EDGE + LEFT + 9, y, words, kind="mono" if there else "mono faint"))
+        canvas.add(text(right, y, size, kind="faint", anchor="end") if size else "", right=right)
+        canvas.y += HIGH + GAP
+    return canvas.picture(aligned([part[:3] for part in parts], right=[2]), STYLE)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One part of a record: what it is called, what it holds, how large it is. `there`: it holds something."""
-
-    name: str
-    words: str
-    size: int | None
-    there: bool = True
-
-    @property
-    def bytes(self) -> str:
-        """'7 bytes'."""
-        return "" if self.size is None else count(self.size, "byte")
-
-
-# --- the words ---------------------------------------------------------------------------------------------------------
-
-
-def _content(name: str, content: Content, null: str, longest: int = LONGEST) -> _Part:
+def _content(name: str, content: Content, null: str) -> Part:
     """The key or the value; null says what that means."""
-    if content is None:
-        return _Part(name, null, None, there=False)
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    return _Part(name, _spelled(data, longest), len(data))
+    data = as_bytes(content)
+    return (name, null, "", False) if data is None else (name, _spelled(data, LONGEST), count(len(data), "byte"), True)
 
 
-def _timestamp(timestamp: tuple[int, int] | str | None) -> _Part:
+def _timestamp(timestamp: tuple[int, int] | str | None) -> Part:
     """Its type and that it is there, never the time."""
     given = TIMESTAMPS[timestamp[0]] if isinstance(timestamp, tuple) else timestamp or TIMESTAMPS[0]
     if given not in TIMESTAMPS:
         raise ValueError(f"{given!r} is not a type of a timestamp: {', '.join(TIMESTAMPS[1:])}")
     there = given != TIMESTAMPS[0]
-    return _Part("timestamp", f"{given}, present" if there else given, None, there)
+    return "timestamp", f"{given}, present" if there else given, "", there
 
 
-def _headers(headers: Headers) -> list[_Part]:
+def _headers(headers: Headers) -> list[Part]:
     """One part a header; the first one carries the name of them all."""
     if not headers:
-        return [_Part("headers", "none", None, there=False)]
-    parts = []
-    for place, (header, content) in enumerate(headers[:MOST_HEADERS]):
-        part = _content("headers" if place == 0 else "", content, "null", LONGEST_HEADER)
-        name = cut(clean(header), LONGEST_NAME)
+        return [("headers", "none", "", False)]
+    parts: list[Part] = []
+    for header, content in headers[:MOST_HEADERS]:
+        data = as_bytes(content)
+        words = "null" if data is None else _spelled(data, LONGEST_HEADER)
         # a header's size counts its name: it travels with every record
-        size = len(header.encode("utf-8", "surrogatepass")) + (part.size or 0)
-        parts.append(_Part(part.name, f"{name} = {part.words}", size))
+        size = len(as_bytes(header) or b"") + len(data or b"")
+        name = "" if parts else "headers"
+        parts.append((name, f"{cut(clean(header), LONGEST_NAME)} = {words}", count(size, "byte"), True))
     hidden = len(headers) - len(parts)
-    return [*parts, _Part("", f"… {count(hidden, 'more header')}", None, there=False)] if hidden else parts
+    return [*parts, ("", f"… {count(hidden, 'more header')}", "", False)] if hidden else parts
 
 
 def _spelled(data: bytes, longest: int) -> str:
@@ -148,32 +128,3 @@ def _start_of_text(data: bytes, longest: int) -> str | None:
     while columns(clean(shown + whole[len(shown)])) <= room:
         shown += whole[len(shown)]
     return shown
-
-
-def _twin(parts: Sequence[_Part]) -> list[str]:
-    """A line a part, sizes at the right."""
-    wide = max(columns(part.words) for part in parts)
-    sizes = max(len(part.bytes) for part in parts)
-    lines = [(pad(part.name, 9), pad(part.words, wide), pad(part.bytes, sizes, right=True)) for part in parts]
-    return ["  ".join(line).rstrip() for line in lines]
-
-
-# --- the drawing -------------------------------------------------------------------------------------------------------
-
-
-def _draw(parts: Sequence[_Part], title: str, address: str, sentence: str) -> str:
-    """The SVG: a box a part, its name left, its size right."""
-    sizes = max(width(part.bytes, NORMAL) for part in parts)
-    room = max(0.62 * NORMAL * columns(part.words) for part in parts) + 20  # a monospaced character is 0.6 em wide
-    room = min(max(room, 200), WIDE - 2 * EDGE - LEFT - sizes - 10)
-    right = EDGE + LEFT + room + 10 + sizes
-    drawn, y = [headline(title, address)], 28.0
-    for part in parts:
-        kind = "part" if part.there else "part null"
-        drawn.append(text(EDGE, y + 16, part.name, BIG, "bold") if part.name else "")
-        drawn.append(tag("rect", x=EDGE + LEFT, y=y, width=room, height=HIGH, rx=4, class_=kind))
-        drawn.append(text(EDGE + LEFT + 9, y + 16, part.words, kind="mono" if part.there else "mono faint"))
-        drawn.append(text(right, y + 16, part.bytes, kind="faint", anchor="end") if part.bytes else "")
-        y += HIGH + GAP
-    right = max(right, EDGE + width(title, BIG, bold=True) + width(f" · {address}", BIG))
-    return sheet(right + EDGE, y + 2, sentence, [part for part in drawn if part], STYLE)
