@@ -335,7 +335,7 @@ def test_a_million_keys_are_counted_once_each() -> None:
 def test_a_picture_of_too_many_keys_is_refused_and_not_tried(many: Any) -> None:
     with pytest.raises(NotAllowed) as refused:
         many([b"%d" % number for number in range(100_001)])
-    assert str(refused.value) == "a picture is for 100,000 keys at most, and these are 100,001: look at a part of them"
+    assert str(refused.value) == "a picture shows at most 100,000 keys, and these are 100,001: draw a part of them"
 
 
 # --- the playground ----------------------------------------------------------------------------------------------------

@@ -1,9 +1,41 @@
-"""Lanes, clusters and records that the tests of pictures share, and what is written where in an SVG."""
+"""Pictures that the tests share, and what is written where in an SVG."""
 
 import re
+from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from kqlib.workshop.view import Broker, Lane, Partition, Record, Table, cluster, links, picture, record
+from kqlib.workshop.view import (
+    Block,
+    Broker,
+    Column,
+    Delivery,
+    Ladder,
+    Lane,
+    Member,
+    Partition,
+    Placed,
+    Placing,
+    Record,
+    Row,
+    Slot,
+    Table,
+    cluster,
+    crash,
+    curve,
+    deliveries,
+    grid,
+    group,
+    keys,
+    links,
+    log,
+    matrix,
+    owners,
+    picture,
+    record,
+    timeline,
+)
+from kqlib.workshop.view.ladder import Rung, Step
+from kqlib.workshop.view.lane import STATES
 
 SVG = "{http://www.w3.org/2000/svg}"
 GAMES = ["ARS-CHE", "LIV-MCI", "TOT-EVE", "NEW-AVL", "BHA-WHU"]
@@ -42,31 +74,211 @@ FOOTBALL = [
 ]
 
 
-def docstring_pictures():
-    """What the docstrings of the rooms show."""
-    ends = [{1: 10, 2: 10, 3: 4}, {1: 7, 3: 9}]
-    split = [
-        Partition("football", 0, 1, [1, 2, 3], [1, 2], epoch=3, ends=ends[0]),
-        Partition("football", 1, -1, [1, 3], [3], epoch=5, ends=ends[1]),
-    ]
-    return {
-        "cluster": cluster([Broker(1, controller=True), Broker(2)], split, "football"),
-        "record": record(
-            b'{"home": 1, "away": 0}',
-            "ARS-CHE",
-            timestamp=(1, 1700000000000),
-            headers=[("kind", b"goal")],
-            topic="football",
-            partition=0,
-            offset=41,
-        ),
-        "flow": links(4, 5),
-        "table": Table(
-            [["read first", 3, 0], ["work first", 0, 3]],
-            ["order", "lost", "doubled"],
-            "four orders, each crashed at one point",
-        ),
-    }
+FOUR = [Slot(f"p{n}", lag) for n, lag in enumerate((120, 3000, 0, 77))]
+EVERY = [
+    Member("ann", ["p0"]),
+    Member("ben", ["p1"], busy=True),
+    Member("", ["p2"]),
+    Member("idle one"),
+    Member("", [], busy=True),
+]
+TIMES = [
+    Column("ann, ben join"),
+    Column(),
+    Column("cem joins", "4 of 6"),
+    Column(),
+    Column("ann crashes", "2 of 6"),
+    Column(),
+]
+ROWS = [
+    Row("ann", [Block(1, 1), Block(1, 3), Block(1, 3)], frozenset({1, 2, 3}), frozenset({3}), frozenset({4})),
+    Row("ben", [Block(1, 1), Block(1, 5), Block(1, 5), Block(5, 5)], frozenset({1, 2, 3, 4, 5})),
+    Row("cem", [Block(3, 5), Block(3, 5)], frozenset({3, 4, 5})),
+    Row("dia", [], frozenset({3, 4, 5})),
+]
+QUEUES = {"ARS-CHE": 0, "LIV-MUN": 0, "INT-MIL": 1}
+CRASHES = {
+    ("at-most-once", "write"): (0, 10, 0),
+    ("at-most-once", "commit"): (1, 9, 0),
+    ("at-least-once", "write"): (0, 9, 1),
+    ("at-least-once", "commit"): (0, 10, 0),
+}
+AUDIT = {0: "once once once missing once", 1: "once missing doubled once"}
+ITEMS = [(number, offset, verdict) for number, lane in AUDIT.items() for offset, verdict in enumerate(lane.split())]
+SPLIT = [
+    Partition("football", 0, 1, [1, 2, 3], [1, 2], epoch=3, ends={1: 10, 2: 10, 3: 4}),
+    Partition("football", 1, -1, [1, 3], [3], epoch=5, ends={1: 7, 3: 9}),
+]
+MOVED = [
+    Placing("murmur2", 3, [Placed("A", 0), Placed("B", 0), Placed("C", 0)]),
+    Placing("crc32", 3, [Placed("A", 2), Placed("B", 0), Placed("C", 1)]),
+]
+FIRST, BACK = "first in, first out", "released comes back"
+AUTO = Rung("auto-commit", {FIRST: Step(True, 10), BACK: Step(False, 3, "1 never came")}, {"costs": "0 commits"})
+LEASES = Rung("leases", {FIRST: Step(True, 10), BACK: Step(True, 3)}, {"costs": "1 commit"})
+NO = "v1 cannot read v2 at 'min': the writer has no such field, and it has no default (rule: no default)"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An outcome as the matrix shows it."""
+
+    reader: str
+    writer: str
+    rule: str = ""
+    why: str = ""
+    java: str = ""
+
+
+PAIRS = [Pair("v1", "v1", "", "v1 reads v1"), Pair("v1", "v2", "no default", NO)]
+PAIRS += [Pair("v2", "v1", "", "v2 reads v1"), Pair("v2", "v2", "", "v2 reads v2")]
+
+# what the docstrings of the modules show
+TABLES = {
+    "table": Table(
+        [["read first", 3, 0], ["work first", 0, 3]],
+        ["order", "lost", "doubled"],
+        "four orders, each crashed at one point",
+    ),
+    "ladder": Ladder([AUTO, LEASES]),
+    "matrix": matrix(PAIRS),
+}
+EXAMPLES = {
+    "cluster": cluster([Broker(1, controller=True), Broker(2)], SPLIT, "football"),
+    "crash": crash(["at-most-once", "at-least-once"], ["write", "commit"], CRASHES),
+    "curve": curve(
+        {"ARS": [3, 4, 7, 7], "CHE": [0, 3, 4, 7]}, "points after each round", step="round", events={3: "cup final"}
+    ),
+    "deliveries": deliveries(
+        [
+            Delivery("first life", 1, 0, 3, "killed", "read, work, write"),
+            Delivery("second life", 2, 4, 8, "ack", "read, work, write, commit"),
+        ],
+        "INT-MIL",
+    ),
+    "grid": grid(ITEMS, "football"),
+    "group": group(
+        [Member(holds=["p0", "p1"]), Member(holds=["p2", "p3"], busy=True), Member()],
+        [Slot("p0", 3), Slot("p1", 9), Slot("p2"), Slot("p3"), Slot("p4")],
+        "scores",
+    ),
+    "keys": keys(MOVED, "football"),
+    "links": links(4, 5),
+    "log": log(FOOTBALL, "football"),
+    "owners": owners(QUEUES, {"node A": [0], "node B": [1]}, "games"),
+    "record": record(
+        b'{"home": 1, "away": 0}',
+        "ARS-CHE",
+        timestamp=(1, 1700000000000),
+        headers=[("kind", b"goal")],
+        topic="football",
+        partition=0,
+        offset=41,
+    ),
+    "timeline": timeline(
+        [Column("ann, ben join"), Column(), Column("cem joins", "2 of 6"), Column()],
+        [
+            Row("ann", [Block(1, 1), Block(1, 3), Block(1, 3)], frozenset({1, 3})),
+            Row("ben", [Block(1, 3), Block(1, 1), Block(1, 3)], frozenset({1, 3})),
+            Row("cem", [Block(3, 3), Block(3, 3)], frozenset({3})),
+        ],
+        "scores",
+    ),
+}
+GALLERY = {
+    "no lanes": log([]),
+    "one record": log([Lane(0, plain(1))]),
+    "empty": log([Lane(n, floor=0, read=0) for n in range(3)]),
+    "forty": log([Lane(p, plain(40), end=40, floor=7, read=21) for p in range(3)]),
+    "seventeen, all marks at the end": log([Lane(0, plain(17), floor=17, read=17)]),
+    "marks at the right edge": log([Lane(0, plain(17), floor=16, read=17)]),
+    "many": log([Lane(p, plain(980 * p), end=980 * p, floor=500, read=700) for p in (0, 1, 2)]),
+    "huge offsets": log([Lane(0, plain(980, 1234567), low=1234567, floor=1234567, read=1234570)]),
+    "huger offsets": log([Lane(0, plain(40, 10**15), low=10**15, floor=10**15)]),
+    "hundred partitions": log([Lane(p, plain(p % 7)) for p in range(100)]),
+    "holes": log([Lane(0, [Record(3 * n * n, "A") for n in range(40)], end=9999)]),
+    "notes": log([Lane(0, [Record(n, "A", state, "a long note", 12) for n, state in enumerate(STATES)])]),
+    "hostile": log([Lane(0, [Record(n, key, note=HOSTILE[0]) for n, key in enumerate(HOSTILE_KEYS)])], HOSTILE[1] * 50),
+    "by key": log(
+        [Lane(p, [Record(n, GAMES[n % 5] if n % 3 else None, STATES[n % 6]) for n in range(12)]) for p in (0, 1)],
+        colour="key",
+    ),
+    "hundreds of letters": log([Lane(p, [Record(n, f"key-{p}-{n}") for n in range(40)]) for p in range(8)]),
+    "wide letters": log([Lane(0, plain(40))], letters=dict.fromkeys(GAMES, "WMWM")),
+    **EXAMPLES,
+    "no brokers": cluster([], []),
+    "nine brokers": cluster(
+        [Broker(n, alive=n != 4, controller=n == 7) for n in range(9)],
+        [
+            Partition("t", n, n % 9, [n % 9, (n + 1) % 9, (n + 2) % 9], [n % 9], n, {n % 9: 10**7, (n + 1) % 9: 5})
+            for n in range(24)
+        ],
+    ),
+    "four brokers": cluster(
+        [Broker(n) for n in range(4)], [Partition("t", n, 0, range(4), [0], 99999) for n in range(24)]
+    ),
+    "long topics": cluster(
+        [Broker(n) for n in range(4)],
+        [Partition(name * 30, 0, None, [0, 9], []) for name in ("a-topic", HOSTILE[1])],
+        HOSTILE[0],
+    ),
+    "nothing in it": record(None),
+    "large record": record(
+        "日" * 10**5,
+        b"\xff" * 10**5,
+        timestamp=(1, 1),
+        headers=[("n" * 99, b"\xff" * 9999)] * 9,
+        topic="t" * 249,
+        partition=10**4,
+        offset=10**15,
+    ),
+    "hostile record": record(
+        HOSTILE[0], HOSTILE[2], headers=[(HOSTILE[1], HOSTILE[5])], topic=HOSTILE[3], title=HOSTILE[1] * 9
+    ),
+    "many links": links(1000, 13),
+    "no links": links(0, 0),
+    "named links": links([*HOSTILE], ["web", "w" * 99]),
+    "crash table, hostile": crash([HOSTILE[0]], HOSTILE[1:5], {(HOSTILE[0], HOSTILE[1]): (1, 10**12, 0)}, HOSTILE[8]),
+    "no crashes": crash([], [], {}),
+    "curve, hostile": curve(
+        {word: [1, 2] for word in HOSTILE}, HOSTILE[0], step=HOSTILE[1], events={1: HOSTILE[0], 2: HOSTILE[8]}
+    ),
+    "names that end side by side": curve({name: [1, 5] for name in "abcd"}),
+    "lines of different lengths": curve({"a": [1, 2, 3], "b": [4], "c": []}),
+    "no lines": curve({}),
+    "deliveries, hostile": deliveries(
+        [Delivery(word, 1, at, at + 9, "killed", word) for at, word in enumerate(HOSTILE)]
+    ),
+    "no deliveries": deliveries([]),
+    "a moment": deliveries([Delivery("w", 1, 5, 5)]),
+    "thousand items": grid((0, offset, "once") for offset in range(1000)),
+    "no items": grid([], HOSTILE[0]),
+    "a group": group(EVERY, FOUR, "scores"),
+    "nobody": group([], FOUR, "scores"),
+    "no partitions": group(EVERY[3:], []),
+    "no members": group([], []),
+    "no lag": group([Member("ann", ["p0"])], [Slot("p0", 0)]),
+    "hundreds": group(
+        [Member(f"m{n}", [f"p{n}"]) for n in range(100)],
+        [Slot(f"p{n}", 10**15 if n == 7 else n) for n in range(200)],
+        "x" * 300,
+    ),
+    "all on one": group([Member("ann", [f"p{n}" for n in range(24)])], [Slot(f"p{n}", n) for n in range(24)]),
+    "long names and huge lags": group([Member("m" * 99, ["t" * 99])], [Slot("t" * 99, 10**15)], "x" * 99),
+    "hostile group": group([Member(w, [w], True) for w in HOSTILE], [Slot(w, 7) for w in HOSTILE], HOSTILE[0]),
+    "a timeline": timeline(TIMES, ROWS, "scores"),
+    "no time": timeline([], ROWS[3:]),
+    "no rows": timeline(TIMES, []),
+    "many partitions": timeline(TIMES, [Row("ann", [Block(1, 3)] * 30, frozenset({1})), *ROWS]),
+    "hostile times": timeline(
+        [Column(word, "1 of 2") for word in HOSTILE], [Row(word) for word in HOSTILE], HOSTILE[1]
+    ),
+    "nobody has one": owners(QUEUES, {"node A": [0], "node B": []}, "games"),
+    "no queues": owners({}, {"node A": [0, 1, 2]}),
+    "no nodes": owners(QUEUES, {}),
+    "hundreds of nodes": owners({f"q{n}": n % 50 for n in range(200)}, {f"n{n}": [n] for n in range(49)}, "x" * 300),
+    "hostile nodes": owners(dict.fromkeys(HOSTILE, 0), {word: [n] for n, word in enumerate(HOSTILE)}, HOSTILE[0]),
+}
 
 
 def boxes(shown):

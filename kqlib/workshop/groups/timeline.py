@@ -22,6 +22,7 @@ from kqlib.workshop.view.timeline import timeline as drawn
 
 What = Part | Literal["busy", "in"]
 OVER = {"left", "crashed", "failed"}
+MOST = 7  # steps that a picture has room for
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ class Timeline:
         return Timeline(self.group, members, self.spans, (*begin, *kept), self.crashes)
 
     def draw(self) -> Picture:
-        """The picture: a row a member, a block a partition held, a gap where it stood still, ✕ a crash."""
+        """A row a member, a block a partition held, a gap where it stood still, ✕ a crash. It has room for seven steps."""
+        if len(self.steps) > MOST:
+            return self.last(MOST - 1).draw()
         columns: list[Column] = []
         moments: list[tuple[float, float]] = []
         for step, stop in zip(self.steps, self.stops, strict=True):

@@ -2,7 +2,7 @@
 
 In:  `Member` and `Slot` values. Out: `group(members, slots, title="scores") -> Picture`. Its twin:
 
-    scores · 3 members, 1 idle · 4 partitions · lag 12
+    scores · 3 members, 1 idle, 1 busy · 5 partitions · lag 12
     member  p0 (lag 3) · p1 (lag 9)
     member  p2 · p3, busy
     member  idle

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from kqlib.text import clean, count
 from kqlib.workshop.view.picture import escape
@@ -51,8 +50,6 @@ class Rung:
 class Ladder(Table):
     """Rungs side by side, a row a promise, what they cost below."""
 
-    _rungs: ClassVar[Sequence[Rung]] = ()
-
     def __init__(self, rungs: Sequence[Rung]) -> None:
         promises = dict.fromkeys(name for rung in rungs for name in rung.steps)
         costs = dict.fromkeys(name for rung in rungs for name in rung.costs)
@@ -60,15 +57,13 @@ class Ladder(Table):
         names = [f"{rung.name} · {n}" for rung, n in zip(rungs, kept, strict=True)]
         rows = [[promise, *_cells([rung.steps.get(promise) for rung in rungs])] for promise in promises]
         rows += [[cost, *(rung.costs.get(cost, "") for rung in rungs)] for cost in costs]
-        super().__init__(rows, [f"kept of {count(len(promises), 'promise')}", *names])
-        object.__setattr__(self, "_rule", len(promises))
-        object.__setattr__(self, "_rungs", rungs)
+        super().__init__(rows, [f"kept of {count(len(promises), 'promise')}", *names], rule=len(promises))
+        self._rungs, self._promises = rungs, promises
 
     @property
     def reasons(self) -> str:
         """What was seen, a line for each ✗ and –: 'released comes back, leases: …'."""
-        promises = dict.fromkeys(name for rung in self._rungs for name in rung.steps)
-        seen = [(promise, rung.name, rung.steps.get(promise)) for promise in promises for rung in self._rungs]
+        seen = [(promise, rung.name, rung.steps.get(promise)) for promise in self._promises for rung in self._rungs]
         return "\n".join(clean(f"{promise}, {name}: {step.seen}") for promise, name, step in seen if step and step.seen)
 
     def _reasons(self) -> list[str]:

@@ -12,9 +12,9 @@ and it takes JupyterLab's colours), and as text:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from kqlib.text import clean
 from kqlib.workshop.view.picture import aligned, escape, number
@@ -32,19 +32,14 @@ class Cell:
     strong: bool = False
 
 
-@dataclass(frozen=True, repr=False)
 class Table:
-    """Rows under named columns; numbers are aligned to the right, words to the left."""
+    """Rows under named columns; numbers are aligned to the right, words to the left. `rule`: the row with a line above it."""
 
-    rows: Sequence[Sequence[Any]]
-    columns: Sequence[str]
-    title: str = ""
-    _rule: ClassVar[int] = -1  # the row with a line above it
-
-    def __post_init__(self) -> None:
-        cells = tuple(tuple(value if isinstance(value, Cell) else Cell(value) for value in row) for row in self.rows)
-        object.__setattr__(self, "rows", cells)
-        object.__setattr__(self, "columns", tuple(self.columns))
+    def __init__(
+        self, rows: Iterable[Sequence[Any]], columns: Sequence[str], title: str = "", *, rule: int = -1
+    ) -> None:
+        self.rows = [[value if isinstance(value, Cell) else Cell(value) for value in row] for row in rows]
+        self.columns, self.title, self._rule = list(columns), title, rule
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"a row has {len(row)} cells under {len(self.columns)} columns")

@@ -131,9 +131,10 @@ def _draw(canvas: Canvas, times: Sequence[Column], rows: Sequence[Row]) -> None:
             words, note = fit(column.words, SMALL, wide - 4), fit(column.note, NORMAL, wide)
             canvas.add(text(x + wide / 2, canvas.y + 13, words, SMALL, anchor="middle"))
             canvas.add(text(x + wide / 2, low + 13, note, anchor="middle") if note else "")
+    canvas.right = max(canvas.right, edges[-1])
     y = canvas.y + HEAD
     for row, lane, high in zip(rows, lanes, tall, strict=True):
-        canvas.add(line(EDGE, y, edges[-1], y, "rule"), right=edges[-1])
+        canvas.add(line(EDGE, y, edges[-1], y, "rule"))
         canvas.add(text(EDGE, y + high / 2 + 3.5, fit(row.name, NORMAL, NAME - 6, bold=True), kind="bold"))
         canvas.add(*_bars(row, lane, edges, y + 5), *_words(row, times, edges, y + high / 2))
         y += high

@@ -1,0 +1,421 @@
+"""What each picture says beside the rules of all pictures: numbers, signs, lines and bars."""
+
+import html.parser
+import random
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kqlib.spark.verdict import VERDICTS
+from kqlib.workshop.view import (
+    Block,
+    Column,
+    Delivery,
+    Ladder,
+    Member,
+    Row,
+    Slot,
+    crash,
+    curve,
+    deliveries,
+    grid,
+    group,
+    matrix,
+    timeline,
+)
+from kqlib.workshop.view.deliveries import ENDS
+from kqlib.workshop.view.grid import KINDS
+from kqlib.workshop.view.ladder import Rung, Step
+from kqlib.workshop.view.picture import columns
+from tests.unit.view_examples import (
+    AUTO,
+    BACK,
+    CRASHES,
+    EXAMPLES,
+    GALLERY,
+    HOSTILE,
+    ITEMS,
+    LEASES,
+    NO,
+    PAIRS,
+    ROWS,
+    SVG,
+    TABLES,
+    TIMES,
+    Pair,
+    words,
+)
+
+
+def elements(shown, name, kind=""):
+    """Elements of an SVG, by name and the begin of their class."""
+    found = ElementTree.fromstring(shown.svg).iter(f"{SVG}{name}")
+    return [each for each in found if (each.get("class") or "").startswith(kind)]
+
+
+def numbers(shown, name, kind, attribute):
+    """One attribute of each of these elements."""
+    return [float(each.get(attribute)) for each in elements(shown, name, kind)]
+
+
+SENTENCES = {
+    "no crashes": (GALLERY["no crashes"], "crash table · 0 orders, 0 crash points"),
+    "not run": (crash(["a"], ["b"], {}, "mine"), "mine · 1 order, 1 crash point · 1 not run yet"),
+    "run in part": (
+        crash(["a"], ["b", "c"], {("a", "b"): (2, 0, 0)}),
+        "crash table · 1 order, 2 crash points · items lost in 1 cell, doubled in 0 · 1 not run yet",
+    ),
+    "no items": (grid([]), "audit · 0 partitions · 0 items"),
+    "without lag": (group([Member("ann")], [Slot("p0")]), "group · 1 member, 1 idle · 1 partition"),
+    "many": (GALLERY["hundreds"], f"{'x' * 99}… · 100 members · 200 partitions · lag {10**15 + 19893:,}"),
+    "nothing happened": (timeline([], []), "group over time · 0 members · 0 changes"),
+    "no lines": (GALLERY["no lines"], "curve · 0 lines, 0 steps"),
+}
+
+
+@pytest.mark.parametrize(("shown", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_the_first_line_counts(shown, sentence):
+    assert shown.title == shown.text.splitlines()[0] == sentence
+
+
+# --- crash table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [((1, 2, 3), "lost 1, once 2, doubled 3"), ((0, 0, 0), "no items"), (None, "not run")],
+)
+def test_a_cell_of_the_crash_table_says_what_is_not_zero(counts, said):
+    shown = crash(["order"], ["read"], {("order", "read"): counts} if counts else {})
+    assert shown.text.splitlines()[-1] == f"order  {said}"
+
+
+def test_the_chosen_cell_is_pointed_at_in_words_and_in_the_drawing():
+    shown = crash(["at-most-once"], ["write", "commit"], CRASHES, chosen=("at-most-once", "commit"))
+    assert "[lost 1, once 9]" in shown.text
+    assert len(elements(shown, "rect", "cell chosen")) == 1
+    assert not elements(EXAMPLES["crash"], "rect", "cell chosen")
+
+
+def test_a_bar_is_as_long_as_its_number_zero_has_none_and_each_has_its_word():
+    lost, once, doubled = (numbers(EXAMPLES["crash"], "rect", word, "height") for word in ("lost", "once", "doubled"))
+    assert max(once) > min(once) > lost[0] == doubled[0] > 0
+    assert (len(lost), len(once), len(doubled), len(set(once))) == (1, 4, 1, 2)
+    said = words(EXAMPLES["crash"])
+    assert [said.count(word) for word in ("lost", "once", "doubled", "10", "9", "1", "0")] == [4, 4, 4, 2, 2, 2, 6]
+
+
+# --- curve -------------------------------------------------------------------------------------------------------------
+
+
+def places(shown, at=-1):
+    """Where a line goes; the first one is drawn last."""
+    points = elements(shown, "polyline")[at].get("points").split()
+    return [tuple(map(float, each.split(","))) for each in points]
+
+
+def test_a_line_rises_with_its_numbers_and_goes_to_the_right():
+    xs, ys = zip(*places(EXAMPLES["curve"]), strict=True)
+    assert list(xs) == sorted(set(xs))
+    assert ys[0] > ys[1] > ys[2] == ys[3]
+    assert places(EXAMPLES["curve"], 0)[-1] == (xs[-1], ys[-1])  # both end at 7
+
+
+def test_the_scale_has_round_numbers_and_holds_every_value():
+    for values in ([0], [1, 2], [-3, 4], [0, 99], [123456, 7], [0.1, 0.4], [5e9]):
+        shown = curve({"a": values})
+        high = float(ElementTree.fromstring(shown.svg).get("height"))
+        assert all(0 < y < high for _, y in places(shown)), values
+    scale = [each.text for each in elements(curve({"a": [0, 99]}), "text") if each.get("text-anchor") == "end"]
+    assert scale == ["0", "50", "100"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "ticks"),
+    [
+        (1, "1"),
+        (4, "1 2 3 4"),
+        (12, "1 2 3 4 5 6 7 8 9 10 11 12"),
+        (13, "1 2 4 6 8 10 12 13"),
+        (38, "1 5 10 15 20 25 30 35 38"),
+        (100, "1 10 20 30 40 50 60 70 80 90 100"),
+    ],
+)
+def test_of_many_steps_a_dozen_are_told_and_the_last_one_always(steps, ticks):
+    head, line = curve({"a": range(1, steps + 1)}).text.splitlines()[1:3]
+    assert head.split() == ["step", *ticks.split()]
+    assert line.split() == ["a", *ticks.split()]
+
+
+def test_names_that_end_side_by_side_do_not_touch():
+    ends = [each for each in elements(GALLERY["names that end side by side"], "text") if each.text in set("abcd")]
+    ys = sorted(float(each.get("y")) for each in ends)
+    assert len(ys) == 4
+    assert all(b - a >= 10 for a, b in pairwise(ys))
+
+
+def test_what_happened_is_a_bar_at_its_step_and_outside_of_the_picture_it_is_left_out():
+    shown = curve({"a": [1, 2, 3]}, events={2: "killed", 9: "never"})
+    assert numbers(shown, "line", "event", "x1") == pytest.approx([places(shown)[1][0]], abs=0.1)
+    assert shown.text.splitlines()[-1] == "step 2: killed"
+    assert "never" not in shown.svg
+
+
+def test_lines_may_have_different_lengths():
+    assert [line.split() for line in GALLERY["lines of different lengths"].text.splitlines()[-2:]] == [
+        ["b", "4"],
+        ["c"],
+    ]
+
+
+# --- deliveries --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("end", "sign"), ENDS.items())
+def test_each_end_of_a_delivery_has_a_sign_and_a_word(end, sign):
+    shown = deliveries([Delivery("w1", 12, 0, 1, end)])
+    assert shown.text.splitlines()[1] == f"w1  ¹² {sign} {end}"
+    assert end in words(shown)
+
+
+def test_a_worker_that_had_it_twice_has_one_row_and_time_goes_to_the_right():
+    mine = [Delivery("w1", 3, 5, 6), Delivery("w2", 2, 3, 4, "release"), Delivery("w1", 1, 0, 2, "expired", "work")]
+    shown = deliveries(mine, "C")
+    assert shown.text.splitlines() == [
+        "C · 3 deliveries, 2 workers",
+        "w1  ¹work ⏱ expired · ³ ✓ ack",
+        "w2  ² ↩ release",
+    ]
+    xs, ys = (numbers(shown, "rect", "held", name) for name in "xy")
+    assert xs[0] < xs[2] < xs[1]  # drawn row by row
+    assert len(set(ys)) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: Delivery("w", 1, 0, 1, "lost"),
+            "a delivery ends in ack, release, expired, killed, refused, open, not",
+        ),
+        (lambda: Delivery("w", 1, 2, 1), r"a delivery cannot end \(1\) before it begins \(2\)"),
+        (lambda: grid([(0, 0, "lost")]), "'lost' is no verdict; there are once, doubled, missing"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+# --- audit grid --------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_the_items_does_not_matter():
+    assert grid(random.Random(3).sample(ITEMS, len(ITEMS)), "football") == EXAMPLES["grid"]
+
+
+def test_there_is_a_word_and_a_cell_for_each_verdict_of_the_audit():
+    assert set(KINDS) == set(VERDICTS)
+    shown = grid((0, offset, verdict) for offset, verdict in enumerate(VERDICTS))
+    assert len(elements(shown, "rect", "cell")) == 2 * len(VERDICTS)  # each once, and once to say what it means
+    assert set(words(shown)) >= {f"1 {verdict}" for verdict in VERDICTS}
+
+
+def test_what_is_wrong_has_a_number_beside_its_colour():
+    signs = [each.text for each in elements(EXAMPLES["grid"], "text", "bold") if each.text in {"0", "2"}]
+    assert sorted(signs) == ["0", "0", "0", "2", "2"]  # two missing, one doubled, and what the signs mean
+    assert len(elements(EXAMPLES["grid"], "rect", "cell missing")) == 3
+
+
+def test_an_offset_without_an_item_has_no_cell_and_ends_a_run():
+    shown = grid([(0, 3, "once"), (0, 4, "once"), (0, 6, "once")])
+    assert shown.text.splitlines()[1] == "p0  once 3…4 · once 6"
+    first, second, third, _ = numbers(shown, "rect", "cell", "x")
+    assert third - second == 2 * (second - first)
+
+
+def test_many_items_take_more_lines_and_very_many_are_counted():
+    shown = GALLERY["thousand items"]
+    assert len(elements(shown, "rect", "cell")) == 12 * 32 + 1
+    assert f"… {1000 - 12 * 32} more" in words(shown)
+    assert shown.text.splitlines()[1] == "p0  once 0…999"
+    line = grid((0, offset, ("once", "doubled")[offset % 2]) for offset in range(100)).text.splitlines()[1]
+    assert line.endswith("· once 38 · doubled 39 · … 60 more")
+
+
+# --- group and map -----------------------------------------------------------------------------------------------------
+
+
+def test_a_group_in_words():
+    assert GALLERY["a group"].text.splitlines() == [
+        "scores · 5 members, 2 idle, 2 busy · 4 partitions · lag 3,197",
+        "ann       p0 (lag 120)",
+        "ben       p1 (lag 3,000), busy",
+        "member    p2",
+        "idle one  idle",
+        "member    idle, busy",
+        "nobody    p3 (lag 77)",
+    ]
+
+
+def test_a_line_goes_from_each_partition_to_the_member_that_has_it():
+    shown = GALLERY["a group"]
+    assert len(elements(shown, "line", "hold")) == 3
+    assert words(shown).count("nobody") == 1
+    assert words(shown).count("idle") == 1  # a busy one says busy
+    assert len(elements(shown, "rect", "box idle")) == 2
+    # none for a partition that is not behind
+    assert numbers(shown, "rect", "lag", "width") == [7.2, 180, 4.6]
+
+
+def test_on_the_map_a_line_goes_from_each_queue_to_its_partition_and_from_there_to_its_node():
+    assert len(elements(EXAMPLES["owners"], "line", "hold")) == 3 + 2
+    shown = GALLERY["nobody has one"]
+    assert shown.text.splitlines()[-1] == "INT-MIL  p1  nobody"
+    assert len(elements(shown, "line", "hold")) == 3 + 1
+    assert len(elements(shown, "rect", "box idle")) == 2  # the partition, and the node without one
+
+
+def test_of_too_many_boxes_the_first_and_the_last_are_shown():
+    lines = GALLERY["hundreds"].text.splitlines()
+    assert lines[-2:] == ["… 80 more members in between", "… 180 more partitions in between"]
+    assert len(elements(GALLERY["hundreds"], "line", "hold")) == 10  # p0 to p9; the last ten belong to nobody
+    lines = GALLERY["hundreds of nodes"].text.splitlines()
+    assert (lines[1].split(), lines[20].split()) == (["q0", "p0", "n0"], ["q199", "p49", "nobody"])
+    assert lines[21] == "… 180 more queues in between"
+
+
+# --- timeline ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_timeline_in_words():
+    assert GALLERY["a timeline"].text.splitlines() == [
+        "scores over time · 4 members · 3 changes",
+        "             ann, ben join       cem joins      ann crashes",
+        "ann                         ■■■  ■■·        □□  ✕",
+        "ben                         ■■■  ■■·        ■■  ■■           ■■■",
+        "cem                                         ■■  ■■           ■■",
+        "dia                                         –                –",
+        "stood still                      4 of 6         2 of 6",
+    ]
+
+
+def test_blocks_of_one_member_never_lie_over_each_other():
+    crowd = [Block(first, last) for first in range(4) for last in range(first, 4)]
+    shown = timeline([Column(), Column("x"), Column(), Column("y")], [Row("ann", crowd)])
+    bars = sorted(zip(*(numbers(shown, "rect", "held", name) for name in ("y", "x", "width")), strict=True))
+    assert len(bars) == len(crowd) + 1  # and what the sign means
+    assert all(y != below or x + wide <= begin for (y, x, wide), (below, begin, _) in pairwise(bars))
+
+
+def test_what_a_busy_member_holds_and_what_a_dead_one_held_is_told_without_colour():
+    shown = GALLERY["a timeline"]
+    assert len(elements(shown, "rect", "waits")) == 2 + 1
+    assert ".waits{fill:none" in shown.svg
+    assert {"held by a busy member", "crashed", "a partition"} <= set(words(shown))
+    assert not {"held by a busy member", "crashed"} & set(words(timeline(TIMES, ROWS[1:])))
+
+
+# --- matrix ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_cell_of_the_matrix_has_its_sentence_as_a_tooltip():
+    assert TABLES["matrix"].html.count("title=") == 4
+    assert f'title="{html.escape(NO)}"' in TABLES["matrix"].html
+    assert matrix(PAIRS, "mine").title == "mine · 3 of 4 pairs read"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "lines"),
+    [
+        ([], ["0 of 0 pairs read", "reader", "(no rows)"]),
+        (
+            [Pair("a", "b"), Pair("c", "d", "other type", java="✓")],
+            [
+                "1 of 2 pairs read",
+                "reader  writer b  writer d",
+                "a       ✓         –",
+                "c       –         *✗ other type · Java: ✓*",
+            ],
+        ),
+        ([Pair("a\nb", "<c>")], ["1 of 1 pairs read", "reader  writer <c>", "a\\nb    ✓"]),
+    ],
+    ids=["no pairs", "pairs that are not there", "hostile names"],
+)
+def test_a_matrix_in_words(pairs, lines):
+    assert matrix(pairs).text.splitlines() == lines
+
+
+# --- ladder ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rungs", "line"),
+    [
+        ([AUTO], "released comes back  ✗ 1 never came"),
+        ([Rung("a", {BACK: Step(None, 0, "no release")})], "released comes back  – no release"),
+        ([Rung("a", {BACK: Step(True)})], "released comes back  ✓"),
+        ([LEASES, AUTO], "released comes back  ✓ 3         ✗"),
+        ([AUTO, LEASES, LEASES], "released comes back  ✗                *✓ 3*       ✓ 3"),
+        ([AUTO, Rung("b", {"extend": Step(True, 3)})], "extend                                *✓ 3*"),
+        ([AUTO, Rung("b", {})], "costs                0 commits"),
+        ([], "kept of 0 promises"),
+    ],
+)
+def test_a_line_of_a_ladder_says_what_there_is(rungs, line):
+    assert line in Ladder(rungs).text.splitlines()
+
+
+def test_what_a_rung_newly_keeps_is_bold_and_what_was_seen_opens_under_its_sign():
+    page = TABLES["ladder"].html
+    bold = [re.sub("<.*?>", "", cell) for cell in page.split("<td") if "font-weight:600" in cell]
+    assert [cell.partition(">")[2].strip() for cell in bold] == ["✓ 3"]
+    assert re.search('title="1 never came"><details><summary[^>]*>✗</summary>1 never came</details>', page)
+    assert TABLES["ladder"].reasons == "released comes back, auto-commit: 1 never came"
+    assert 'title="1 never came">✗ 1 never came<' in Ladder([AUTO]).html
+
+
+def test_half_of_the_promises_and_all_costs_of_a_full_ladder_fit_into_an_output():
+    """Notebook 09 shows them in two halves."""
+    from kqlib.workshop.ladder import LADDER
+    from kqlib.workshop.promises import PROMISES
+
+    longest = sorted(PROMISES, key=len)[len(PROMISES) // 2 :]
+    steps = dict.fromkeys(longest, Step(True, 40))
+    costs = {name: each.costs for name, each in LADDER.items()} | {"the ledger": {"gives up": "19 of 20 words"}}
+    lines = Ladder([Rung(name, steps, cost) for name, cost in costs.items()]).text.splitlines()
+    assert len(lines) <= 25
+    assert max(map(columns, lines)) <= 120
+
+
+class Balanced(html.parser.HTMLParser):
+    """Every tag that opens closes, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, name, attributes):
+        self.open.append(name)
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+
+WORDS = st.sampled_from([*HOSTILE, "plain"])
+STEPS = st.builds(Step, st.sampled_from([True, False, None]), st.integers(0, 99), WORDS)
+RUNGS = st.builds(Rung, WORDS, st.dictionaries(WORDS, STEPS, max_size=4), st.dictionaries(WORDS, WORDS, max_size=2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(RUNGS, max_size=4))
+def test_any_ladder_is_well_formed_and_nothing_hostile_gets_through(rungs):
+    shown, page = Ladder(rungs), Balanced()
+    page.feed(shown.html)
+    assert page.open == []
+    assert "<script" not in shown.html
+    assert len(shown.text.split("\n")) == 1 + (len(shown.rows) or 1)
