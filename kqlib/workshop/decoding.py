@@ -17,7 +17,9 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.schemas import fits, form, rules
+from kqlib.workshop.view.matrix import drawn
 from kqlib.workshop.view.matrix import matrix as tabled
+from kqlib.workshop.view.picture import Picture
 from kqlib.workshop.view.table import Table
 
 DEEP = 4  # a type that holds itself is followed so far
@@ -62,9 +64,9 @@ class Matrix:
         """Readers down, writers across, the sentences behind."""
         return tabled(self.outcomes)
 
-    def draw(self, title: str = "who reads whom") -> Table:
-        """The table below a title."""
-        return tabled(self.outcomes, title)
+    def draw(self, title: str = "who reads whom") -> Picture:
+        """The same as a picture."""
+        return drawn(self.outcomes, title)
 
     def __iter__(self) -> Iterator[Outcome]:
         return iter(self.outcomes)

@@ -30,6 +30,7 @@ from kqlib.workshop.view import (
 from kqlib.workshop.view.deliveries import ENDS
 from kqlib.workshop.view.grid import KINDS
 from kqlib.workshop.view.ladder import Rung, Step
+from kqlib.workshop.view.matrix import drawn
 from kqlib.workshop.view.picture import columns
 from tests.unit.view_examples import (
     AUTO,
@@ -348,6 +349,15 @@ def test_each_cell_of_the_matrix_has_its_sentence_as_a_tooltip():
 )
 def test_a_matrix_in_words(pairs, lines):
     assert matrix(pairs).text.splitlines() == lines
+
+
+def test_the_picture_of_a_matrix_says_the_rule_and_has_the_tables_twin():
+    shown = GALLERY["matrix"]
+    assert shown.text == matrix(PAIRS, "schemas").text
+    assert [len(elements(shown, "rect", kind)) for kind in ("cell no", "cell")] == [1, 4]
+    assert words(shown).count("no default") == 1
+    with pytest.raises(ValueError, match="room for 10 writers, not 11: show the table"):
+        drawn([Pair(str(r), str(w)) for r in range(11) for w in range(11)])
 
 
 # --- ladder ------------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from kqlib.workshop.view import (
 )
 from kqlib.workshop.view.ladder import Rung, Step
 from kqlib.workshop.view.lane import STATES
+from kqlib.workshop.view.matrix import drawn
 
 SVG = "{http://www.w3.org/2000/svg}"
 GAMES = ["ARS-CHE", "LIV-MCI", "TOT-EVE", "NEW-AVL", "BHA-WHU"]
@@ -130,6 +131,7 @@ class Pair:
     java: str = ""
 
 
+TEN = [f"a schema with a long name {n}" for n in range(10)]
 PAIRS = [Pair("v1", "v1", "", "v1 reads v1"), Pair("v1", "v2", "no default", NO)]
 PAIRS += [Pair("v2", "v1", "", "v2 reads v1"), Pair("v2", "v2", "", "v2 reads v2")]
 
@@ -238,6 +240,10 @@ GALLERY = {
     "many links": links(1000, 13),
     "no links": links(0, 0),
     "named links": links([*HOSTILE], ["web", "w" * 99]),
+    "matrix": drawn(PAIRS, "schemas"),
+    "ten writers": drawn([Pair(r, w, "lost branch") for r in TEN for w in TEN]),
+    "no pairs": drawn([]),
+    "a pair is missing": drawn([Pair("a", "b"), Pair("c", "<d>", "other type", java="✓")]),
     "crash table, hostile": crash([HOSTILE[0]], HOSTILE[1:5], {(HOSTILE[0], HOSTILE[1]): (1, 10**12, 0)}, HOSTILE[8]),
     "no crashes": crash([], [], {}),
     "curve, hostile": curve(
