@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-FAR = 1_000_000
+
+COMMAND = ("kq", "kqlib")  # a test that has one of these in quotes runs the command line
 
 
 def name_of(path: Path, root: Path) -> str:
@@ -35,12 +36,14 @@ def imported(name: str, path: Path, known: Iterable[str]) -> set[str]:
             base = ".".join([*above, *filter(None, [node.module])])
             found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= {node.value, f"{name}.{node.value}"}  # opened when it is asked for, as in kqlib/__init__.py
+            found |= {node.value, f"{package}.{node.value}"}  # opened when it is asked for, as in kqlib/__init__.py
+            if node.value in COMMAND:
+                found.add("kqlib.__main__")
     return found & set(known)
 
 
 def distances(imports: dict[str, set[str]], module: str) -> dict[str, int]:
-    """How many imports lead from each module to this one; FAR where none do."""
+    """How many imports lead to this module from each one that leads to it."""
     users: dict[str, set[str]] = {name: set() for name in imports}
     for name, used in imports.items():
         for each in used:
@@ -51,11 +54,12 @@ def distances(imports: dict[str, set[str]], module: str) -> dict[str, int]:
         for user in users.get(here, set()) - found.keys():
             found[user] = found[here] + 1
             waiting.append(user)
-    return {name: found.get(name, FAR) for name in imports}
+    return found
 
 
 def nearest(imports: dict[str, set[str]], module: str, root: Path, *folders: str) -> list[str]:
-    """The test files of these folders, those that import the module first."""
+    """The test files of these folders that lead to the module, those that import it first."""
     far = distances(imports, module)
     files = [path for folder in folders for path in sorted((root / folder).rglob("test_*.py"))]
-    return [str(path.relative_to(root)) for path in sorted(files, key=lambda path: far[name_of(path, root)])]
+    there = [(far[name_of(path, root)], path) for path in files if name_of(path, root) in far]
+    return [str(path.relative_to(root)) for _, path in sorted(there)]

@@ -3,8 +3,8 @@
 In:  the seed. Out: a verdict for each mutant: found (a test fails with it that passes without it), survived, or equivalent
 (listed by hand in equivalent.toml, with the reason). At least 85 % of those that can be found must be found.
 
-Each mutant is tried in a copy of the checkout: first the unit tests, those that import the changed module before all others,
-then the promises and Spark's tests in the same order, each for a limited time. A test that is over its own limit finds a mutant too.
+Each mutant is tried in a copy of the checkout, by the tests that import the changed module, the nearest first: a few files of unit
+tests, then the others, then a few files of promises and Spark's tests. The first test that fails, or is over its limit, ends this.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from tests.nightly.run import ROOT, Done, Night, Unit, shown
 
 SAMPLE, SHARE, AT_ONCE = 100, 0.85, 2
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-STAGES = (
-    (("tests/unit",), 300.0),
-    (("tests/promises", "tests/spark"), 300.0),
-)  # where to look, and for how long, × patience
+NEAREST = 6  # a run collects all of its files before the first test: so the nearest have a run of their own
+STAGES = (  # a name, where to look, which files of those by distance, and for how many seconds, × patience
+    ("nearest", ("tests/unit",), slice(NEAREST), 100.0),
+    ("unit", ("tests/unit",), slice(NEAREST, None), 200.0),
+    ("promises", ("tests/promises", "tests/spark"), slice(NEAREST), 200.0),
+)
 ALONE = 300.0  # seconds for the test that failed, without the mutant
-OURS = ("test_readme", "test_packaging", "test_nightly")  # about files and about this, not about kqlib
+# They are about files, types and this package, or they take long; a mutant is a change of behaviour.
+OTHERS = ("architecture", "house", "nightly", "nightly_mutants", "packaging", "readme", "run", "typed", "words")
 
 
 def every() -> list[Mutant]:
@@ -95,24 +98,27 @@ class Trees:
         source = path.read_text(encoding="utf-8")
         try:
             path.write_text(mutant.applied(source), encoding="utf-8")
-            for folders, seconds in STAGES:
-                if words := self.failed(name, mutant, tree, folders, seconds):
-                    return Done("found", f"{mutant}; {words}")
+            for stage, folders, which, seconds in STAGES:
+                files = self.files(mutant, folders)[which]
+                if files and (test := self.failed(f"{name} {stage}", tree, files, seconds)):
+                    return Done("found", f"{mutant}; {test}")
             return Done("survived", str(mutant))
         finally:
             path.write_text(source, encoding="utf-8")
             self.free.put(tree)
 
-    def failed(self, name: str, mutant: Mutant, tree: Path, folders: tuple[str, ...], seconds: float) -> str:
+    def files(self, mutant: Mutant, folders: tuple[str, ...]) -> list[str]:
+        """The test files of these folders that lead to the mutant's module, the nearest first."""
+        files = nearest(self.imports, name_of(ROOT / mutant.path, ROOT), self.clean, *folders)
+        return [file for file in files if Path(file).stem.removeprefix("test_") not in OTHERS]
+
+    def failed(self, name: str, tree: Path, files: list[str], seconds: float) -> str:
         """The test that fails with the mutant and passes without it; "" if there is none."""
-        module = name_of(ROOT / mutant.path, ROOT)
-        files = [file for file in nearest(self.imports, module, self.clean, *folders) if Path(file).stem not in OURS]
-        known = f"{name} {Path(folders[0]).name}"
-        done, test = self.pytest(known, tree, files, seconds)
+        done, test = self.pytest(name, tree, files, seconds)
         if done.verdict == "passed" or done.words.startswith("not over"):
             return ""
         test = test or files[0]  # not even the first file was collected
-        return test if self.pytest(f"{known} without", self.clean, [test], ALONE)[0].verdict == "passed" else ""
+        return test if self.pytest(f"{name} without", self.clean, [test], ALONE)[0].verdict == "passed" else ""
 
     def pytest(self, name: str, tree: Path, tests: list[str], seconds: float) -> tuple[Done, str]:
         """Run tests in a copy; the first that fails or hangs ends it, and is named."""
