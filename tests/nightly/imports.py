@@ -6,10 +6,10 @@ In:  the sources of kqlib and of the tests. Out: how many imports lie between a 
 from __future__ import annotations
 
 import ast
+import re
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-
 
 COMMAND = ("kq", "kqlib")  # a test that has one of these in quotes runs the command line
 
@@ -58,8 +58,13 @@ def distances(imports: dict[str, set[str]], module: str) -> dict[str, int]:
 
 
 def nearest(imports: dict[str, set[str]], module: str, root: Path, *folders: str) -> list[str]:
-    """The test files of these folders that lead to the module, those that import it first."""
-    far = distances(imports, module)
-    files = [path for folder in folders for path in sorted((root / folder).rglob("test_*.py"))]
-    there = [(far[name_of(path, root)], path) for path in files if name_of(path, root) in far]
-    return [str(path.relative_to(root)) for _, path in sorted(there)]
+    """The test files of these folders that lead to the module: those with its words in their name first, then by distance."""
+    far, own = distances(imports, module), words(module)
+    files = [path for folder in folders for path in (root / folder).rglob("test_*.py")]
+    near = [(-len(own & words(name)), far[name], path) for path in files if (name := name_of(path, root)) in far]
+    return [str(path.relative_to(root)) for *_, path in sorted(near)]
+
+
+def words(name: str) -> set[str]:
+    """The words of a module's name; tests of the command line have `cli` in their names."""
+    return set(re.split(r"[._]", name.replace("kqlib.command", "cli"))) - {"kqlib", "tests", "test"}
