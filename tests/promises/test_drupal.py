@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kqlib.errors import BadPayload, LeaseLost, NotAllowed, QueueDeleted, TopicMissing
 from kqlib.queue import Site
-from kqlib.queue.drupal import DrupalQueue, Garbage, NotCreated
+from kqlib.queue.drupal import DrupalQueue, NotCreated
 from kqlib.queue.notes import Notes
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT
@@ -270,7 +270,3 @@ def test_nothing_is_deleted_under_a_stranger(kq_cluster, queue, topics):
     with pytest.raises(NotAllowed, match=f"'{stranger}' read .* and are no sites"):
         queue.garbage_collection(delete_records=True)
     assert queue.garbage_collection().records == 2
-
-
-def test_garbage_counts_its_records():
-    assert Garbage("football", {0: (2, 10), 1: (5, 5)}).records == 8

@@ -24,7 +24,7 @@ from kqlib.errors import (
     TopicMissing,
 )
 from kqlib.kafka import Kafka
-from kqlib.queue import Put, Queue, Site
+from kqlib.queue import Queue, Site
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queues import SESSION, alone, data, taken, topic
 
@@ -53,13 +53,6 @@ def test_what_is_put_comes_out_as_it_was_put(queue: Queue) -> None:
     assert 0 < item.deadline - time.monotonic() <= 30
     queue.ack(item)
     assert queue.claim() is None and queue.depth() == 0
-
-
-def test_first_in_first_out_nothing_twice_and_none_at_the_end(queue: Queue) -> None:
-    queue.put_many([(b"%d" % n, None) for n in range(7)] + [Put(b"7", key=b"k")])
-    assert data(taken(queue, 5)) == [b"0", b"1", b"2", b"3", b"4"]
-    assert data(taken(queue, 3)) == [b"5", b"6", b"7"]
-    assert queue.claim() is None and queue.claim_many(5) == [] and queue.depth() == 8
 
 
 def test_null_empty_and_strangers_records_are_items(queue: Queue, kq_cluster: Kafka) -> None:
@@ -254,23 +247,6 @@ def test_by_key_one_of_a_key_is_out_at_a_time(kq_cluster: Kafka, site: Site) -> 
     assert (a2.data, a2.attempt) == (b"a2", 1)
     queue.ack(a2)
     assert queue.claim().data == b"a3"
-
-
-def test_many_threads_on_one_partition_share_it_and_the_work_is_done_once(queue: Queue) -> None:
-    queue.put_many([(b"%d" % n, None) for n in range(400)])
-    done: list[bytes] = []
-
-    def work() -> None:
-        while (item := queue.claim(wait=0.3)) is not None:
-            done.append(item.data)
-            queue.ack(item)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(done, key=int) == [b"%d" % n for n in range(400)] and queue.depth() == 0
 
 
 WRONG = {

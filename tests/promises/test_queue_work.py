@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,10 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Retry, Site
-from kqlib.queue.work import Work, Worked
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queues import alone, taken, topic
 
@@ -70,14 +67,7 @@ def test_a_lease_is_kept_alive_while_its_handler_runs(kq_cluster: Kafka, site: S
     assert queue.work(lambda item: time.sleep(1.5), until="empty").done == 1
 
 
-ENDS = {
-    "seconds": lambda calls: 0.4,
-    "a callable": lambda calls: lambda: len(calls) >= 2,
-}
-
-
-@pytest.mark.parametrize("until", ENDS.values(), ids=ENDS)
-def test_it_ends_when_it_is_told(queue: Queue, until: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_in_time_although_a_thread_waits_in_a_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kqlib.queue.work.WAIT", 60.0)  # a claim that waits on would take too long
     calls: list[bytes] = []
     fill(queue, 4)
@@ -85,38 +75,9 @@ def test_it_ends_when_it_is_told(queue: Queue, until: Any, monkeypatch: pytest.M
     limit = time.monotonic() + WAIT
     while len(calls) < 2 and time.monotonic() < limit:  # on a busy machine two do not begin in 0.4 s
         begun = time.monotonic()
-        queue.work(lambda item: calls.append(item.data), until=until(calls))
+        queue.work(lambda item: calls.append(item.data), until=0.4)
         assert time.monotonic() - begun < 4 * PATIENCE
     assert len(calls) >= 2
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "the stop button"])
-def test_a_signal_lets_handlers_end(queue: Queue, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(queue, 4)
-    queue.claim_many(1)  # joined
-    begun, stopping, works = threading.Semaphore(0), threading.Event(), list[Work]()
-
-    class Watched(Work):
-        def run(self) -> Worked:
-            works.append(self)
-            return super().run()
-
-    def handler(item: Any) -> None:
-        begun.release()
-        assert stopping.wait(WAIT)
-
-    def stop() -> None:
-        """The signal comes while both handlers run; they end when it has been noticed."""
-        for _ in range(2):
-            assert begun.acquire(timeout=WAIT)
-        os.kill(os.getpid(), number)
-        assert works[0].stop.wait(WAIT)
-        stopping.set()
-
-    monkeypatch.setattr("kqlib.queue.work.Work", Watched)
-    threading.Thread(target=stop).start()
-    worked = queue.work(handler, threads=2)
-    assert stopping.is_set() and worked.done == 2 and worked.lost == 0 and queue.depth() == 2
 
 
 WORKS = """
@@ -293,22 +254,3 @@ def test_a_crash_in_the_with_block_counts_and_a_graceful_end_does_not(kq_cluster
             assert item.attempt == attempt
             if error:
                 raise error
-
-
-WRONG = {
-    "no handler": (lambda q: q.work(3), "a handler is called with an item, and int cannot be called"),
-    "no threads": (lambda q: q.work(print, threads=0), "threads is a whole number, at least 1, not 0"),
-    "a retry that is none": (lambda q: q.work(print, retry=3), "retry is a Retry, like Retry.exponential(1), not int"),
-    "until when": (
-        lambda q: q.work(print, until="noon"),
-        "until is 'empty', a number of seconds, a callable or None, not 'noon'",
-    ),
-    "until long ago": (lambda q: q.work(print, until=-1), "until is a number of seconds from 0 to"),
-}
-
-
-@pytest.mark.parametrize(("ask", "sentence"), WRONG.values(), ids=WRONG)
-def test_wrong_arguments_of_work_are_said_in_a_sentence(queue: Queue, ask: Any, sentence: str) -> None:
-    with pytest.raises(NotAllowed) as refused:
-        ask(queue)
-    assert sentence in str(refused.value)

@@ -193,19 +193,6 @@ def test_a_rejected_item_never_comes_again(share):
     queue.ack(item)
 
 
-def test_the_lock_is_the_brokers_and_an_answer_after_it_is_refused(share, within):
-    lease = 2 * PATIENCE  # b has it for as long, and acks before that is over
-    a, b = share(lease=lease), share()
-    a.put(b"1")
-    old = a.claim(wait=WAIT)
-    new = b.claim(wait=WAIT)
-    assert (old.attempt, new.attempt) == (1, 2)
-    for verb in (a.ack, a.release, a.reject):
-        with pytest.raises(LeaseLost, match=rf"its lock is over \(the group's is {lease:g} s\)"):
-            verb(old)
-    b.ack(new)
-
-
 def test_what_the_broker_refuses_is_a_lost_lease_too(share):
     a, b = share(lease=2 * PATIENCE), share()
     a.put(b"1")
@@ -220,20 +207,6 @@ def test_what_the_broker_refuses_is_a_lost_lease_too(share):
     b.ack(new)
 
 
-def test_ack_many_acks_what_is_valid_and_names_the_rest(kq_cluster, kq_topic, share):
-    queue = share()
-    queue.put_many([(b"1", None), (b"2", None)])
-    first, second = (queue.claim(wait=WAIT) for _ in range(2))
-    peeked = Item(kq_topic, 0, first.record, 0, 0.0, 0, 0)
-    wrong = [first._replace(queue="football"), "football/0/1", peeked, second]
-    with pytest.raises(LeaseLost, match=r"4 of 6 were not acked; the others are\. The first: football/0/") as error:
-        queue.ack_many(iter([wrong[0], first, *wrong[1:3], second, wrong[3]]))
-    assert error.value.items == wrong
-    for item in (first, second):
-        with pytest.raises(LeaseLost, match=r"already|another batch"):
-            queue.ack(item)
-
-
 def test_what_an_aborted_transaction_put_never_comes(kq_cluster, kq_topic, share):
     producer = Producer(kq_cluster.client(transactional_id=f"tx-{kq_topic}"))
     producer.init_transactions()
@@ -246,29 +219,6 @@ def test_what_an_aborted_transaction_put_never_comes(kq_cluster, kq_topic, share
     item = queue.claim(wait=WAIT)
     assert item.data == b"commit_transaction"
     queue.ack(item)
-
-
-@pytest.mark.kq_partitions(2)
-def test_six_processes_worth_of_members_on_two_partitions_all_have_work(share):
-    queues = [share() for _ in range(6)]
-    queues[0].put_many([(b"%d" % number, b"%d" % number) for number in range(12)])
-    items = [(queue, queue.claim(wait=WAIT)) for queue in queues]
-    assert all(item is not None for _, item in items)
-    assert len({item.id for _, item in items}) == 6
-    for queue, item in items:
-        queue.ack(item)
-
-
-def test_work_handles_everything_once_with_many_threads(share):
-    queue, done, lock = share(), [], threading.Lock()
-    queue.put_many([(b"%d" % number, None) for number in range(60)])
-
-    def handler(item):
-        with lock:
-            done.append(item.data)
-
-    assert queue.work(handler, threads=4, until=lambda: len(done) >= 60).done == 60
-    assert len(set(done)) == 60
 
 
 def test_closing_is_bounded_when_the_broker_is_away_and_leaves_no_thread(within):

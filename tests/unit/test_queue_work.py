@@ -151,3 +151,20 @@ def test_more_threads_than_the_machine_gives_is_said_and_those_there_are_end(mon
     with pytest.raises(NotAllowed, match="this machine gives this process 3 threads, not 4"):
         queue.work(print, threads=4)
     assert len(queue.left) == 5 and not any(thread.is_alive() for thread in begun)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no handler": ({"handler": 3}, "a handler is called with an item, and int cannot be called"),
+    "no threads": ({"threads": 0}, "threads is a whole number, at least 1, not 0"),
+    "a retry that is none": ({"retry": 3}, "retry is a Retry, like Retry.exponential(1), not int"),
+    "until when": ({"until": "noon"}, "until is 'empty', a number of seconds, a callable or None, not 'noon'"),
+    "until long ago": ({"until": -1}, "until is a number of seconds from 0 to"),
+    "fewer than none ahead": ({"ahead": -1}, "ahead is a whole number, at least 0, not -1"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "sentence"), WRONG.values(), ids=WRONG)
+def test_wrong_arguments_are_refused_with_a_sentence(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(NotAllowed) as refused:
+        Memory(1, 0).work(**{"handler": print} | wrong)
+    assert sentence in str(refused.value)

@@ -198,10 +198,6 @@ CALLED = {
     "depth": (lambda q: q.depth(), NotAllowed, "do not offer depth: the client cannot ask"),
     "step": (lambda q: q.step(ITEM), NotAllowed, "do not offer step: an acknowledgement cannot be part"),
     "a retry that waits": (lambda q: q.work(print, retry=Retry.fixed(1)), NotAllowed, "a wait between attempts"),
-    "a retry of another kind": (lambda q: q.work(print, retry=3), NotAllowed, "retry is a Retry"),
-    "no handler": (lambda q: q.work(3), NotAllowed, "a handler is called with an item, and int cannot be called"),
-    "until full": (lambda q: q.work(print, until="full"), NotAllowed, "until is 'empty', a number of seconds"),
-    "no threads": (lambda q: q.work(print, 0), NotAllowed, "threads is a whole number, at least 1"),
 }
 
 
@@ -296,9 +292,10 @@ def test_ack_is_once_and_a_released_items_old_receipt_is_void(make, broker):
     for item in (first, second):
         with pytest.raises(LeaseLost, match=r"acked, released or rejected already|has another batch by now"):
             shared.ack(item)
-    with pytest.raises(LeaseLost, match="1 of 2 were not acked; the others are") as caught:
-        shared.ack_many([again, first])
-    assert caught.value.items == [first]
+    wrong = [again._replace(queue="tennis"), "football/0/1", again._replace(lease=0), again, first]
+    with pytest.raises(LeaseLost, match=r"5 of 6 were not acked; the others are\. The first: tennis/0/1") as caught:
+        shared.ack_many(iter([wrong[0], again, *wrong[1:]]))
+    assert caught.value.items == wrong
 
 
 def test_a_lease_is_the_groups_to_the_millisecond(make, broker):
