@@ -1,4 +1,4 @@
-"""Claiming: take under the lock, have the attempts committed, hand out. Waits for records, due times and ended leases.
+"""Claiming: take under the lock, commit the attempts, hand out. Waits for records, due times and ended leases.
 
 In:  claims from any thread. Out: items, each with a lease in this process; or none, after the log's end was seen.
 """
@@ -36,7 +36,7 @@ Taken = tuple[Partition, Claimed]  # of one partition
 
 
 class Claiming(Putting):
-    """A queue as who claims sees it."""
+    """The claiming half of a queue."""
 
     def __init__(
         self, site: Connection, terms: Terms, lease: float, facts: TopicFacts, dead_facts: TopicFacts | None
@@ -48,7 +48,7 @@ class Claiming(Putting):
 
     @property
     def _member(self) -> Session:
-        """The site's thread. Every verb comes by here before it takes a lock: after a fork nobody would release that."""
+        """The site's session. Every verb comes by here before it takes a lock: after a fork no thread would release that."""
         self.site._check_here()
         return self.site._member
 
@@ -111,7 +111,7 @@ class Claiming(Putting):
         return [at for at in self._member.broken if at[0] == self.name]
 
     def _wait_for(self, limit: float) -> None:
-        """What must be read before anybody may say that there is nothing."""
+        """Wait for what must be read before a claim may return nothing."""
         if time.monotonic() >= limit:
             why = self._member.why_unsettled(self.name) or "the log could not be read to its end in time"
             raise self._nothing_claimed(why)
@@ -127,9 +127,9 @@ class Claiming(Putting):
         return kind(address=cluster.bootstrap, why=f"{why}. Nothing was claimed")
 
     def _join(self, until: float = 0.0) -> None:
-        """Be in the group; the first claim waits for what it gives us, later ones until their own time is up. `changed` is held.
+        """Join the group. The first claim waits for its partitions, later ones until their own time is up. `changed` is held.
 
-        A state that is being read is waited for by every claim: it may be read again long after the first claim.
+        Every claim waits while a state is read: that may happen again long after the first claim.
         """
         member, now = self._member, time.monotonic()
         member.terms[self.name] = self.terms
@@ -155,7 +155,7 @@ class Claiming(Putting):
                 member.changed.wait(LOOK)
 
     def _answers(self) -> bool:
-        """Does the cluster answer? What it last complained about may long be over, and a member without partitions would not hear."""
+        """Does the cluster answer? Its last error may long be over, and a member without partitions would not notice."""
         if self._member.trouble:
             with suppress(Unreachable):
                 self._unlocked(lambda: state.topic_ids(self.site.cluster, [self.name], 1.0))
@@ -172,9 +172,10 @@ class Claiming(Putting):
             raise copy(self._member.broken[at])
 
     def _allowed(self, safe: str = "Nothing was claimed.") -> None:
-        """`NotAllowed` if a right is missing. Asked before the first claim, and after each complaint of Kafka's; `changed` is held.
+        """`NotAllowed` if a right is missing. Asked before the first claim, and after each error that may be about a right.
 
-        Of the group only after one: joining tells as soon, and a coordinator that is away must not be asked (librdkafka 4605).
+        Rights on the group are asked only after an error: joining shows them as soon, and a coordinator that is away must not be
+        asked (librdkafka 4605). `changed` is held.
         """
         complaints, here = self._member.complaints, (self.name, self.site.name)
         if self._allowed_at != complaints:
@@ -187,7 +188,7 @@ class Claiming(Putting):
             self._allowed_at = complaints
 
     def _take(self, n: int, seconds: float, jobs: list[Handled] | None = None) -> list[Item]:
-        """What is at hand. What was chosen and cannot be handed out is taken back: Unreachable, or Ctrl-C in a cell."""
+        """Items that are at hand. If they cannot be handed out (Unreachable, Ctrl-C in a cell) they are taken back."""
         while True:
             try:
                 taken = self._choose(n)
@@ -218,7 +219,7 @@ class Claiming(Putting):
         return taken
 
     def _hand_out(self, taken: list[Taken], seconds: float, jobs: list[Handled] | None = None) -> list[Item]:
-        """Attempts are committed before anybody sees an item."""
+        """Commit the attempts, then make the items."""
         self._member.save([owner for owner, _ in taken])
         items: list[Item] = []
         for owner, claimed in taken:
@@ -260,7 +261,7 @@ class Claiming(Putting):
         return {owner for owner in self._member.owners_of(self.name) if not owner.leaving}
 
     def _ends(self, mine: set[Partition]) -> dict[Partition, int]:
-        """Where they end now: read-committed. Asked without the lock: nobody waits for it but us."""
+        """Where they end now, read-committed. Asked without the lock: other threads need not wait for it."""
         owned = {(self.name, owner.partition): owner for owner in mine}
         found = self._unlocked(lambda: state.ends(self.site.cluster, list(owned)))
         return {owned[at]: end for at, end in found.items()}
@@ -273,24 +274,24 @@ class Claiming(Putting):
             self._member.changed.acquire()
 
     def _behind(self, ends: dict[Partition, int], mine: set[Partition]) -> bool:
-        """Is there a part of my log that I have not read, of what was there when the claim began, and no limit is in the way?"""
+        """Is a part of my logs below these ends unread, and no limit in the way?"""
         self._member.fetch.full_ones()
         return any(owner.target() < ends[owner] and not owner.why_blocked() for owner in mine)
 
     def _bury_used_up(self, owner: Partition) -> None:
-        """Nobody gets it again: its attempts are used up, by releases or by crashes."""
+        """Bury items whose attempts are used up, by releases or by crashes."""
         offsets, owner.used_up = owner.used_up, []
         for offset in offsets:
             self._member.endings.ask(self._burial(owner, offset, "its attempts are used up"))
 
     def _burial(self, owner: Partition, offset: int, reason: str, lease: int = 0) -> Ending:
-        """Its letter, and the ack. lease: its number, if a caller buries it; 0: its attempts are used up."""
+        """The dead letter of an item, and its ack. lease: its number, if a caller buries it; 0: its attempts are used up."""
         origin, attempts = f"{self.name}/{owner.partition}/{offset}", owner.ledger.attempts(offset) or 0
         story: dict[str, Any] = {"origin": origin, "site": self.site.name, "attempts": attempts, "reason": reason}
         letter = partial(dead.letter, owner.records[offset], **story)
 
         def anew() -> list[Out]:
-            """For the topic as it is now: it may have been made anew, or its limit changed."""
+            """The letter for the topic as it is now: it may be a new one, or have another limit."""
             facts, _ = self.site._facts(self.name + dead.DEAD)
             self.dead_facts, out = facts, letter(partitions=facts.partitions, limit=facts.limit)
             if (taken := size(out.value, out.key, out.headers or [])) > facts.limit:
@@ -348,7 +349,7 @@ class Claiming(Putting):
             raise Unreachable(why, address=self.site.cluster.bootstrap)
 
     def _unclaim(self, items: Sequence[Item]) -> None:
-        """Claimed for nothing: ready again, and the attempt does not count. What is not ours any more is left."""
+        """They were not worked on: ready again, and the attempt does not count. Items of lost partitions are skipped."""
         with self._member.changed:
             for item in items:
                 with suppress(KqError):

@@ -48,7 +48,7 @@ class One:
 
 
 class Putting(One):
-    """A queue as who puts sees it."""
+    """The putting half of a queue."""
 
     reserve = ROOM  # bytes of its topic's limit that a put leaves free
 
@@ -80,7 +80,7 @@ class Putting(One):
         return puts
 
     def _check_size(self, taken: int) -> None:
-        """Refuse what the topic does not take now: its limit may have been raised since it was asked for."""
+        """Refuse a record that the topic does not take. The limit may have been raised since it was read."""
         if taken > self.largest and not (self._limit_changed() and taken <= self.largest):
             raise PayloadTooLarge(topic=self.name, size=taken, limit=self.largest, safe="Nothing was stored.")
 
@@ -91,7 +91,7 @@ class Putting(One):
         return now != before
 
     def _send(self, sender: Sender, puts: list[Put]) -> Sent:
-        """Each record is made when it goes, and not kept: Python's collector has none of them to walk over."""
+        """Records are made one by one and not kept: long-lived objects cause full garbage collections."""
         records = ((put.data, put.key, put.all_headers or None, -1) for put in puts)
         return sender.send(self.name, records, len(puts))
 

@@ -1,6 +1,6 @@
-"""The verbs of a queue. Each one is a few lines over owners: take under the lock, have it committed, hand out.
+"""The verbs of a queue. Each one takes the lock, checks the receipt, calls the partition, and has the change committed.
 
-In:  calls from any thread. Out: items, and errors that say what is safe. Made by `site.queue(name)`.
+In:  calls from any thread. Out: items, and errors that say what is safe. `site.queue(name)` makes it.
 """
 
 from __future__ import annotations
@@ -120,14 +120,14 @@ class Queue(Claiming, Workable):
         return by
 
     def _freed(self, owners: list[Partition]) -> None:
-        """What is done may let another go: the next of its key, or all that an item on its last attempts held up."""
+        """Wake claims: a done item may free the next one of its key, or those that wait for an item that goes alone."""
         if self._member.hungry[self.name] and any(owner.claimable() for owner in owners):
             self._member.changed.notify_all()
 
     def release(self, item: Item, delay: float = 0) -> None:
         """Not done: back to the front, or due after `delay` seconds. The attempt counts.
 
-        Whatever made an item ready again (a release, a delay that is over, a lease that ended), the older offset goes first.
+        Of items that are ready again (by a release, a delay that is over, a lease that ended) the older offset goes first.
         """
         seconds = arguments.delay(delay)
         with self._member.changed:
@@ -135,7 +135,7 @@ class Queue(Claiming, Workable):
             self._member.changed.notify_all()
 
     def _set_aside(self, item: Item, why: KqError, given_up: bool) -> None:
-        """It would be buried, and cannot be: it waits, and `blocked` says why."""
+        """It cannot be buried: it waits, and `blocked` says why."""
         with self._member.changed:
             self._held(item).set_aside(item.offset, why, given_up)
 

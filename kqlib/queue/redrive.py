@@ -1,7 +1,7 @@
 """Redrive: which dead letters go back, and putting them back.
 
-In:  a queue, a choice. Out: `Redriven`: how many went back, which of the chosen stay dead, and why. A letter is looked at by claiming
-it. One that does not go back is set aside until the end, or it would come again at once; then it is where it was.
+In:  a queue, a choice. Out: `Redriven`: how many went back, which of the chosen stay dead, and why. A letter is claimed to
+look at it. One that does not go back is set aside until the end, or it would come again at once. Then it is where it was.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ to know its terms. ALTER_CONFIGS on the group only for who sets it up: once, by 
 What share groups really do, measured with confluent-kafka 2.16.0 (`ShareConsumer`, Preview) on Kafka 4.3.1;
 a test or notebook 11 pins each:
 - A poll gives whole batches as their producer made them: with max.poll.records=1 a batch of 500 comes as 500, and all are locked.
-  So this room puts each record in a batch of its own. All records of a poll share one lock: one end, one delivery each.
+  So `put_many` puts each record in a batch of its own. All records of a poll share one lock: one end, one delivery each.
 - No poll while a record of the last one is unanswered; answers one by one, committed in between, are fine. A second thread in a
   call raises. So each outstanding batch has a consumer and a thread of its own, and answers go to that thread.
 - **An empty poll leaves a fetch open at the broker, which catches the next record** and locks it for a member that does not
@@ -16,8 +16,8 @@ a test or notebook 11 pins each:
 - A new member has its first record after 5 s: the second heartbeat brings the partitions. With share.heartbeat.interval.ms=500
   and share.assignment.interval.ms=0 it is 0.05 s. More members than partitions: all have work.
 - The lock ends on time, and the item comes at once with the next delivery count. An answer after that is INVALID_RECORD_STATE,
-  in the commit, not in `acknowledge`; for the whole partition, valid ones of the same commit included. If somebody else has
-  already done the item, a late answer is taken without a word; so this room refuses by its own clock too.
+  in the commit, not in `acknowledge`; for the whole partition, valid ones of the same commit included. If another member has
+  already done the item, the broker accepts a late answer; so a ShareQueue refuses it by its own clock too.
 - A killed member's records are free as soon as its connection breaks (a stopped one's when the lock ends), counted as delivered.
 - The last delivery of share.delivery.count.limit (5) is not announced: released or forgotten then, the record is archived: gone.
   Kafka 4.3 has no dead letters. What sits in a polled batch and is never handled is counted too; but the last delivery is alone,

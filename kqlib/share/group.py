@@ -1,4 +1,4 @@
-"""A share group's settings: they live in the cluster, one set a group, and whoever sets them last wins.
+"""A share group's settings: they are kept in the cluster, one set a group. The last writer wins.
 
 In:  what a queue was made with. Out: what the group has now. Through the admin API, so that no member need know.
 """
@@ -24,7 +24,7 @@ LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"
 T = TypeVar("T")
 ALWAYS = {
     "share.auto.offset.reset": "earliest",  # the default, latest, skips what was put before the first start
-    "share.isolation.level": "read_committed",  # the default hands out what a transaction took back
+    "share.isolation.level": "read_committed",  # the default gives items of aborted transactions as well
 }
 QUICK = {  # a member has its partitions with its second heartbeat: after 5 s by default
     "share.heartbeat.interval.ms": "500",
@@ -49,15 +49,15 @@ class Terms:
 
 
 def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | None) -> Terms:
-    """Set what was asked for and is not so yet, and say what the group has now. Who finds all of it set needs no right to set it."""
+    """Set what was asked for and is not set yet. Returns what the group has now. If all of it is set, no right to set it is needed."""
     asked = dict(ALWAYS)
     if lease is not None:
         asked[LOCK] = str(round(lease * 1000))
     if max_attempts is not None:
         asked[LIMIT] = str(max_attempts)
-    has = _told(cluster, Right("DESCRIBE_CONFIGS", "group", group), ASK, lambda: _now(cluster, group))
+    has = _answer(cluster, Right("DESCRIBE_CONFIGS", "group", group), ASK, lambda: _now(cluster, group))
     if other := {name: value for name, value in asked.items() if has.get(name) != value}:
-        _told(
+        _answer(
             cluster,
             Right("ALTER_CONFIGS", "group", group),
             _deploy(group, other),
@@ -72,9 +72,9 @@ def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | N
 
 
 def _deploy(group: str, values: dict[str, str]) -> str:
-    said = ",".join(f"{name}={value}" for name, value in values.items())
-    how = f"kq kafka configs --alter --entity-type groups --entity-name {group} --add-config {said}"
-    return f"It is needed to set {said}. Whoever deploys can set it once: `{how}`"
+    settings = ",".join(f"{name}={value}" for name, value in values.items())
+    how = f"kq kafka configs --alter --entity-type groups --entity-name {group} --add-config {settings}"
+    return f"It is needed to set {settings}. Whoever deploys can set it once: `{how}`"
 
 
 def not_allowed(cluster: Kafka, right: Right, then: str) -> NotAllowed:
@@ -82,17 +82,19 @@ def not_allowed(cluster: Kafka, right: Right, then: str) -> NotAllowed:
     return NotAllowed(f"{lacks(cluster, right)}. {then}")
 
 
-def _told(cluster: Kafka, right: Right, remedy: str, ask: Callable[[], T]) -> T:
+def _answer(cluster: Kafka, right: Right, remedy: str, ask: Callable[[], T]) -> T:
     """The answer, or Kafka's no as a sentence. right: which this takes."""
     try:
         return ask()
     except KafkaException as error:
-        said = first(error)
-    if said.code() == KafkaError.INVALID_CONFIG:
-        why = f"the cluster refuses a setting of share group '{right.name}': {said.str()}. Leave it out, or stay within"
+        cause = first(error)
+    if cause.code() == KafkaError.INVALID_CONFIG:
+        why = (
+            f"the cluster refuses a setting of share group '{right.name}': {cause.str()}. Leave it out, or stay within"
+        )
         raise NotAllowed(why)
     no_right = not_allowed(cluster, right, f"Nothing was changed. {remedy}")
-    raise as_ours(said, cluster.bootstrap, "set up the share group", "Nothing was changed.", lacks=no_right)
+    raise as_ours(cause, cluster.bootstrap, "set up the share group", "Nothing was changed.", lacks=no_right)
 
 
 def _now(cluster: Kafka, group: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """One member of a share group: a ShareConsumer and the only thread that calls it, with at most one polled batch.
 
-In:  orders (accept, release, reject) from any thread, leave to poll. Out: records, and how each order fared.
-Everything but the client is guarded by the queue's condition `changed`, which is told of every change.
+In:  orders (accept, release, reject) from any thread, leave to poll. Out: records, and the outcome of each order.
+The queue's condition `changed` guards everything but the client. Each change notifies it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kqlib.share.group import ASK, CANNOT, not_allowed
 if TYPE_CHECKING:
     from kqlib.kafka.cluster import Kafka
 
-QUANTUM = 0.2  # seconds of one poll: how soon a member hears that it shall close; records end it at once
+QUANTUM = 0.2  # seconds of one poll, after which a member sees that it shall close; records end it at once
 ANSWER = 4.0  # seconds for one answer of the broker; closing waits as long
 LINGER = 1.5  # seconds without a claim until who polled for nothing leaves: its open fetch would catch a record
 RENEW = 60.0  # seconds of polling for nothing until a new member goes on: a client may have lost its cluster (librdkafka 5301)
@@ -42,7 +42,7 @@ NUMBERS = itertools.count(1)  # of all members in this process, so that no recei
 
 @dataclass(eq=False)
 class Order:
-    """What is to become of one record; over when the broker has said so, or did not answer."""
+    """An answer for one record. It is over when the broker has confirmed it, or did not reply."""
 
     place: Place
     kind: AcknowledgeType
@@ -60,7 +60,7 @@ class Member:
     size: int  # how many records a poll asks for
     lease: float
     changed: threading.Condition
-    idle: Callable[[], float]  # seconds since somebody wanted an item of this queue
+    idle: Callable[[], float]  # seconds since the last claim from this queue
     number: int = field(default_factory=lambda: next(NUMBERS))
     batch: int = 0
     waiting: deque[Message] = field(default_factory=deque)  # polled, not claimed
@@ -140,7 +140,7 @@ class Member:
             orders, self.orders = self.orders, []
             if not orders:
                 if self._done():
-                    self.closing = True  # said under the lock: nothing of it is claimed or answered any more
+                    self.closing = True  # set under the lock: nothing of it is claimed or answered any more
                     return False
                 if self.polling is None:
                     self.changed.wait(LOOK)
@@ -152,7 +152,7 @@ class Member:
         return True
 
     def _done(self) -> bool:
-        """Time to leave: told so, the lock is over, or nobody wants anything any more."""
+        """Time to leave: the queue closes, the lock is over, or no claim comes any more."""
         if self.closing or (self.stale and not self.busy):
             return True
         if not self.waiting and not self.claimed:
@@ -178,7 +178,7 @@ class Member:
             self.changed.notify_all()
 
     def _answer(self, client: ShareConsumer, orders: list[Order]) -> None:
-        """Send these answers and hear how they fared."""
+        """Send these answers and note their outcome."""
         errors: dict[int, Any] = {}
         try:
             for order in orders:
@@ -188,28 +188,28 @@ class Member:
             errors = {order.place[0]: error for order in orders}
         with self.changed:
             for order in orders:
-                order.over, order.error = True, self._said(errors.get(order.place[0]))
+                order.over, order.error = True, self._refusal(errors.get(order.place[0]))
             self.changed.notify_all()
 
-    def _trouble(self, said: KafkaError) -> KqError:
+    def _trouble(self, error: KafkaError) -> KqError:
         """Why this member cannot go on."""
-        of_group = said.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        of_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
         right = (READ_GROUP if of_group else READ_QUEUE).of(self.topic, self.group)
         lacks = not_allowed(self.cluster, right, f"Nothing was claimed. {ASK}")
-        return as_ours(said, self.cluster.bootstrap, "claim", "Nothing was claimed.", self.topic, lacks=lacks)
+        return as_ours(error, self.cluster.bootstrap, "claim", "Nothing was claimed.", self.topic, lacks=lacks)
 
-    def _said(self, error: Exception | None) -> KqError | None:
+    def _refusal(self, error: Exception | None) -> KqError | None:
         """The broker's answer as ours: not acquired (any more), or not known."""
         if error is None:
             return None
         if not isinstance(error, KafkaException):
             return LeaseLost(f"the client says: {error}. It comes again if it was not done")
-        said = first(error)
-        if said.code() in MAYBE:
+        cause = first(error)
+        if cause.code() in MAYBE:
             safe = "The answer may have been stored, or not; if not, the item comes again."
-            return as_ours(said, self.cluster.bootstrap, "answer for an item", safe)
+            return as_ours(cause, self.cluster.bootstrap, "answer for an item", safe)
         return LeaseLost(
-            f"the broker says: {said.str()}. The lock is over or moved; leave it, it comes again if it was not done"
+            f"the broker says: {cause.str()}. The lock is over or moved; leave it, it comes again if it was not done"
         )
 
     def _settings(self) -> dict[str, Any]:

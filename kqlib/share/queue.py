@@ -152,7 +152,10 @@ class ShareQueue(Putting, Workable):
         return items
 
     def _poller(self, n: int) -> Member | None:
-        """Who polls for this claim: who polls already, a free member, a new one; None: too many batches are out, or just failed."""
+        """The member that polls for this claim: one that polls already, a free one or a new one.
+
+        None: too many batches are out, or a member has just failed.
+        """
         for number in [number for number, member in self._members.items() if member.ended]:
             if (trouble := self._members.pop(number).trouble) is not None:
                 self._trouble, self._rest = trouble, time.monotonic() + REST
@@ -212,11 +215,11 @@ class ShareQueue(Putting, Workable):
                     (unknown if isinstance(trouble, Unreachable) else refused).append(item)
                     why = why or str(trouble.facts["why"])
         if unknown:
-            said = f"{len(unknown)} of {len(items)} acks: {why}"
-            raise Unreachable(said, address=self.cluster.bootstrap, items=refused, unknown=unknown)
+            what = f"{len(unknown)} of {len(items)} acks: {why}"
+            raise Unreachable(what, address=self.cluster.bootstrap, items=refused, unknown=unknown)
         if refused:
-            said = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
-            raise LeaseLost(said, items=refused)
+            what = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
+            raise LeaseLost(what, items=refused)
 
     def _answer(self, item: Item, kind: AcknowledgeType) -> None:
         self._check_here()
@@ -226,12 +229,12 @@ class ShareQueue(Putting, Workable):
             raise error
 
     def _order(self, item: Item, kind: AcknowledgeType) -> Order:
-        """Tell the member that has it; `changed` is held."""
+        """Ask the member that has it for this answer; `changed` is held."""
         member = self._held(item)
         return member.order((item.partition, item.offset), kind)
 
     def _outcome(self, order: Order) -> KqError | None:
-        """How it fared; `changed` is held."""
+        """The error of this answer, or None; `changed` is held."""
         if not self.changed.wait_for(lambda: order.over, 2 * ANSWER + 2):
             why = "no answer. It may have been stored, or not; if not, the item comes again"
             return Unreachable(address=self.cluster.bootstrap, why=why)
