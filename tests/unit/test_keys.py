@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kqlib.errors import NotAllowed
-from kqlib.keys import Moved, Spread, moved, partition, spread
+from kqlib.keys import moved, partition, spread
 from kqlib.workshop import view
 from kqlib.workshop.play.keys import keys as playground
 
@@ -75,34 +74,12 @@ def test_java_puts_a_key_into_the_same_place(key: bytes, n: int) -> None:
     assert partition(key, n) == (JAVA[key] & 0x7FFFFFFF) % n
 
 
-def test_murmur2_is_what_a_producer_of_this_house_takes_unless_said_otherwise() -> None:
-    assert partition("LAL-BOS", 3) == partition("LAL-BOS", 3, "murmur2") != partition("LAL-BOS", 3, "crc32")
-
-
-@quick
-@given(a_key, a_count, a_hash)
-def test_a_place_is_one_of_the_partitions(key: Any, n: int, how: Any) -> None:
-    assert 0 <= partition(key, n, how) < n
-
-
 @quick
 @given(st.binary(max_size=70), a_count)
 @example(b"\xff" * 3, 3)
 def test_a_place_is_the_hash_without_its_sign_modulo_the_partitions(key: bytes, n: int) -> None:
     assert partition(key, n) == (murmur2(key) & 0x7FFFFFFF) % n
     assert partition(key, n, "crc32") == zlib.crc32(key) % n  # unsigned: nothing is masked
-
-
-@quick
-@given(st.binary(max_size=30), st.integers(0, 30))
-def test_for_a_power_of_two_the_sign_does_not_matter(key: bytes, power: int) -> None:
-    assert partition(key, 2**power) == murmur2(key) % 2**power
-
-
-@quick
-@given(st.text(st.characters(exclude_categories=["Cs"])), few, a_hash)
-def test_text_is_its_utf8_form(key: str, n: int, how: Any) -> None:
-    assert partition(key, n, how) == partition(key.encode(), n, how)
 
 
 NOT_A_COUNT = "the number of partitions is a whole number, 1 or more, not {}"
@@ -201,21 +178,6 @@ def test_hot_is_what_fills_more_than_a_partition_alone(keys: list[Any], n: int) 
     assert n > 1 or not found.hot
 
 
-def test_the_order_of_records_changes_no_size() -> None:
-    keys = GAMES * 3 + GAMES[:2] * 9
-    assert list(spread(keys, 6)) == list(spread(sorted(keys), 6)) == list(spread(iter(keys), 6))
-
-
-def test_one_partition_gets_everything_and_that_is_even() -> None:
-    found = spread(GAMES * 7, 1)
-    assert (list(found), found.evenness, found.idle, found.hot) == ([70], 1.0, 0, {})
-
-
-def test_no_keys_are_even_everywhere() -> None:
-    found = spread([], 3)
-    assert (list(found), found.evenness, found.idle, found.hot) == ([0, 0, 0], 1.0, 3, {})
-
-
 def test_a_key_as_text_and_as_bytes_is_one_key_named_as_it_came_first() -> None:
     found = spread([b"A", "A", "B", b"B", b"A"], 4)
     assert dict(found.records) == {b"A": 3, "B": 2}
@@ -245,13 +207,6 @@ def test_a_spread_says_itself_in_two_lines(keys: list[str], n: int, said: str) -
     assert repr(spread(keys, n)) == said
 
 
-def test_a_spread_is_a_value() -> None:
-    assert spread(GAMES, 3) == spread(GAMES, 3) != spread(GAMES, 3, "crc32")
-    assert hash(spread(GAMES, 3)) == hash(spread(list(GAMES), 3))
-    assert spread(GAMES, 3)[0] == 7
-    assert spread(GAMES, 3)[1:] == (2, 1)
-
-
 def test_a_spread_over_a_billion_partitions_is_refused_and_not_tried() -> None:
     with pytest.raises(NotAllowed) as refused:
         spread(GAMES, 10**9)
@@ -274,19 +229,6 @@ def test_what_moves_is_what_has_another_place_afterwards(keys: list[Any], one: i
         assert (key in found) == (places[0] != places[1])
         assert key not in found or found[key] == places
     assert 0 <= found.share <= 1
-
-
-@quick
-@given(some_keys, few, a_hash)
-def test_nothing_moves_when_nothing_grows(keys: list[Any], n: int, how: Any) -> None:
-    found = moved(keys, n, n, how)
-    assert not found and len(found) == 0 and found == {} and found.share == 0.0
-
-
-@quick
-@given(some_keys, st.integers(1, 100), a_hash)
-def test_twice_as_many_partitions_move_a_key_by_that_number_or_not_at_all(keys: list[Any], n: int, how: Any) -> None:
-    assert all(after == before + n for before, after in moved(keys, n, 2 * n, how).values())
 
 
 def test_keys_are_found_as_text_and_as_bytes_and_come_out_as_they_were_given() -> None:
@@ -318,13 +260,6 @@ def test_a_picture_says_the_same_as_the_numbers() -> None:
     ]
     assert view.moved(moved(GAMES[:2], 4, 6)).title == "keys · 2 keys · 1 of them elsewhere"
     assert "*B*" in view.spread(spread(GAMES, 3), mark="MCI-LIV").text
-
-
-def test_a_million_keys_are_counted_once_each() -> None:
-    keys = [b"%d" % (number % 50_000) for number in range(1_000_000)]
-    found = spread(keys, 12)
-    assert sum(found) == 1_000_000 and Counter(found.records.values()) == {20: 50_000}
-    assert found.evenness > 0.9 and isinstance(found, Spread) and isinstance(moved(keys[:9], 2, 3), Moved)
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,6 @@ def test_only_its_owner_can_look_into_the_state():
     assert stat.S_IMODE(places.cache().stat().st_mode) & 0o077 == 0o777 & ~_umask() & 0o077
 
 
-def test_a_state_directory_that_is_already_there_keeps_its_mode(monkeypatch, home):
-    (home / "team").mkdir(mode=0o755)
-    monkeypatch.setenv("KQ_STATE", str(home / "team"))
-    assert stat.S_IMODE(places.state().stat().st_mode) == 0o755
-
-
 @pytest.mark.parametrize(
     ("beside", "cwd", "expected"),
     [
@@ -80,18 +74,6 @@ def test_the_repo_is_around_the_package_else_around_the_current_directory(monkey
     monkeypatch.setattr(places, "__file__", str(home / "house" / "kqlib" / "runtime" / "places.py"))
     monkeypatch.chdir(home / cwd)
     assert places.repo() == (home / expected if expected else None)
-
-
-def test_this_checkout_is_found_from_anywhere():
-    assert places.repo() == Path(__file__).resolve().parents[2]
-
-
-def test_writing_replaces_the_text_and_leaves_nothing_else(home):
-    path = home / "progress.json"
-    for text in ("one", "two ✓\n"):
-        places.write_atomic(path, text)
-        assert path.read_text(encoding="utf-8") == text
-    assert os.listdir(home) == ["progress.json"]
 
 
 @pytest.mark.parametrize("breaks", ["write", "replace"])

@@ -68,18 +68,6 @@ def test_a_setting_of_the_classic_protocol_makes_a_consumer_and_not_an_error(nam
     Consumer(client(group_id="g", **{name: value}), logger=logging.getLogger("silent")).close()
 
 
-def test_every_default_is_a_setting_that_the_client_knows():
-    Consumer(client(group_id="g")).close()
-
-
-def test_the_defaults_are_nobodys_to_change():
-    client()["partitioner"] = "random"
-    own = {"acks": "1"}
-    client(own, acks="all")
-    assert client()["partitioner"] == DEFAULTS["partitioner"]
-    assert own == {"acks": "1"}
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -119,16 +107,6 @@ def test_what_is_no_secret_is_shown(name):
 )  # fmt: skip
 def test_a_secret_is_still_the_string_that_the_client_needs(passed_on):
     assert passed_on(Secret(SECRET)) == SECRET
-
-
-def test_a_copied_or_pickled_secret_is_still_a_secret():
-    made = client(**{"sasl.password": SECRET})
-    for again in (dict(made), made | {}, copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        assert repr(again["sasl.password"]) == "'***'"
-
-
-def test_hiding_leaves_values_that_are_no_text_alone():
-    assert ours.hidden({"sasl.password": None, "x.token.count": 3}) == {"sasl.password": None, "x.token.count": 3}
 
 
 # --- one's own file ---------------------------------------------------------------------------------------------------
@@ -230,12 +208,6 @@ def test_a_file_that_cannot_be_used_says_why_and_never_shows_a_secret(tmp_path, 
         read(tmp_path, text)
     assert [word for word in says if word not in str(caught.value)] == []
     assert SECRET not in "".join(traceback.format_exception(caught.value)) + repr(caught.value)
-
-
-@pytest.mark.parametrize(("kind", "why"), [("missing", "FileNotFoundError"), ("directory", "IsADirectoryError")])
-def test_a_file_that_is_none_says_so(tmp_path, kind, why):
-    with pytest.raises(BadConfig, match=why):
-        ours.read(tmp_path / "nothing" if kind == "missing" else tmp_path)
 
 
 def test_a_setting_that_the_client_does_not_know_is_a_bad_config_and_shows_no_secret():
