@@ -4,7 +4,7 @@ a docstring alone is gone under `python -OO`, and the message with it.
     raise TopicMissing(topic="football")     # str(): 'football' does not exist on this cluster. Queues are ...
     error.topic                              # the facts stay readable as attributes; `more` is added to the message
 
-A message says what happened, what is still safe where that is in doubt, and what to do next.
+A message tells what happened, what is still safe where that is in doubt, and what to do next.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ In:  keys as a producer takes them (bytes, or text, which it writes as UTF-8), a
 Out: `partition(b"ARS-CHE", 6)`: a number; `spread(keys, 6)`: a `Spread`, records by partition; `moved(keys, 4, 6)`: a `Moved`,
 what growth takes elsewhere. Computed by confluent_kafka's own functions; no broker is asked, and no client asks one either.
 
-murmur2  Java's clients, Spark, Kafka Streams, and every client of this house (`partitioner=murmur2_random`)
-crc32    librdkafka's default (`consistent_random`): confluent-kafka for Python, Go and .NET, unless somebody sets it
+murmur2  Java's clients, Spark, Kafka Streams, and every client of kqlib (`partitioner=murmur2_random`)
+crc32    librdkafka's default (`consistent_random`): confluent-kafka for Python, Go and .NET, if nothing else is set
 
 A null key has no partition of its own: clients send such records to one partition for a while, then to another. An empty key is
 a key for murmur2; librdkafka's default treats it like null, and only its `consistent` puts it where crc32 says.

@@ -47,6 +47,14 @@ def how_long(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
+def words(error: BaseException) -> str:
+    """What an error says. A client's error comes without its class and code, one of the system without its number."""
+    inner = error.args[0] if error.args else error
+    if hasattr(inner, "str"):
+        return str(inner.str())
+    return str(getattr(error, "strerror", None) or inner) or type(error).__name__
+
+
 def as_json(value: Any) -> str:
     """A value for programs: text stays readable, bytes that are no text are {"base64": …}."""
     return json.dumps(value, indent=1, ensure_ascii=False, default=plain)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kqlib import errors
+from kqlib.text import count
 
 QUEUES = "kq.queues"  # compacted: which site has which queue
 KAFKAS = ("consumer_offsets", "transaction_state", "share_group_state", "cluster_metadata", "remote_log_metadata")
@@ -69,7 +70,7 @@ class Topic:
         if not isinstance(self.compact, bool):
             raise errors.BadConfig(source="Topic", why=f"compact is True or False, not {self.compact!r}")
         if self.compact and "cleanup.policy" in self.config:
-            raise errors.BadConfig(source="Topic", why="say compact or cleanup.policy, not both")
+            raise errors.BadConfig(source="Topic", why="give compact or cleanup.policy, not both")
 
     @property
     def settings(self) -> dict[str, str]:
@@ -84,14 +85,14 @@ class Topic:
 class QueueTopic:
     """A queue's topic: two partitions a web server (or so many), kept for ever; `<name>.dead` comes with it."""
 
-    web_servers: int | None = field(default=None, compare=False)  # only how the number was said
+    web_servers: int | None = field(default=None, compare=False)  # another way to give the number of partitions
     partitions: int = 0
     replicas: int | None = None
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if (self.web_servers is None) == (self.partitions == 0):
-            why = "say web_servers or partitions, one of the two, at least 1"
+            why = "give web_servers or partitions, one of the two, at least 1"
             raise errors.BadConfig(source="QueueTopic", why=why)
         if self.web_servers is not None:
             _check_whole("QueueTopic", "web_servers", self.web_servers, MOST_PARTITIONS // 2)
@@ -137,14 +138,16 @@ def _check(topic: Topic | QueueTopic) -> None:
             raise errors.BadConfig(source=kind, why=f"{key!r} is no setting of Kafka's (like 'retention.ms')")
         if not isinstance(value, str | int | float) or not str(value).isprintable():
             raise errors.BadConfig(source=kind, why=f"{key} is a text, a number, True or False, not {value!r}")
-    words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
-    object.__setattr__(topic, "config", dict(sorted(words.items())))
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
+    object.__setattr__(topic, "config", dict(sorted(texts.items())))
 
 
 def stated(topic: Topic | QueueTopic) -> dict[str, Any]:
     """The arguments that make this topic again; what is left at its default is left out."""
-    said = {each.name: value for each in fields(topic) if (value := getattr(topic, each.name))}
-    return {key: value for key, value in said.items() if key != "partitions" or "web_servers" not in said}
+    values = {each.name: value for each in fields(topic) if (value := getattr(topic, each.name))}
+    if "web_servers" in values:
+        del values["partitions"]
+    return values
 
 
 def _shown(topic: Topic | QueueTopic) -> str:
@@ -184,12 +187,12 @@ class Diff:
         return "\n".join(self.lines) or "An empty plan: nothing to do."
 
 
-def compare(wanted: Mapping[str, Topic], there: Mapping[str, Existing], names: Iterable[str] = ()) -> Diff:
-    """What it takes to have `wanted`, where `there` is what exists of it and `names` is every topic of the cluster."""
+def compare(plan: Mapping[str, Topic], there: Mapping[str, Existing], names: Iterable[str] = ()) -> Diff:
+    """What it takes to have the topics of `plan`. there: what exists of them; names: every topic of the cluster."""
     diff = Diff()
-    strangers = [name for name in names if name not in wanted and name not in RESERVED]
+    strangers = [name for name in names if name not in plan and name not in RESERVED]
     rivals = {metric(name): name for name in strangers}
-    for name, want in wanted.items():
+    for name, want in plan.items():
         rival = rivals.get(metric(name))
         if have := there.get(name):
             diff.lines.extend(_compare_one(diff, name, want, have) or [f"= {name}: as planned"])
@@ -199,10 +202,10 @@ def compare(wanted: Mapping[str, Topic], there: Mapping[str, Existing], names: I
             diff.lines.append(f"! {name}: collides with '{rival}' on the cluster (BadTopicName)")
         else:
             diff.create[name] = want
-            words = ", ".join([_count(want.partitions, "partition"), *described(want)])
+            words = ", ".join([count(want.partitions, "partition"), *described(want)])
             diff.lines.append(f"+ {name}: create, {words}")
     if strangers:
-        diff.lines.append(f"{_count(len(strangers), 'other topic')} on this cluster: left alone.")
+        diff.lines.append(f"{count(len(strangers), 'other topic')} on this cluster: left alone.")
     return diff
 
 
@@ -222,7 +225,7 @@ def _compare_one(diff: Diff, name: str, want: Topic, have: Existing) -> list[str
             diff.alter.setdefault(name, {})[key] = value
             lines.append(f"~ {name}: {key} {have.config.get(key, '(not set)')} → {value}")
     if want.replicas not in {None, have.replicas}:
-        has = _count(have.replicas, "replica")
+        has = count(have.replicas, "replica")
         lines.append(f"≠ {name}: has {has}, the plan says {want.replicas}; a plan does not move replicas")
     if "compact" in have.config.get("cleanup.policy", "") and "cleanup.policy" not in want.settings:
         lines.append(f"≠ {name}: is compacted, the plan does not say so; left as it is")
@@ -239,14 +242,10 @@ def _plain(value: str) -> float | list[str]:
 
 def described(topic: Topic) -> list[str]:
     """How a topic keeps its records and what else it states, in words; Kafka's own record size is not worth one."""
-    said = {key: value for key, value in topic.settings.items() if value != str(RECORD_BYTES)}
-    words = [] if topic.replicas is None else [_count(topic.replicas, "replica")]
+    settings = {key: value for key, value in topic.settings.items() if value != str(RECORD_BYTES)}
+    words = [] if topic.replicas is None else [count(topic.replicas, "replica")]
     for kept, word in ((FOR_EVER, "kept for ever"), ({"cleanup.policy": "compact"}, "compacted")):
-        if kept.items() <= said.items():
+        if kept.items() <= settings.items():
             words.append(word)
-            said = {key: value for key, value in said.items() if key not in kept}
-    return words + [f"{key}={value}" for key, value in said.items()]
-
-
-def _count(n: int, thing: str) -> str:
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
+            settings = {key: value for key, value in settings.items() if key not in kept}
+    return words + [f"{key}={value}" for key, value in settings.items()]

@@ -11,7 +11,8 @@ from typing import Any
 
 from kqlib.errors import BadConfig
 from kqlib.kafka import settings
-from kqlib.kafka.cluster import Kafka, reach, words
+from kqlib.kafka.cluster import Kafka, reach
+from kqlib.text import words
 
 __all__ = ["Kafka", "connect", "words"]
 
@@ -32,7 +33,7 @@ def own() -> dict[str, Any]:
 
 
 def named() -> Kafka | None:
-    """The cluster that the environment names, reached; None when it names none."""
+    """The cluster that the environment names, asked once; None when it names none."""
     found, file = own(), _file()
     address, bootstrap = found.pop("bootstrap.servers", None), os.environ.get("KQ_BOOTSTRAP")
     if not (bootstrap or address):

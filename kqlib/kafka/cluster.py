@@ -1,7 +1,7 @@
 """A Kafka cluster as its clients see it, wherever it runs: settings, admin, leaders, Kafka's own tools.
 
-In:  an address and the settings to reach it. Out: `Kafka`, which `connect()` returns for one's own cluster; the embedded one
-(`cluster.py`) is the same with brokers to start and kill.
+In:  an address and the settings to reach it. Out: `Kafka`, which `connect()` returns for your own cluster. The workshop's embedded
+`Cluster` is the same, with brokers to start and kill.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
+from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, TopicMissing, Unreachable
 from kqlib.kafka import forks, settings
 from kqlib.runtime import patience
+from kqlib.text import words
 
 if TYPE_CHECKING:
     from kqlib.kafka.clients import AdminClient
@@ -33,7 +34,7 @@ class Kafka:
     """A Kafka cluster: where it is and how to talk to it."""
 
     embedded = False
-    turn = 0  # how often its clients were judged dead; one that was made in an earlier turn is replaced
+    turn = 0  # how often its clients were judged dead; a client that was made in an earlier turn is replaced
 
     def __init__(self, bootstrap: str, own: dict[str, Any] | None = None) -> None:
         self.bootstrap = bootstrap
@@ -42,7 +43,7 @@ class Kafka:
         _MADE.add(self)
 
     def client(self, **extra: Any) -> dict[str, Any]:
-        """Settings for any confluent_kafka client, with the house's defaults: `Producer(cluster.client())`.
+        """Settings for any confluent_kafka client, with kqlib's defaults: `Producer(cluster.client())`.
 
         They are a plain dict: `cluster.client() | {"group.id": "scores"}`, or `cluster.client(group_id="scores")`.
         """
@@ -55,7 +56,7 @@ class Kafka:
         return self._admin_client()
 
     def renew(self, admin: AdminClient | None = None) -> None:
-        """Ask by this AdminClient or a new one from now on: one that was once told of no broker never recovers (librdkafka 5301)."""
+        """Use this AdminClient or a new one from now on. One that once got no brokers never recovers (librdkafka 5301)."""
         self.turn += 1
         self.__dict__.pop("admin", None)
         if admin is not None:
@@ -68,19 +69,19 @@ class Kafka:
 
     @property
     def controller(self) -> int | None:
-        """The id of the node that leads the controllers; None while nobody does.
+        """The id of the node that leads the controllers; None while there is none.
 
-        Asked of Kafka's own tool: to a client a KRaft broker names any broker as the controller.
+        Kafka's own tool is asked: a KRaft broker names any broker as the controller to a client.
         """
         self._check_open()
         with suppress(KqError):
-            said = self.kafka("metadata-quorum", "describe", "--status", timeout=20)
-            if found := re.search(r"^LeaderId:\s+(\d+)", said, re.MULTILINE):
+            status = self.kafka("metadata-quorum", "describe", "--status", timeout=20)
+            if found := re.search(r"^LeaderId:\s+(\d+)", status, re.MULTILINE):
                 return int(found[1])
         return None
 
     def describe(self, timeout: float = 15) -> Any:
-        """Who is in the cluster, asked now: confluent_kafka's ClusterMetadata.
+        """The cluster's brokers and topics now: confluent_kafka's ClusterMetadata.
 
         Not `describe_cluster`: that waits for "the controller", which may be a broker that has just been killed.
         """
@@ -93,9 +94,9 @@ class Kafka:
             raise Unreachable(address=self.bootstrap, why=words(error)) from None
 
     def partitions(self, topic: str) -> dict[int, Any]:
-        """A topic's partitions by number, asked now: confluent_kafka's PartitionMetadata (leader, replicas, isrs).
+        """A topic's partitions by number, now: confluent_kafka's PartitionMetadata (leader, replicas, isrs).
 
-        Asked together with every other topic: asking for one by name creates it where a broker allows that.
+        Every topic is asked for: asking for one by name creates it where a broker allows that.
         """
         found = self.describe().topics.get(topic)
         if found is None:
@@ -116,9 +117,9 @@ class Kafka:
         return self.brokers
 
     def knows(self, number: int, topic: str) -> bool | None:
-        """Has this very broker heard of the topic? None: this user may not ask.
+        """Does this very broker know the topic? None: this user may not ask.
 
-        `list_topics` asks any broker; a question about a broker's settings goes to that one, and takes the topic's along.
+        `list_topics` asks any broker. A question about a broker's settings goes to that broker, and can ask for a topic's as well.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
@@ -140,32 +141,37 @@ class Kafka:
         raise Unreachable(address=f"broker {number} of {self.bootstrap}", why=why)
 
     def wait_for_topic(self, topic: str, partitions: int, seconds: float = 30) -> None:
-        """Return when each running broker has heard of a new topic, and its partitions have their leaders."""
+        """Return when each running broker knows a new topic, and its partitions have their leaders."""
 
-        def last() -> str:
+        def missing() -> str:
             if late := self._who(topic, knows=False):
-                return f"broker {late[0]} has not heard of it"
+                return f"broker {late[0]} does not know it"
             found = self.partitions(topic)
             bare = [number for number in range(partitions) if number not in found or found[number].leader < 0]
             return f"partition {bare[0]} has none" if bare else ""
 
-        _until(last, seconds, f"'{topic}' to have its leaders")
+        self._until_nothing(missing, seconds, f"'{topic}' to have its leaders")
 
     def wait_until_gone(self, topic: str, seconds: float = 30) -> None:
         """Return when no running broker knows this topic any more."""
 
-        def last() -> str:
+        def missing() -> str:
             late = self._who(topic, knows=True)
             return f"broker {late[0]} still has it" if late else ""
 
-        _until(last, seconds, f"'{topic}' to be gone")
+        self._until_nothing(missing, seconds, f"'{topic}' to be gone")
+
+    @staticmethod
+    def _until_nothing(missing: Callable[[], str], seconds: float, why: str) -> None:
+        """Wait until nothing is missing. A broker that does not answer just now is asked again."""
+        patience.wait_for(lambda: not missing(), seconds, why, last=missing, not_yet=(KqError,))
 
     def _who(self, topic: str, knows: bool) -> list[int]:
-        """The running brokers that know this topic, or those that do not: each hears on its own what the controller decided."""
+        """The running brokers that know this topic, or those that do not: each learns by itself what the controller decided."""
         return [number for number in self.running if self.knows(number, topic) is knows]
 
     def kafka(self, tool: str, *args: str, timeout: float = 60) -> str:
-        """Run one of Kafka's own tools against this cluster and return what it said: `cluster.kafka("topics", "--list")`."""
+        """Run one of Kafka's own tools against this cluster and return what it printed: `cluster.kafka("topics", "--list")`."""
         self._check_open()
         from kqlib.kafka import tools
 
@@ -178,7 +184,7 @@ class Kafka:
         )
 
     def close(self) -> None:
-        """Done with it; one's own cluster runs on."""
+        """Close it; your own cluster runs on."""
         self._closed = True
         self.__dict__.pop("admin", None)
 
@@ -213,7 +219,7 @@ class Kafka:
 
 
 def _in_a_fork() -> None:
-    """The AdminClients of the parent answer nobody here; asked for one, a cluster says why."""
+    """The parent's AdminClients do not work in a fork. A cluster that is asked for one raises, and says why."""
     for kafka in _MADE:
         kafka.__dict__.pop("admin", None)
 
@@ -221,23 +227,8 @@ def _in_a_fork() -> None:
 os.register_at_fork(after_in_child=_in_a_fork)
 
 
-def _until(last: Callable[[], str], seconds: float, why: str) -> None:
-    """Wait until nothing is missing any more; `last` says what is. Who does not answer just now is asked again."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            missing = last()
-        except KqError as error:
-            missing = str(error)
-        if not missing:
-            return
-        if time.monotonic() > deadline:
-            raise NotInTime(seconds=seconds, why=why, last=missing)
-        time.sleep(0.02)
-
-
 def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:
-    """One's own cluster, asked once so that a wrong address is said now and not at the first lesson."""
+    """Your own cluster, asked once: a wrong address is an error now, and not at the first use."""
     complaints: list[str] = []
     kafka = Kafka(bootstrap, own)
     admin = kafka._admin_client(error_cb=lambda error: complaints.append(error.str()))
@@ -280,12 +271,6 @@ def _listens(address: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def words(error: BaseException) -> str:
-    """What a client's error says, without its class and codes."""
-    inner = error.args[0] if error.args else error
-    return inner.str() if hasattr(inner, "str") else str(inner) or type(error).__name__
 
 
 def user(cluster: Kafka) -> str:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from kqlib.kafka import Kafka
 
-# librdkafka wants a group's name even of a reader in no group, and looks for its coordinator. Nobody needs a right to this group:
+# librdkafka needs a group's name even for a reader in no group, and looks for its coordinator. No user needs a right to this group:
 # where it is refused, the reader gets one event with GROUP_AUTHORIZATION_FAILED and no topic, and reads on.
 LOOKER = "kqlib-looks"
 PATIENCE = 15.0
 Place = tuple[str, int]  # a topic and the number of a partition
-# A leader, a controller or a group's coordinator is being made, moved or loaded: ask again.
+# A leader, a controller or a group's coordinator is being chosen, moved or loaded: ask again.
 MOVING = {
     *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"),
     *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_DESTROY", "_WAIT_COORD"),
@@ -140,14 +140,30 @@ def described(cluster: Kafka, group: str) -> list[Any]:
 
 
 def asked(cluster: Kafka, ask: Callable[[], Any]) -> Any:
-    """The answer, asked for again while whoever has it is on the move."""
+    """The answer, as `patient` gets it; `Unreachable` without one."""
     from confluent_kafka import KafkaException
 
-    deadline = time.monotonic() + PATIENCE
+    try:
+        return patient(ask, PATIENCE)
+    except KafkaException as error:
+        raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None
+
+
+def patient(ask: Callable[[], Any], seconds: float, dead: Callable[[], bool] | None = None) -> Any:
+    """The answer. While a leader, a controller or a coordinator is on the move, it is asked for again.
+
+    dead: judges the client that was asked, which also learns who leads now. If it was dead, its successor is asked too.
+    """
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + seconds
     while True:
         try:
             return ask()
         except KafkaException as error:
-            if time.monotonic() > deadline or error.args[0].name() not in MOVING:
-                raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None
+            if error.args[0].name() not in MOVING:
+                raise
+            replaced = dead is not None and dead()
+            if time.monotonic() > deadline and not replaced:
+                raise
         time.sleep(0.05)

@@ -14,9 +14,9 @@ from typing import Any
 
 from kqlib.errors import BadConfig
 
-# What a client of this house starts from; each line overrules a default that loses data, hides a mistake or surprises.
+# What kqlib's clients start from. Each line replaces a default that loses data, hides a mistake or surprises.
 DEFAULTS: dict[str, Any] = {
-    "partitioner": "murmur2_random",  # librdkafka's own is CRC32: Java, Spark and everyone else would look elsewhere for a key
+    "partitioner": "murmur2_random",  # librdkafka's own is CRC32: Java, Spark and others would look elsewhere for a key
     "allow.auto.create.topics": False,  # a consumer's typo must not become a topic
     "enable.auto.commit": False,  # it commits what was read, not what was done
     "auto.offset.reset": "earliest",  # the default, latest, skips what was put before the first start
@@ -133,7 +133,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, numbered; one of Java's own settings goes on after a backslash at its end."""
+    """The lines that are not empty and no comments, numbered. One of Java's own settings goes on after a backslash at its end."""
     begun = ""
     for number, line in enumerate(text.split("\n"), 1):
         whole = begun + line.strip()
@@ -144,7 +144,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def located(error: BadConfig, path: Path) -> BadConfig:
-    """What a client says of a setting, with the line of the file that holds it. What may be a secret is not shown."""
+    """A client's complaint about a setting, with the line of the file that holds it. What may be a secret is not shown."""
     why, source = str(error.facts["why"]).removeprefix("Failed to create admin client: ").strip(), path.name
     for number, line in _lines(path.read_text(encoding="utf-8-sig")):
         name, _, value = (part.strip() for part in line.partition("="))
@@ -159,7 +159,7 @@ def located(error: BadConfig, path: Path) -> BadConfig:
 
 
 def _called(name: str) -> set[str]:
-    """The names that librdkafka may give to this one in its complaints."""
+    """The names by which librdkafka may complain about this one."""
     stores = {"ssl.truststore.location": "ssl.ca.location", "ssl.keystore.location": "ssl.certificate.location"}
     return {
         name,
@@ -169,7 +169,7 @@ def _called(name: str) -> set[str]:
 
 
 def check_address(bootstrap: str, source: str) -> None:
-    """`BadConfig` for a port that is none. Whether somebody listens there is another question."""
+    """`BadConfig` for a port that cannot be one. Nothing is connected."""
     for address in bootstrap.split(","):
         host, colon, port = address.strip().rpartition("//")[2].rpartition(":")
         plain = ":" not in host or host.startswith("[")  # else it is an IPv6 address without a port
@@ -259,7 +259,7 @@ def for_spark(own: Mapping[str, Any], writes: bool) -> tuple[dict[str, str], lis
 
 
 def _elsewhere(name: str, value: str) -> bool:
-    """Does Java refuse this value, or take it for something else? Its numbers are whole, and its 0 and -1 mean other things."""
+    """Does Java refuse this value, or read it as something else? Its numbers are whole, and its 0 and -1 mean other things."""
     if name in {"connections.max.idle.ms", "topic.metadata.refresh.interval.ms", "metadata.max.age.ms"}:
         return value in {"0", "-1"}
     return name in {"linger.ms", "queue.buffering.max.ms"} and not value.isdigit()

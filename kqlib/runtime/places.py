@@ -1,4 +1,4 @@
-"""Where kqlib keeps things on this machine: nothing else in the house decides on a directory.
+"""Where kqlib keeps things on this machine: no other module decides on a directory.
 
 In: the environment (KQ_CACHE, KQ_STATE, XDG_CACHE_HOME, XDG_STATE_HOME) and the operating system's habit.
 Out: `cache()` (can be fetched again: jars), `state()` (cannot: progress.json, up.json), `machine()` (an id of that state),
@@ -21,7 +21,7 @@ def cache() -> Path:
 
 
 def state() -> Path:
-    """The directory for what this user did; made if need be, readable by nobody else."""
+    """The directory for what this user did; made if need be, readable by no other user."""
     return _made("KQ_STATE", "XDG_STATE_HOME", "~/.local/state", "~/Library/Application Support", 0o700)
 
 
@@ -39,9 +39,9 @@ def machine() -> str:
 
 def repo() -> Path | None:
     """The checkout that holds the notebooks: around this package, else around the current directory, else None."""
-    house = Path(__file__).resolve().parents[2]
-    if (house / "notebooks").is_dir():
-        return house
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "notebooks").is_dir():
+        return checkout
     here = Path.cwd()
     return next((at for at in (here, *here.parents) if (at / "notebooks" / "solutions").is_dir()), None)
 

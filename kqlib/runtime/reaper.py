@@ -94,11 +94,11 @@ class Reaper:
         assert self._process.stdout
         with self._process.stdout as lines:
             for line in lines:
-                said = json.loads(line)
-                if "started" in said:
-                    self._children[said["started"]].began(said["pid"])
+                event = json.loads(line)
+                if "started" in event:
+                    self._children[event["started"]].began(event["pid"])
                 else:
-                    self._children[said["ended"]].finished(said["code"], said.get("why", ""))
+                    self._children[event["ended"]].finished(event["code"], event.get("why", ""))
         with self._knowing:  # closed, or the reaper itself was killed: nothing runs any more
             self._gone = True
             for child in self._children.values():
@@ -125,17 +125,17 @@ class Child:
         return self.code if self._ended.wait(timeout) else None
 
     def signal(self, number: int) -> None:
-        """Send it a signal; the reaper sends it, which owns the pid, so that no stranger is ever hit."""
+        """Send it a signal. The reaper sends it: the pid is its child's, so no other process can be hit."""
         self._started.wait(10)
         self._reaper.tell(signal=int(number), to=self._name)
 
     def began(self, pid: int) -> None:
-        """The reaper says that it runs."""
+        """The reaper reports that it runs."""
         self.pid = pid
         self._started.set()
 
     def finished(self, code: int, why: str) -> None:
-        """The reaper says that it ended; the first word counts."""
+        """The reaper reports that it ended; the first report counts."""
         if not self._ended.is_set():
             self.code, self.why = code, why
             self._ended.set()
@@ -206,7 +206,7 @@ def _wait(name: str, child: subprocess.Popen[bytes]) -> None:
 
 
 def _say(**word: Any) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # the parent is gone
         os.write(1, json.dumps(word).encode() + b"\n")
 
 

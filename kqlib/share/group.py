@@ -15,7 +15,8 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka, lacks
-from kqlib.queue.answers import as_ours, first, patient
+from kqlib.kafka.reading import patient
+from kqlib.queue.answers import as_ours, first
 from kqlib.queue.rights import Right
 from kqlib.queue.site import alter_group
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from kqlib.errors import NotAllowed, NotInTime, TopicMissing
 from kqlib.kafka import Kafka, reading
+from kqlib.kafka.reading import patient
 from kqlib.queue import reader as readers
 from kqlib.queue import state
-from kqlib.queue.answers import patient
 from kqlib.queue.dead import DEAD
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.notes import QUEUES

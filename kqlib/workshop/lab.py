@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kqlib import kafka
-from kqlib.errors import Closed, NotAllowed, NotInTime, Unreachable
+from kqlib.errors import Closed, NotAllowed, Unreachable
 from kqlib.kafka import reading
 from kqlib.runtime import places
-from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import check_name
 from kqlib.workshop import snapshot, view
 from kqlib.workshop.cluster import Cluster
@@ -150,19 +150,7 @@ class Lab:
         """
         from confluent_kafka import KafkaException
 
-        seconds *= PATIENCE
-        deadline, pause = time.monotonic() + seconds, 0.01
-        while True:
-            try:
-                if seen := condition():
-                    return seen
-                last = repr(seen)
-            except (KafkaException, Unreachable) as error:
-                last = kafka.words(error)
-            if time.monotonic() > deadline:
-                raise NotInTime(seconds=seconds, why=why, last=last)
-            time.sleep(pause)
-            pause = min(0.2, pause * 1.5)
+        return wait_for(condition, seconds * PATIENCE, why, not_yet=(KafkaException, Unreachable))
 
     def draw(self, topic: str, group: str | None = None) -> view.Picture:
         """A picture of a topic's log as it is now; with a group, what it has committed."""

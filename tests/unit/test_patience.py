@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from kqlib.runtime.patience import asked
+from kqlib.errors import NotInTime
+from kqlib.runtime.patience import asked, wait_for
 
 
 def test_a_number_is_the_factor() -> None:
@@ -22,7 +24,7 @@ def test_what_cannot_be_a_factor_is_said_and_counts_as_one(text: str) -> None:
 
 
 def test_every_limit_that_a_busy_machine_may_need_longer_for_is_multiplied() -> None:
-    code = "from kqlib.workshop import doctor, groups; print(doctor.machine.GONE, groups.process.LEAVE, groups.process.GIVE_UP)"
+    code = "from kqlib.workshop import doctor, groups; print(doctor.machine.GONE, groups.process.LEAVE)"
     said = [
         subprocess.run(
             [sys.executable, "-c", code],
@@ -34,3 +36,21 @@ def test_every_limit_that_a_busy_machine_may_need_longer_for_is_multiplied() -> 
         for factor in ("1", "3")
     ]
     assert [float(text) for text in said[1]] == [3 * float(text) for text in said[0]]
+
+
+def test_a_state_is_waited_for_and_what_it_gave_comes_back() -> None:
+    seen = iter([0, OSError(2, "not there"), None, "here"])
+
+    def condition() -> object:
+        found = next(seen)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    assert wait_for(condition, 30, "it", not_yet=(OSError,)) == "here"
+    with pytest.raises(NotInTime, match=r"^Waited 0 s for a leader; it did not happen. Last seen: \[\]$"):
+        wait_for(list, 0, "a leader")
+    with pytest.raises(NotInTime, match=r"Last seen: No such file or directory$"):
+        wait_for(Path("/no/such/file").stat, 0, "a file", not_yet=(OSError,), last=lambda: "never")
+    with pytest.raises(ZeroDivisionError):
+        wait_for(lambda: 1 / 0, 30, "nothing", not_yet=(OSError,))

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.errors import NotAllowed, Unreachable
+from kqlib.kafka.reading import patient
 from kqlib.queue import state
-from kqlib.queue.answers import patient
 from kqlib.queue.bounded import insist
 from kqlib.queue.transactions import Transactions
 from tests.patience import PATIENCE

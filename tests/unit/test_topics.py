@@ -231,7 +231,7 @@ BAD_FILES = [
     ),
     ("[football]\nweb_servers = 2\nqueue = false", "plan.toml: [football]: ", "unknown key 'web_servers'; a Topic has"),
     ("[football]\nweb_servers = 2\npartitions = 4", "plan.toml: [football]: ", "one of the two"),
-    ("[football]\nqueue = true", "plan.toml: [football]: ", "say web_servers or partitions"),
+    ("[football]\nqueue = true", "plan.toml: [football]: ", "give web_servers or partitions"),
     ('[football]\nqueue = "yes"', "plan.toml: [football]: ", "queue is true or false, not 'yes'"),
     (
         '[football]\npartitions = "3"',

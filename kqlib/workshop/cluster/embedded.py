@@ -12,18 +12,17 @@ import json
 import os
 import shutil
 import tempfile
-import time
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
-from kqlib.errors import BrokerDied, NotAllowed, NotInTime, Unreachable
+from kqlib.errors import BrokerDied, NotAllowed, Unreachable
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.runtime import places, program
-from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop.children import Children, Command
 from kqlib.workshop.cluster import node as nodes
 from kqlib.workshop.cluster.node import Node
@@ -215,19 +214,20 @@ class Cluster(Kafka):
 
     def wait_for(self, ids: Sequence[int], seconds: float = START) -> None:
         """Return when the cluster itself counts these brokers in; a node that dies meanwhile is `BrokerDied` with its log's end."""
-        deadline, missing = time.monotonic() + seconds, set(ids)
-        while missing:
+
+        def joined() -> bool:
             for number in ids:
                 broker = self._brokers[number]
                 if not broker.alive:
                     why = broker._child.why if broker._child else "it was not started"
                     raise BrokerDied(broker=number, why=why, tail=broker.node.tail(since=broker._since))
-            if time.monotonic() > deadline:
-                last = self._brokers[min(missing)].node.tail(3)
-                raise NotInTime(seconds=seconds, why=f"broker {sorted(missing)} to join", last=f"\n{last}")
-            missing = set(ids) - self._counted(ids)
-            if missing:
-                time.sleep(0.02)
+            return self._counted(ids) >= set(ids)
+
+        def last() -> str:
+            missing = sorted(set(ids) - self._counted(ids))
+            return f"broker {missing} is missing\n{self._brokers[missing[0]].node.tail(3)}" if missing else ""
+
+        wait_for(joined, seconds, f"broker {sorted(ids)} to join", last)
 
     def _counted(self, ids: Sequence[int]) -> set[int]:
         if not all(nodes.open_port(self._brokers[number].node.port) for number in ids):

@@ -19,12 +19,12 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from kqlib import kafka
-from kqlib.errors import KqError, NotAllowed, NotInTime, Unreachable
+from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.runtime import places
-from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop.cluster.embedded import Cluster
 
 START, STOP = 90.0 * PATIENCE, 30.0 * PATIENCE  # seconds; a start takes three to ten
@@ -93,13 +93,13 @@ def start(brokers: int) -> Running:
     if running := find():
         return running
     _check_what_it_takes()
-    deadline = time.monotonic() + START
-    while not (alone := _lock(fcntl.LOCK_EX)):  # another `kq up` is at it
-        if running := find():
-            return running
-        if time.monotonic() > deadline:
-            raise NotInTime(seconds=START, why="another `kq up` to finish", last=_tail() or "(it said nothing)")
-        time.sleep(0.05)
+
+    def running_or_lock() -> Any:
+        return find() or _lock(fcntl.LOCK_EX)
+
+    alone: Running | IO[str] = wait_for(running_or_lock, START, "another `kq up` to finish", last=_tail)
+    if isinstance(alone, Running):
+        return alone
     with alone:
         _file("json").unlink(missing_ok=True)
         return _launch(brokers, alone)
@@ -110,14 +110,15 @@ def stop() -> bool:
     shared = _lock(fcntl.LOCK_SH)
     if shared:
         shared.close()
-    deadline, last = time.monotonic() + STOP, None
-    while not (alone := _lock(fcntl.LOCK_EX)):
-        last = _read() or last  # one that is only starting has no file yet
-        _file("json").unlink(missing_ok=True)
-        if time.monotonic() > deadline:
-            raise NotInTime(seconds=STOP, why="the cluster of `kq up` to end", last=f"{last}\n{_tail()}")
-        time.sleep(0.05)
-    with alone:
+    was = _read()
+
+    def ended() -> IO[str] | None:
+        if alone := _lock(fcntl.LOCK_EX):
+            return alone
+        _file("json").unlink(missing_ok=True)  # one that is only starting writes it later
+        return None
+
+    with wait_for(ended, STOP, "the cluster of `kq up` to end", last=lambda: f"{was}\n{_tail()}"):
         _file("json").unlink(missing_ok=True)
     return shared is None
 
@@ -137,17 +138,14 @@ def _launch(brokers: int, alone: IO[str]) -> Running:
         holder = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[alone.fileno()]
         )
-    deadline = time.monotonic() + START
+
+    def started() -> Running | None:
+        if holder.poll() is not None:
+            raise NotAllowed(f"The cluster did not start. {_tail() or f'Its process ended with {holder.returncode}'}")
+        return _read()
+
     try:
-        while holder.poll() is None:
-            if running := _read():
-                return running
-            if time.monotonic() > deadline:
-                raise NotInTime(
-                    seconds=START, why=f"{brokers} broker(s) to start", last=_tail() or "(nothing was said)"
-                )
-            time.sleep(0.05)
-        raise NotAllowed(f"The cluster did not start. {_tail() or f'Its process ended with {holder.returncode}'}")
+        return wait_for(started, START, f"{brokers} broker(s) to start", last=_tail)
     except BaseException:  # Ctrl-C too: the holder would not hear it
         holder.terminate()
         holder.wait(STOP)

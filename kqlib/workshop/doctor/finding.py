@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kqlib import text
+
 WIDTH = 12  # of the column of names: 'dead letters' is the longest
 
 
@@ -25,4 +27,4 @@ class Finding:
 
 def words(error: BaseException) -> str:
     """What an error says, on one line."""
-    return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
+    return " ".join(text.words(error).split())

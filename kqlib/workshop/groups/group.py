@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing
+from kqlib.errors import Closed, NotAllowed, TopicMissing
 from kqlib.kafka import Kafka, forks
-from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.text import count
 from kqlib.workshop import view
 from kqlib.workshop.children import Children
@@ -308,17 +308,18 @@ class Group:
 
     def _wait(self, condition: Callable[[], bool], why: str, seconds: float = SETTLE) -> None:
         """Wait for a state; a member that cannot go on, or the deadline, says why."""
-        deadline = time.monotonic() + seconds
-        while True:
+
+        def holds() -> bool:
             self._check_open()
             for name in self._who("failed"):
                 raise NotAllowed(f"{name} cannot be in group '{self.name}': {self._members.pop(name).trouble}")
-            if condition():
-                return
-            if time.monotonic() > deadline:
-                said = [f"{name}: {each.trouble}" for name, each in self._members.items() if each.trouble]
-                raise NotInTime(seconds=seconds, why=why, last=" · ".join([repr(self.assignment()), *said]))
-            time.sleep(0.03)
+            return condition()
+
+        def last() -> str:
+            troubles = [f"{name}: {each.trouble}" for name, each in self._members.items() if each.trouble]
+            return " · ".join([repr(self.assignment()), *troubles])
+
+        wait_for(holds, seconds, why, last)
 
     def _lock(self) -> threading.Lock:
         """The record's. Refused in a fork: the thread that may hold it is not there to release it."""

@@ -15,7 +15,7 @@ from kqlib.errors import NotInTime
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import read
 from kqlib.queue.site import alter_group
-from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import Plan
 from kqlib.virtual.client import Client
 from kqlib.virtual.errors import NodeDied
@@ -96,14 +96,14 @@ def addresses(cluster: Kafka, topic: str) -> list[str]:
 def _wait_until_serving(urls: list[str], alive: Callable[[], None]) -> None:
     """Wait until the partitions are dealt."""
     alive()
-    deadline = time.monotonic() + SERVING
     with Client(urls) as client:
-        while not _dealt(urls, client.owners):
-            if time.monotonic() > deadline:
-                raise NotInTime(seconds=SERVING, why="each partition to have a node", last=str(client.owners))
-            time.sleep(0.1)
+
+        def dealt() -> bool:
             alive()
             client._refresh(0.0)
+            return _dealt(urls, client.owners)
+
+        wait_for(dealt, SERVING, "each partition to have a node", last=lambda: client.owners)
 
 
 def _dealt(urls: list[str], owners: dict[int, str | None]) -> bool:
