@@ -37,19 +37,15 @@ def read(tmp_path, text):
     [
         ({}, {}, {}),
         ({}, {"group_id": "g"}, {"group.id": "g"}),
-        ({}, {"group.id": "g"}, {"group.id": "g"}),
         ({}, {"queue_buffering_max_ms": 5, "acks": "all"}, {"queue.buffering.max.ms": 5, "acks": "all"}),
         ({}, {"log_level": 7, "logger": None}, {"log_level": 7, "logger": None}),
         ({}, {"error_cb": print, "on_delivery": print}, {"error_cb": print, "on_delivery": print}),
-        ({}, {"on_commit": print}, {"on_commit": print}),
         ({}, {"auto_offset_reset": "latest"}, {"auto.offset.reset": "latest"}),
-        ({"auto.offset.reset": "latest"}, {}, {"auto.offset.reset": "latest"}),
         ({"auto.offset.reset": "latest"}, {"auto_offset_reset": "error"}, {"auto.offset.reset": "error"}),
         ({}, {"bootstrap_servers": "x:2"}, {"bootstrap.servers": "x:2"}),
         ({}, {"session_timeout_ms": 6000}, {"session.timeout.ms": 6000, "group.protocol": "classic"}),
         ({"heartbeat.interval.ms": "500"}, {}, {"heartbeat.interval.ms": "500", "group.protocol": "classic"}),
         ({"session.timeout.ms": "9", "group.protocol": "consumer"}, {}, {"session.timeout.ms": "9"}),
-        ({}, {"session_timeout_ms": 9, "group_protocol": "consumer"}, {"session.timeout.ms": 9}),
     ],
 )  # fmt: skip
 def test_a_client_gets_the_defaults_then_its_file_then_what_is_asked_for(own, extra, changed):
@@ -120,15 +116,11 @@ JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         ("", {}),
         ("\n \n# a=b\n! c=d\n", {}),
         ("acks=all\n", {"acks": "all"}),
-        ("  acks =  all  ", {"acks": "all"}),
         ("acks=all\r\nretries=3\r\n", {"acks": "all", "retries": "3"}),
         ("\ufeffacks=all", {"acks": "all"}),
-        ("acks=1\nacks=all", {"acks": "all"}),
         ("sasl.password=a=b#c!", {"sasl.password": "a=b#c!"}),
         ("sasl.password=ends with\\\nacks=all", {"sasl.password": "ends with\\", "acks": "all"}),
         ("sasl.password=naïve€", {"sasl.password": "naïve€"}),
-        ("client.id=", {"client.id": ""}),
-        ("bootstrap.servers=a:1,b:2", {"bootstrap.servers": "a:1,b:2"}),
     ],
 )
 def test_a_file_in_librdkafkas_words_is_taken_as_it_is(tmp_path, text, own):
@@ -139,12 +131,9 @@ def test_a_file_in_librdkafkas_words_is_taken_as_it_is(tmp_path, text, own):
     ("login", "password"),
     [
         ('username="app" password="s3cr3t";', "s3cr3t"),
-        ('password="s3cr3t" username="app";', "s3cr3t"),
-        ('username = "app"   password = "s3cr3t" ;', "s3cr3t"),
         ("username=app password=s3cr3t;", "s3cr3t"),
         ("username='app' password='two words';", "two words"),
         ('username="app" password="a b;c=d";', "a b;c=d"),
-        ('username="app" password="";', ""),
         ('username="app" password="user\\\\"name=\\\\"x";', 'user"name="x'),
         ('username="app" password="back\\\\\\\\slash";', "back\\slash"),
         ('username="app" password="\\u00fc\\ud83d\\ude00";', "ü😀"),

@@ -27,27 +27,15 @@ from kqlib.topics import Existing, Plan, QueueTopic, Topic, check_name, compare,
 BAD_NAMES = [
     ("", "empty"),
     (".", "directory"),
-    ("..", "directory"),
     ("foot ball", "not ' '"),
-    ("foot/ball", "not '/'"),
-    ("foot:ball", "not ':'"),
     ("football\n", r"not '\n'"),
     ("fußball", "not 'ß'"),
-    ("٣", "not '٣'"),
     ("x" * 250, "250 characters and Kafka takes 249"),
     ("__consumer_offsets", "Kafka keeps"),
-    ("__transaction_state", "Kafka keeps"),
-    ("__share_group_state", "Kafka keeps"),
-    ("__cluster_metadata", "Kafka keeps"),
-    ("__remote_log_metadata", "Kafka keeps"),
     ("__consumer.offsets", "write '.' as '_'"),
     ("kq.queues", "kqlib keeps 'kq.queues' for itself."),
-    ("kq_queues", "kqlib keeps 'kq.queues' for itself, and Kafka's metrics write '.' as '_'"),
-    ("kq.schemas", "kqlib keeps"),
-    ("kq.labs", "kqlib keeps"),
     (None, "not NoneType"),
     (b"football", "not bytes"),
-    (7, "not int"),
 ]
 
 
@@ -63,37 +51,21 @@ def test_a_bad_name_is_refused_with_the_reason(name: Any, why: str) -> None:
 
 WRONG_TOPICS: list[tuple[Any, dict[str, Any], str]] = [
     (Topic, {"partitions": 0}, "partitions is a whole number from 1 to 10,000, not 0"),
-    (Topic, {"partitions": -1}, "not -1"),
-    (Topic, {"partitions": 10_001}, "not 10001"),
     (Topic, {"partitions": True}, "not True"),
     (Topic, {"partitions": "3"}, "not '3'"),
-    (Topic, {"partitions": 3.0}, "not 3.0"),
-    (Topic, {"partitions": None}, "not None"),
     (Topic, {"replicas": 0}, "replicas is a whole number from 1 to 32,767, not 0"),
-    (Topic, {"replicas": True}, "not True"),
     (Topic, {"compact": "yes"}, "compact is True or False, not 'yes'"),
-    (Topic, {"compact": 1}, "not 1"),
     (Topic, {"compact": True, "config": {"cleanup.policy": "delete"}}, "compact or cleanup.policy, not both"),
     (Topic, {"config": "retention.ms=1"}, "a table of Kafka's settings"),
-    (Topic, {"config": {"partitions": 3}}, "'partitions' is no setting"),
     (Topic, {"config": {"Retention.Ms": 3}}, "is no setting"),
-    (Topic, {"config": {7: 3}}, "7 is no setting"),
     (Topic, {"config": {"retention.ms": None}}, "not None"),
-    (Topic, {"config": {"retention.ms": [1]}}, "not [1]"),
     (Topic, {"config": {"retention.ms": "1\n2"}}, "retention.ms is a text"),
     (QueueTopic, {}, "web_servers or partitions"),
     (QueueTopic, {"web_servers": 2, "partitions": 4}, "one of the two"),
     (QueueTopic, {"web_servers": 0}, "web_servers is a whole number from 1 to 5,000, not 0"),
-    (QueueTopic, {"web_servers": -2}, "not -2"),
-    (QueueTopic, {"web_servers": True}, "not True"),
-    (QueueTopic, {"web_servers": "2"}, "not '2'"),
     (QueueTopic, {"web_servers": 5_001}, "not 5001"),
     (QueueTopic, {"partitions": 0}, "at least 1"),
-    (QueueTopic, {"partitions": False}, "at least 1"),
-    (QueueTopic, {"partitions": True}, "not True"),
-    (QueueTopic, {"partitions": -4}, "not -4"),
     (QueueTopic, {"web_servers": 1, "config": {"retention.ms": 1}}, "kept for ever: leave retention.ms out"),
-    (QueueTopic, {"web_servers": 1, "config": {"cleanup.policy": "compact"}}, "leave cleanup.policy out"),
     (QueueTopic, {"web_servers": 1, "config": {"max.message.bytes": "much"}}, "max.message.bytes cannot be much"),
     (QueueTopic, {"web_servers": 1, "config": {"max.message.bytes": 2**31 - 1}}, "max.message.bytes cannot be"),
 ]
@@ -156,14 +128,11 @@ QUEUE = QueueTopic(web_servers=1)
 WRONG_PLANS: list[tuple[dict[Any, Any], str, str]] = [
     ({"a b": Topic()}, "a b", "not ' '"),
     ({"kq.queues": Topic()}, "kq.queues", "kqlib keeps"),
-    ({None: Topic()}, "None", "a name is text"),
     ({None: QUEUE}, "None", "a name is text"),
     ({"a.b": Topic(), "a_b": Topic()}, "a_b", "this plan makes 'a.b' too, and Kafka's metrics write '.' as '_'"),
     ({"x.dead": QUEUE}, "x.dead", "a queue does not"),
     ({"x": QUEUE, "x.dead": Topic()}, "x.dead", "this plan makes 'x.dead' too."),
-    ({"x": QUEUE, "x_dead": Topic()}, "x.dead", "this plan makes 'x_dead' too, and Kafka's metrics"),
     ({"a.b": QUEUE, "a_b.dead": Topic()}, "a.b.dead", "this plan makes 'a_b.dead' too"),
-    ({"x" * 245: QUEUE}, "x" * 245 + ".dead", "250 characters"),
 ]
 
 
@@ -198,14 +167,12 @@ GOOD_FILES: list[tuple[str, dict[str, Topic | QueueTopic]]] = [
     ("[football]\nweb_servers = 2", {"football": QueueTopic(web_servers=2)}),
     ("[football]\nqueue = true\npartitions = 4", {"football": QueueTopic(partitions=4)}),
     ("[football]\npartitions = 4", {"football": Topic(4)}),
-    ("[football]\nqueue = false", {"football": Topic()}),
     ('["a.b"]\ncompact = true\nreplicas = 3', {"a.b": Topic(compact=True, replicas=3)}),
     ('[a]\nconfig = {"retention.ms" = "5"}', {"a": Topic(config={"retention.ms": "5"})}),
     (
         "[a]\nconfig.retention.ms = 5\nconfig.preallocate = true",
         {"a": Topic(config={"retention.ms": 5, "preallocate": True})},
     ),
-    ("[a.config]\nretention.ms = 5\nflush.ms = 6", {"a": Topic(config={"retention.ms": 5, "flush.ms": 6})}),
 ]
 
 
@@ -217,7 +184,6 @@ def test_a_file_reads_as_its_plan(tmp_path: Path, text: str, said: dict[str, Top
 
 BAD_FILES = [
     ("[football", "plan.toml: ", "at the end of a table declaration"),
-    ("[a]\n[a]", "plan.toml: ", "Cannot declare ('a',) twice"),
     ("partitions = 3", "plan.toml: [partitions]: ", "outside of a topic's section"),
     (
         "[football]\nwebservers = 2",
@@ -229,23 +195,16 @@ BAD_FILES = [
         "plan.toml: [football]: ",
         "unknown key 'compact'; a QueueTopic has",
     ),
-    ("[football]\nweb_servers = 2\nqueue = false", "plan.toml: [football]: ", "unknown key 'web_servers'; a Topic has"),
     ("[football]\nweb_servers = 2\npartitions = 4", "plan.toml: [football]: ", "one of the two"),
-    ("[football]\nqueue = true", "plan.toml: [football]: ", "give web_servers or partitions"),
     ('[football]\nqueue = "yes"', "plan.toml: [football]: ", "queue is true or false, not 'yes'"),
     (
         '[football]\npartitions = "3"',
         "plan.toml: [football]: ",
         "partitions is a whole number from 1 to 10,000, not '3'",
     ),
-    ("[football]\nweb_servers = 2.0", "plan.toml: [football]: ", "not 2.0"),
-    ("[football]\ncompact = 1", "plan.toml: [football]: ", "compact is True or False"),
     ("[football]\nconfig = 3", "plan.toml: [football]: ", "a table of Kafka's settings"),
-    ("[football]\nconfig = []", "plan.toml: [football]: ", "a table of Kafka's settings"),
-    ("[football]\nconfig.retention.ms = 2026-11-21", "plan.toml: [football]: ", "retention.ms is a text"),
     ("[foot.ball]\npartitions = 3", "plan.toml: [foot]: ", 'A name with dots is quoted: ["a.b"]'),
     ('["foot ball"]', "plan.toml: ", "'foot ball' cannot be a topic's name"),
-    ('["a.b"]\n[a_b]', "plan.toml: ", "'a_b' cannot be a topic's name"),
     ('["x.dead"]\nweb_servers = 1', "plan.toml: ", "'x.dead' cannot be a topic's name"),
     ('["a.b"]\npartitions = 0', 'plan.toml: ["a.b"]: ', "not 0"),
 ]
