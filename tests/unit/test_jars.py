@@ -215,7 +215,7 @@ def test_a_spoilt_file_in_the_cache_is_never_used_and_the_error_names_it(reposit
     assert bad.read_bytes() == content("jar2")
 
 
-@pytest.mark.parametrize("kind", SPOILT)
+@pytest.mark.parametrize("kind", ["one byte flipped", "cut short"])
 def test_a_fetched_file_that_is_not_the_locked_one_never_reaches_the_cache(repository, store, lock, kind):
     repository.holds["jar2-1.0.jar"] = SPOILT[kind](content("jar2"))
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_a_fetched_file_that_is_not_the_locked_one_never_reaches_the_cache(repos
     assert in_store(store) == ALL
 
 
-@pytest.mark.parametrize("after", range(5))
+@pytest.mark.parametrize("after", [0, 3])
 def test_an_interrupted_fetch_ends_soon_keeps_whole_jars_only_and_the_next_one_completes_it(
     repository, store, lock, after
 ):
@@ -276,13 +276,6 @@ def test_without_a_network_the_reason_names_no_host(monkeypatch, repository, sto
     with pytest.raises(JarsMissing, match=r"5 of 5 jars .* there is no connection") as caught:
         jars.fetch("broker", lock)
     assert "127.0.0.1" not in str(caught.value)
-
-
-def test_a_proxy_that_does_not_answer_is_the_reason_that_is_told(monkeypatch, repository, store, lock):
-    monkeypatch.setattr(jars, "REPOSITORIES", {"far": "http://repository.invalid"})
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with pytest.raises(JarsMissing, match="the proxy did not let the request through"):
-        jars.fetch("broker", lock)
 
 
 def test_a_tls_certificate_that_python_trusts_does_not_stop_the_fetch(monkeypatch, repository, store, lock, tmp_path):
