@@ -51,7 +51,7 @@ PARTS = {
     "promises": [*PLAIN, "-n", "3", *BY_FILE, "tests/promises"],
     "notebooks": [sys.executable, "-m", "tests.notebooks.compare", "-n", "2"],
     "gates": [*PYTEST, "-n", "2", *BY_TEST, "tests/notebooks"],
-    "spark": [*PLAIN, "-n", "2", *BY_FILE, "tests/spark"],
+    "spark": [*PLAIN, "-n", "1", *ONCE, "tests/spark"],  # one warm session
     "browser": [*PLAIN, "-n", "1", *ONCE, "tests/browser"],
     "faults": [*PLAIN, "-n", "2", *BY_TEST, "tests/faults"],
 }

@@ -185,7 +185,7 @@ def since(
     cluster: Kafka, partitions: list[tuple[str, int]], moment: float, seconds: float = 10.0
 ) -> dict[tuple[str, int], int]:
     """The first offset of each partition that was written at this moment (seconds since 1970) or later; none where nothing was."""
-    found = _offsets(cluster, partitions, OffsetSpec.for_timestamp(int(moment * 1000)), seconds)
+    found = _offsets(cluster, partitions, OffsetSpec.for_timestamp(round(moment * 1000)), seconds)
     return {at: offset for at, offset in found.items() if offset >= 0}
 
 

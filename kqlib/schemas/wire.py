@@ -119,7 +119,8 @@ class Codec:
             raise self._broken(number, data, error) from None
         if left := len(data) - buffer.tell():
             raise CorruptPayload(
-                f"{count(left, 'byte')} left over after a value of schema {number}: these are not its bytes"
+                f"{count(left, 'byte')} left over after a value of schema {number}: these are not its bytes",
+                cause="trailing bytes",
             )
         return value
 
@@ -156,10 +157,10 @@ class Codec:
             if not reasons:
                 return IncompatibleSchema(f"schema {self.id} cannot read what schema {number} wrote: {error}")
             return self._cannot_read(number, reasons[0])
-        ends = isinstance(error, EOFError)
-        what = "they end in the middle of a value" if ends else f"they are no value ({type(error).__name__}: {error})"
-        said = f"{count(len(data), 'byte')} that say they are of schema {number} ({form.name(text)})"
-        return CorruptPayload(f"{said}: {what}")
+        of = f"{count(len(data), 'byte')} that say they are of schema {number} ({form.name(text)})"
+        if isinstance(error, EOFError) or (isinstance(error, IndexError) and "string index" in str(error)):
+            return CorruptPayload(f"{of}: they end in the middle of a value", cause="truncated")
+        return CorruptPayload(f"{of}: they are no value ({type(error).__name__}: {error})", cause="broken")
 
     def _cannot_read(self, number: int, reason: rules.Reason) -> IncompatibleSchema:
         said = f"schema {self.id} cannot read what schema {number} wrote {reason}"
@@ -214,10 +215,11 @@ def _check_head(data: Any) -> None:
         raise NotAllowed(f"a message is bytes, not {type(data).__name__}")
     if len(data) >= HEAD.size and data[0] == MAGIC:
         return
-    if not data:
-        raise CorruptPayload("0 bytes: a message has five bytes of head before its value")
-    if bytes(data).lstrip()[:1] in {b"{", b"["}:
-        raise CorruptPayload(f"this is JSON, not Avro: it begins with {bytes(data[:20])!r}. Its producer uses no codec")
-    if data[0] != MAGIC:
-        raise CorruptPayload(f"the first byte is {data[0]}, not {MAGIC}: not written by a client of a schema registry")
-    raise CorruptPayload(f"{count(len(data), 'byte')}: a message has five bytes of head before its value")
+    if len(data) >= HEAD.size:
+        why = f"the first byte is {data[0]}, not {MAGIC}: not written by a client of a schema registry"
+        if bytes(data).lstrip()[:1] in {b"{", b"["}:
+            why = f"this is JSON, not Avro: it begins with {bytes(data[:20])!r}. Its producer uses no codec"
+        raise CorruptPayload(why, cause="magic")
+    raise CorruptPayload(
+        f"{count(len(data), 'byte')}: a message has five bytes of head before its value", cause="short"
+    )

@@ -4,9 +4,9 @@
     items = kq.spark.items(spark, cluster, "football")               # a topic as a frame
     kq.spark.decode(items, registry, "football-value").good          # its values, whatever version wrote them
 
-Rooms: `session` (one a process; `jvm` is where it runs), `decode` (`quarantine` names what is wrong with a row), `running` (a stream
-that meets new schemas), `standings` (`table`: the transformation; `snapshot`, `sinks`, `files`: where it goes; `checkpoint`: whose it
-is), `frames`, `progress`, `audit`, `watch`, `replay`.
+Modules: `session` and `jvm` (one session in a process); `frames` (Kafka as frames); `decode`, `stream` (a stream that takes up new
+schemas) and `progress`; `table` (standings from events), `standings` (the stream) and `snapshot` (its directory); `queue_state`,
+`audit`, `health` and `watch`; `replay`.
 """
 
 # ruff: noqa: E402
@@ -17,12 +17,12 @@ _needs("spark", "spark", "pyspark")
 
 from kqlib.spark.audit import Audit, audit
 from kqlib.spark.decode import Decoded, decode
-from kqlib.spark.frames import items, ledger, letters, registry, results
+from kqlib.spark.frames import items, ledger, letters, registry, results, sink, source
 from kqlib.spark.progress import Progress, follow, show
 from kqlib.spark.replay import Replayed, repair, replay
-from kqlib.spark.running import Running, stream
-from kqlib.spark.session import ROCKSDB, close, session, sink, source
+from kqlib.spark.session import ROCKSDB, close, session
 from kqlib.spark.standings import form, standings
+from kqlib.spark.stream import Running, stream
 from kqlib.spark.table import table
 from kqlib.spark.watch import Round, Watch, watch
 

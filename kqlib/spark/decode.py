@@ -1,17 +1,17 @@
-"""Confluent-framed Avro in many versions, decoded in the JVM: what is right on one side, what is not on the other, nothing lost.
+"""Confluent-framed Avro of many versions, decoded in the JVM: good rows on one side, bad rows with a cause on the other.
 
-In:  a frame with a binary column `value`, a registry, a subject. Out: `Decoded`: `good` and `bad`, which together are what came in.
+In:  a frame with a binary column `value`, a registry, a subject. Out: `Decoded`: `good` and `bad`, together all rows of the frame.
 
-Each schema of the subject gets a branch of its own: `when(head == its five bytes, from_avro(body, writer, {'avroSchema': reader}))`.
-No row passes through Python, but for the bad ones, whose cause is named there (`quarantine.py`).
+Each schema of the subject has a branch: `when(head == its five bytes, from_avro(body, writer, {'avroSchema': reader}))`. Only bad
+rows pass through Python, where fastavro finds the cause (Spark's decoder gives none).
 
-Spark's decoder leaves two things unsaid. A broken record comes as a struct of nulls, which a record of nullable fields may well be;
-and bytes after the value are not noticed. So each body gets sixteen random bytes behind it, and each schema a field that reads them:
-they come out whole if, and only if, the value took exactly its own bytes. That is cheaper than encoding again to compare lengths, and
-right where that is not (Avro has several encodings of one array). The result goes through an array of at most one (`explode_outer`):
-a plain filter on it would make Spark decode each row again for the filter.
+Spark's decoder leaves two things open. A broken record becomes a struct of nulls, which may also be a record of nullable fields. And
+bytes after the value are not noticed. So sixteen random bytes follow each body, and each schema has a field that reads them. They come
+out whole only if the value took exactly its own bytes. Encoding again to compare lengths would cost more, and it would be wrong for
+arrays, which have several encodings. The result is an array of at most one element (`explode_outer`): with a plain filter Spark would
+decode each row a second time.
 
-A version that the reader's schema cannot read would make every row of it bad: `IncompatibleSchema` says so before a row is read.
+A version that the reader's schema cannot read would make all its rows bad. `IncompatibleSchema` says so before a row is read.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
+from kqlib.errors import CorruptPayload, IncompatibleSchema, NotAllowed, UnknownSchema
 from kqlib.schemas import form, rules
-from kqlib.schemas.wire import HEAD, MAGIC
-from kqlib.spark.quarantine import named
+from kqlib.schemas.wire import HEAD, MAGIC, Codec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -34,10 +33,23 @@ if TYPE_CHECKING:
     from kqlib.schemas import Registry
 
 END = 16
-# Of these a reader's schema may still read most values of the version; the others make each of its rows bad.
-SOME = {"lost symbol", "lost branch"}
+# The reader's schema may still read most values of a version with these reasons. With others every row is bad.
+PARTIAL = {"lost symbol", "lost branch"}
 MOST = 100  # unexpected ids that the registry is asked for one by one; if there are more, its list of ids is read
-OWN = {"value", "schema_id", "cause", "why", "_kq"}  # columns that decoding adds
+ADDED = {"schema_id", "cause", "why", "_kq"}  # columns that decoding adds
+CAUSES = {
+    "null": "no bytes at all",
+    "short": "fewer than the five bytes of the head",
+    "magic": "the first byte is not 0: not written by a client of a schema registry",
+    "unknown id": "the registry has no schema of that id",
+    "wrong schema": "a schema of another subject",
+    "new schema": "registered after this frame was made: decode it again",
+    "truncated": "the bytes end in the middle of a value",
+    "trailing bytes": "bytes are left over after the value",
+    "not read": "the reader's schema cannot read this value",
+    "broken": "the bytes are no value of their schema",
+}
+Cause = tuple[str, str]  # its name, and a sentence
 
 
 def decode(df: DataFrame, registry: Registry, reader: str, *, schema: Any = None) -> Decoded:
@@ -48,32 +60,33 @@ def decode(df: DataFrame, registry: Registry, reader: str, *, schema: Any = None
     """
     if not hasattr(df, "columns") or "value" not in df.columns:
         raise NotAllowed("decode(df, …) needs a frame with a column `value` of bytes, as kq.spark.items gives it")
-    if taken := sorted((OWN - {"value"}) & set(df.columns)):
+    if taken := sorted(ADDED & set(df.columns)):
         raise NotAllowed(f"the frame has a column '{taken[0]}' already, which decoding adds: rename it")
     if not isinstance(reader, str) or not reader.strip():
         raise NotAllowed(f"reader is a subject of the registry, as in 'football-value', not {reader!r}")
     versions = [registry.version(reader, number) for number in registry.versions(reader)]
     ours = form.canonical(versions[-1].schema if schema is None else schema)
     writers = {each.id: form.canonical(each.schema) for each in versions}
-    _readable(reader, ours, {each.id: each.number for each in versions}, writers)
+    _check_readable(reader, ours, {each.id: each.number for each in versions}, writers)
     return Decoded(df, registry, reader, ours, writers)
 
 
-def _readable(subject: str, reader: str, numbers: Mapping[int, int], writers: Mapping[int, str]) -> None:
-    """No version is lost as a whole; found here, and not as a flood of corruption."""
+def _check_readable(subject: str, reader: str, numbers: Mapping[int, int], writers: Mapping[int, str]) -> None:
+    """`IncompatibleSchema` if the reader's schema reads no row of a version."""
     for number, writer in writers.items():
-        fatal = [reason for reason in rules.compare(reader, writer) if reason.rule not in SOME]
-        if fatal:
-            facts = {"path": fatal[0].path, "rule": fatal[0].rule, "version": numbers[number]}
-            why = (
-                f"the reader's schema cannot read version {numbers[number]} of '{subject}' (schema {number}) {fatal[0]}"
+        reasons = [reason for reason in rules.compare(reader, writer) if reason.rule not in PARTIAL]
+        if reasons:
+            facts = {"path": reasons[0].path, "rule": reasons[0].rule, "version": numbers[number]}
+            version = f"version {numbers[number]} of '{subject}' (schema {number})"
+            raise IncompatibleSchema(
+                f"the reader's schema cannot read {version} {reasons[0]}. Every row of that version would be bad; nothing was decoded",
+                **facts,
             )
-            raise IncompatibleSchema(f"{why}. Every row of that version would be bad; nothing was decoded", **facts)
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Rows decoded and rows that could not be: `good`, `bad`, or both in one frame, `rows`."""
+    """Rows that were decoded and rows that could not be: `good`, `bad`, or both in one frame, `rows`."""
 
     df: DataFrame = field(repr=False)
     registry: Registry = field(repr=False)
@@ -83,12 +96,12 @@ class Decoded:
 
     @cached_property
     def rows(self) -> DataFrame:
-        """Every row of the frame, with `_kq`: its value decoded (`_kq.value`), and null where it could not be."""
+        """Every row of the frame. `_kq.value` is its decoded value; `_kq` is null where it could not be decoded."""
         from pyspark.sql import functions as f
 
-        end = _end()
+        end = _random_end()
         whole = f.filter(f.array(self._branches(end)), lambda each: each.end == f.lit(end))
-        return self.df.select("*", _id().alias("schema_id"), f.explode_outer(whole).alias("_kq"))
+        return self.df.select("*", _schema_id().alias("schema_id"), f.explode_outer(whole).alias("_kq"))
 
     @cached_property
     def good(self) -> DataFrame:
@@ -98,24 +111,25 @@ class Decoded:
     @cached_property
     def bad(self) -> DataFrame:
         """The rows that were not, as they came, with the name of the cause and a sentence."""
-        return self.quarantined(self.rows)
+        rows = self.rows
+        return self.quarantined(
+            rows, () if rows.isStreaming else self.unexpected(rows)
+        )  # a stream cannot be read before it runs
 
-    def quarantined(self, rows: DataFrame, unexpected: Iterable[int] | None = None) -> DataFrame:
-        """The bad ones of these rows, with their causes; the registry is asked of ids that nobody expected."""
+    def quarantined(self, rows: DataFrame, unexpected: Iterable[int]) -> DataFrame:
+        """The bad ones of these rows, with their causes. unexpected: ids in them that the registry is asked for."""
         from pyspark.sql import functions as f
 
-        rows = rows.where("_kq is null")
-        if unexpected is None:  # a stream cannot be asked before it runs
-            unexpected = () if rows.isStreaming else self.unexpected(rows)
-        others = {number: self._said(number) for number in unexpected}
-        writers, reader = dict(self.writers), self.reader  # not self: a registry does not travel
-        cause = f.udf(lambda data: named(data, writers, others, reader), "struct<cause: string, why: string>")
-        return rows.withColumn("_why", cause("value")).select("*", "_why.cause", "_why.why").drop("_kq", "_why")
+        others = {number: self._cause_of_id(number) for number in unexpected}
+        writers, reader = dict(self.writers), self.reader  # not self: a registry cannot travel to an executor
+        cause = f.udf(lambda data: cause_of(data, writers, others, reader), "struct<cause: string, why: string>")
+        bad = rows.where("_kq is null").withColumn("_why", cause("value"))
+        return bad.select("*", "_why.cause", "_why.why").drop("_kq", "_why")
 
     def unexpected(self, rows: DataFrame) -> list[int]:
         """The ids in these rows that have no branch. If they are many, only those that the registry has."""
         strangers = rows.where(f"schema_id NOT IN ({', '.join(map(str, self.writers))})").select("schema_id")
-        if strangers.isEmpty():  # nearly always, and to look takes no shuffle
+        if strangers.isEmpty():  # nearly always, and it takes no shuffle
             return []
         found = sorted(row["schema_id"] for row in strangers.distinct().collect())
         if len(found) <= MOST:
@@ -123,43 +137,41 @@ class Decoded:
         known = {number for subject in self.registry.subjects() for number in self.registry.ids(subject)}
         return [number for number in found if number in known]
 
-    def _said(self, number: int) -> str:
-        """What the registry has to say of an id without a branch: its cause and a sentence."""
+    def _cause_of_id(self, number: int) -> Cause:
+        """The cause of a row whose id has no branch."""
         try:
             name = form.name(self.registry.schema(number))
         except UnknownSchema:
-            return f"unknown id: the registry has no schema {number}"
+            return "unknown id", f"the registry has no schema {number}"
         if number in self.registry.ids(self.subject):
-            return f"new schema: schema {number} was registered after this frame was made: decode it again"
-        return f"wrong schema: schema {number} ({name}) is of another subject than '{self.subject}'"
+            return "new schema", f"schema {number} was registered after this frame was made: decode it again"
+        return "wrong schema", f"schema {number} ({name}) is of another subject than '{self.subject}'"
 
     def _branches(self, end: bytes) -> Column:
         from pyspark.sql import functions as f
 
-        column: Any = None
+        column: Any = f
         for number, writer in self.writers.items():
-            head = f.lit(HEAD.pack(MAGIC, number))
-            value = _decoded(writer, self.reader, end)
-            mine = f.substring("value", 1, HEAD.size) == head
-            column = f.when(mine, value) if column is None else column.when(mine, value)
+            mine = f.substring("value", 1, HEAD.size) == f.lit(HEAD.pack(MAGIC, number))
+            column = column.when(mine, _decoded(writer, self.reader, end))
         return column
 
 
 def good(rows: DataFrame) -> DataFrame:
-    """Of `Decoded.rows` those that were decoded, their bytes replaced by the value."""
+    """Of `Decoded.rows` those that were decoded, with the value in place of its bytes."""
     quoted = (f"`{name.replace('`', '``')}`" for name in rows.columns if name != "_kq")
     names = ["_kq.value AS value" if name == "`value`" else name for name in quoted]
     return rows.where("_kq is not null").selectExpr(*names)
 
 
-def _end() -> bytes:
-    """Random bytes of which the first comes once: no end of them is their beginning, so they fit in one place only."""
+def _random_end() -> bytes:
+    """Random bytes that contain the first one only once. So no end of them is their beginning, and they fit in one place only."""
     first, *rest = secrets.token_bytes(END)
     return bytes([first, *((each + (each == first)) % 256 for each in rest)])
 
 
-def _id() -> Column:
-    """The schema's id of a row that has a head."""
+def _schema_id() -> Column:
+    """The schema's id in a row that has a head."""
     from pyspark.sql import functions as f
 
     framed = (f.length("value") >= HEAD.size) & (f.substring("value", 1, 1) == f.lit(bytes([MAGIC])))
@@ -167,7 +179,7 @@ def _id() -> Column:
 
 
 def _decoded(writer: str, reader: str, end: bytes) -> Column:
-    """One version's value, and the bytes behind it."""
+    """A value of one version, and the bytes behind it."""
     from pyspark.sql import functions as f
     from pyspark.sql.avro.functions import from_avro
 
@@ -179,7 +191,43 @@ def _decoded(writer: str, reader: str, end: bytes) -> Column:
 
 
 def _with_end(schema: str) -> str:
-    """The schema of a value with the end behind it; without a namespace, so that the value's own names stay what they are."""
+    """The schema of a value and the end behind it. It has no namespace, so that the names in the value stay what they are."""
     end = {"type": "fixed", "name": "KqEnd", "size": END}
     fields = [{"name": "value", "type": json.loads(schema)}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "KqWhole", "fields": fields})
+
+
+# --- why a row could not be decoded: runs on an executor, for bad rows only ------------------------------------------------
+
+
+class _Expected:
+    """The schemas that were known when the plan was made, for a codec."""
+
+    def __init__(self, writers: Mapping[int, str], others: Mapping[int, Cause]) -> None:
+        self._writers, self._others = writers, others
+
+    def schema(self, number: int) -> str:
+        """The schema of that id."""
+        if number not in self._writers:
+            cause, why = self._others.get(
+                number, ("unknown id", f"schema {number} is none of those that are expected here")
+            )
+            raise UnknownSchema(why, cause=cause)
+        return self._writers[number]
+
+
+def cause_of(data: bytes | None, writers: Mapping[int, str], others: Mapping[int, Cause], reader: str) -> Cause:
+    """Why these bytes could not be decoded. others: the causes of ids that are not in `writers`."""
+    if data is None:
+        return "null", CAUSES["null"]
+    codec = Codec(_Expected(writers, others))  # type: ignore[arg-type]
+    codec.schema = reader
+    try:
+        codec.decode(bytes(data))
+    except (CorruptPayload, UnknownSchema) as error:
+        return str(error.facts["cause"]), str(error)
+    except IncompatibleSchema as error:
+        return "not read", str(error)
+    except Exception as error:  # a schema that fastavro cannot use
+        return "broken", f"{type(error).__name__}: {error}"
+    return "not read", "fastavro reads this value and Spark does not"

@@ -1,14 +1,14 @@
-"""Kafka as DataFrames with typed columns: a topic's items, results, dead letters, a site's ledger, a registry's schemas.
+"""Kafka as DataFrames: the options of Spark's reader and writer, and frames of topics, results, dead letters and ledgers.
 
-In:  a session, a cluster, names; from where to where, by offset or by time. Out: frames, batch or streaming; nothing is committed.
+In:  a session, a cluster, names; where to begin and end, by offset or by time.
+Out: frames, batch or streaming, with typed columns; `put` writes a frame. Nothing is committed.
 
-A batch frame's range is fixed when it is made: counted twice it says the same twice, whatever arrives meanwhile. It goes to the
-ends of what is committed; records of open or aborted transactions are not in it. A streaming frame begins where it is told and
-goes on; partitions that are added later are read from their first record.
+The range of a batch frame is fixed when the frame is made, so two counts of it give the same number. It ends where the committed
+records end. A streaming frame goes on; partitions that are added later are read from their first record.
 
-    topic     the topic it came from              id       what kqlib calls the record: football/3/41
-    partition, offset                             key, value   bytes, as they are; None stays null
-    timestamp when it was put                     headers  map from name to bytes (of equal names the last)
+    topic     the name of the topic               id       kqlib's id of the record: football/3/41
+    partition, offset                             key, value   bytes as they are; None stays null
+    timestamp when it was put                     headers  a map from name to bytes (the last one of each name)
 """
 
 from __future__ import annotations
@@ -17,28 +17,89 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import NotAllowed, TopicMissing, Unreachable
+from kqlib.errors import Closed, NotAllowed, TopicMissing
+from kqlib.kafka import Kafka, settings
+from kqlib.queue import state
+from kqlib.queue.dead import DEAD
+from kqlib.queue.item import BY, ITEM
+from kqlib.schemas.wire import HEAD, MAGIC
+from kqlib.spark import queue_state
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from kqlib.kafka import Kafka
     from kqlib.schemas import Registry
 
 Place = str | datetime | Mapping[int, int]  # "earliest", "latest", a time, or an offset for each partition
 Offsets = dict[int, int]
-ITEM, BY, AGAIN = (
-    "kq-item",
-    "kq-by",
-    "kq-again",
-)  # headers: which item it came of, which site made it, which dead item it is
+# Two to three times as many rows as with the defaults, which fetch 500 at a time (2 M small rows: 0.6 → 1.3 M rows/s).
+READING = {
+    "includeHeaders": "true",
+    "kafka.isolation.level": "read_committed",  # records of aborted transactions are left out
+    "kafka.max.poll.records": "5000",
+    "kafka.max.partition.fetch.bytes": str(8 * 2**20),
+    "kafka.fetch.max.bytes": str(64 * 2**20),
+    # At a log's end Spark asks for its bounds, on the connection on which the next fetch waits: half a second by default.
+    "kafka.fetch.max.wait.ms": "10",
+}
 LEDGER = (
     "queue string, site string, partition int, topic_id string, epoch long, low long, floor long, top long, end long, "
     "mark long, depth long, open array<struct<offset: long, attempts: int>>"
 )
 SCHEMAS = "subject string, version int, id int, schema string"
+
+
+# --- the options of Spark's reader and writer ----------------------------------------------------------------------------
+
+
+def source(cluster: Kafka, *topics: str, **more: Any) -> dict[str, str]:
+    """The options of Spark's Kafka reader: `spark.read.format("kafka").options(**kq.spark.source(cluster, "football")).load()`.
+
+    They are the cluster's address, the client's settings, committed records only, and settings for speed. A setting that Spark's
+    clients do not have is refused by name: `NotAllowed`. more: further options in Spark's words, as in startingOffsets="earliest".
+    """
+    if wrong := [each for each in topics if not isinstance(each, str) or not each or "," in each]:
+        raise NotAllowed(f"a topic is named by a text, not {wrong[0]!r}")
+    named = {"subscribe": ",".join(topics)} if topics else {}
+    return _options(READING, _client(cluster, writes=False), named, more)
+
+
+def sink(cluster: Kafka, topic: str | None = None, **more: Any) -> dict[str, str]:
+    """The options of Spark's Kafka writer. Without a topic the column `topic` names the topic of each row."""
+    named = {} if topic is None else {"topic": topic}
+    return _options({"includeHeaders": "true"}, _client(cluster, writes=True), named, more)
+
+
+def _options(*parts: Mapping[str, Any]) -> dict[str, str]:
+    """All of them as text; later ones overrule earlier ones. The repr of the dict shows no password."""
+    return settings.hidden({name: str(value) for part in parts for name, value in part.items()})
+
+
+def _client(cluster: Any, writes: bool) -> dict[str, str]:
+    """The address and the client's settings for Java's clients."""
+    if cluster is None:
+        raise NotAllowed("which cluster? A lab's is lab.cluster, one's own kq.connect()")
+    check_cluster(cluster)
+    carried, left = settings.for_spark(cluster._own, writes)
+    if left:
+        raise NotAllowed(
+            f"Spark's Kafka clients cannot take over these settings of your client: {', '.join(left)}. Nothing was read or written. "
+            "Give Spark a file without them (--config FILE or KQ_KAFKA_CONFIG)"
+        )
+    if file := carried.pop("ssl.truststore.location", None):  # executors on other machines do not have the file
+        carried["ssl.truststore.certificates"] = Path(file).read_text()
+    return {"kafka.bootstrap.servers": cluster.bootstrap} | {f"kafka.{name}": each for name, each in carried.items()}
+
+
+def check_cluster(cluster: Any) -> None:
+    """Raise an error unless this is an open cluster."""
+    if not hasattr(cluster, "bootstrap"):
+        raise NotAllowed(f"cluster is a cluster, as in session(lab.cluster), not {type(cluster).__name__}")
+    if cluster._closed:
+        raise Closed(thing="cluster")
 
 
 # --- a topic ------------------------------------------------------------------------------------------------------------
@@ -72,11 +133,11 @@ def read(
     stream: bool = False,
     **options: Any,
 ) -> DataFrame:
-    """The same as `items`, as Spark's source gives it: headers are an array of (key, value), null where there are none."""
-    from kqlib.spark.session import source
-
-    _topic(topic)
-    place("start", start), place("end", end)
+    """The same as `items`, as Spark's source gives it: headers are an array of (key, value), or null."""
+    if not isinstance(topic, str) or not topic:
+        raise NotAllowed(f"a topic is named by text, as in 'football', not {topic!r}")
+    place("start", start)
+    place("end", end)
     if stream and end != "latest":
         raise NotAllowed("a stream has no end: leave `end` out, or stop the query when it has read enough")
     lows, ends = bounds(cluster, topic)
@@ -84,36 +145,64 @@ def read(
     if not stream:
         return span(spark, cluster, topic, begin, offsets(cluster, topic, end, lows, ends), **options)
     whole = start if isinstance(start, str) else json.dumps({topic: begin})
-    reader = spark.readStream.format("kafka").options(**source(cluster, topic, startingOffsets=whole))
-    return reader.options(**options).load()
+    return spark.readStream.format("kafka").options(**source(cluster, topic, startingOffsets=whole, **options)).load()
 
 
 def span(
     spark: SparkSession, cluster: Kafka, topic: str, begin: Mapping[int, int], upto: Mapping[int, int], **options: Any
 ) -> DataFrame:
-    """Exactly the records from `begin` to before `upto`, partition by partition; what `begin` does not name is not read."""
-    from kqlib.spark.session import source
-
+    """Exactly the records from `begin` to before `upto` in each partition that `begin` names."""
     ends = {number: max(offset, upto.get(number, offset)) for number, offset in begin.items()}
-    bounds = {"startingOffsets": json.dumps({topic: dict(begin)}), "endingOffsets": json.dumps({topic: ends})}
     asked = {
-        "assign": json.dumps({topic: sorted(begin)}),
-        **bounds,
-    }  # assign: partitions that are added later are not in it
-    return spark.read.format("kafka").options(**source(cluster), **asked).options(**options).load()
+        "assign": json.dumps({topic: sorted(begin)}),  # leaves out partitions that are added later
+        "startingOffsets": json.dumps({topic: dict(begin)}),
+        "endingOffsets": json.dumps({topic: ends}),
+    }
+    return spark.read.format("kafka").options(**source(cluster, **asked, **options)).load()
 
 
 def header(name: str) -> Column:
-    """One header of what `read` gives, as text: the first of that name, null if there is none."""
+    """A header of `read`'s rows as text: the first of that name, or null."""
     from pyspark.sql import functions as f
 
-    # no lambda: those are interpreted row by row, and this is asked of every record
+    # without a lambda: Spark interprets those row by row
     at = f.array_position(f.col("headers.key"), name).cast("int") - 1
     return f.get("headers", at).value.cast("string")
 
 
+def put(frame: DataFrame, cluster: Kafka, topic: str, batch: int | None = None) -> None:
+    """Write `key`, `value` and, if there are any, `headers`. The number of the batch goes into a header."""
+    headers = "headers" if "headers" in frame.columns else "cast(array() AS array<struct<key: string, value: binary>>)"
+    if batch is not None:
+        headers = f"concat({headers}, array(struct('kq-batch' AS key, binary('{batch}') AS value)))"
+    out = frame.selectExpr("key", "value", f"{headers} AS headers")
+    out.write.format("kafka").options(**sink(cluster, topic)).save()
+
+
+def put_quarantined(bad: DataFrame, cluster: Kafka, topic: str, batch: int | None = None) -> None:
+    """Write the bytes of bad rows. The key is topic/partition/offset of the row, headers have the cause."""
+    from pyspark.sql import functions as f
+
+    where = f.concat_ws("/", "topic", "partition", "offset").cast("binary")
+    story = {"kq-cause": f.col("cause"), "kq-why": f.col("why"), "kq-schema": f.col("schema_id").cast("string")}
+    headers = [f.struct(f.lit(name).alias("key"), each.cast("binary").alias("value")) for name, each in story.items()]
+    put(bad.select(where.alias("key"), "value", f.array(*headers).alias("headers")), cluster, topic, batch)
+
+
+def avro(columns: Any, schema: str, number: int) -> Column:
+    """These columns as one value in Confluent's wire format."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.avro.functions import to_avro
+
+    head = f.lit(HEAD.pack(MAGIC, number))
+    return f.concat(head, to_avro(f.struct(*columns), schema))
+
+
+# --- where a topic begins and ends --------------------------------------------------------------------------------------
+
+
 def place(what: str, value: Any) -> Place:
-    """A place in a topic, checked before anything is asked."""
+    """Check a place in a topic."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise NotAllowed(f"{what} is a time with its zone, as in datetime(2026, 5, 1, tzinfo=UTC), not {value!r}")
@@ -129,37 +218,23 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _topic(name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        raise NotAllowed(f"a topic is named by text, as in 'football', not {name!r}")
-    return name
-
-
-# --- where a topic begins and ends --------------------------------------------------------------------------------------
-
-
 def bounds(cluster: Kafka, topic: str) -> tuple[Offsets, Offsets]:
     """The first offset of each partition, and the end of what is committed."""
-    from kqlib.queue import state
-
     numbers = list(cluster.partitions(topic))
     lows, ends = state.bounds(cluster, [(topic, number) for number in numbers], 10)
     return {number: lows[topic, number] for number in numbers}, {number: ends[topic, number] for number in numbers}
 
 
 def offsets(cluster: Kafka, topic: str, at: Place, lows: Offsets, ends: Offsets) -> Offsets:
-    """A place as an offset for each partition; what lies outside of the log is `NotAllowed`, never moved in silence."""
+    """A place as an offset for each partition; an offset outside of the log is `NotAllowed`."""
     if isinstance(at, str):
         return dict(lows if at == "earliest" else ends)
     if isinstance(at, datetime):
-        return {
-            number: max(lows[number], min(found, ends[number])) for number, found in _by_time(cluster, topic, at, ends)
-        }
-    strange = sorted(set(at) ^ set(ends))
-    if strange:
-        raise NotAllowed(
-            f"'{topic}' has the partitions {_list(ends)}: say an offset for each of them, and for no other"
-        )
+        found = state.since(cluster, [(topic, number) for number in ends], at.timestamp())
+        return {n: max(lows[n], min(found.get((topic, n), end), end)) for n, end in ends.items()}
+    if set(at) != set(ends):
+        numbers = ", ".join(str(number) for number in sorted(ends))
+        raise NotAllowed(f"'{topic}' has the partitions {numbers}: say an offset for each of them, and for no other")
     for number, offset in at.items():
         if offset < lows[number]:
             raise NotAllowed(
@@ -171,37 +246,20 @@ def offsets(cluster: Kafka, topic: str, at: Place, lows: Offsets, ends: Offsets)
     return dict(at)
 
 
-def _list(numbers: Mapping[int, Any]) -> str:
-    return ", ".join(str(number) for number in sorted(numbers))
-
-
-def _by_time(cluster: Kafka, topic: str, at: datetime, ends: Offsets) -> list[tuple[int, int]]:
-    """The first offset put at that time or later; the end where there is none."""
-    from confluent_kafka import KafkaException, TopicPartition
-    from confluent_kafka.admin import OffsetSpec
-
-    from kqlib.queue.answers import as_ours, first, not_allowed
-    from kqlib.queue.rights import Right
-
-    spec = OffsetSpec.for_timestamp(round(at.timestamp() * 1000))
-    admin = cluster.admin  # held while it works
+def exists(cluster: Kafka, topic: str) -> bool:
+    """Does this topic exist?"""
     try:
-        asked = admin.list_offsets({TopicPartition(topic, number): spec for number in ends}, request_timeout=10)
-        found = {part.partition: future.result(11).offset for part, future in asked.items()}
-    except KafkaException as error:
-        safe, doing = "Nothing was changed.", "look for a time in the log"
-        lacks = not_allowed(Right("DESCRIBE", "topic", topic), cluster, safe)
-        raise as_ours(first(error), cluster.bootstrap, doing, safe, topic, lacks=lacks) from None
-    except TimeoutError:
-        raise Unreachable(address=cluster.bootstrap, why="no answer about a time in the log") from None
-    return [(number, offset if offset >= 0 else ends[number]) for number, offset in found.items()]
+        cluster.partitions(topic)
+    except TopicMissing:
+        return False
+    return True
 
 
 # --- what a queue leaves behind -----------------------------------------------------------------------------------------
 
 
 def results(spark: SparkSession, cluster: Kafka, topic: str, *, of: str = ITEM, **where: Any) -> DataFrame:
-    """What came of items: `item` (the id of the item that it came of), `site` (who did it), and the record.
+    """Results of items: `item` (the id of the item), `site` (which site did it), and the record.
 
     of: the header that names the item; `step.put` writes kq-item. "key": the record's key does. where: start, end, stream.
     """
@@ -209,18 +267,14 @@ def results(spark: SparkSession, cluster: Kafka, topic: str, *, of: str = ITEM, 
 
     raw = read(spark, cluster, topic, **where)
     item = f.col("key").cast("string") if of == "key" else header(of)
-    return raw.select(
-        item.alias("item"), header(BY).alias("site"), "topic", "partition", "offset", "key", "value", "timestamp"
-    )
+    record = ("topic", "partition", "offset", "key", "value", "timestamp")
+    return raw.select(item.alias("item"), header(BY).alias("site"), *record)
 
 
 def letters(spark: SparkSession, cluster: Kafka, queue: str, **where: Any) -> DataFrame:
     """A queue's dead letters with their story: `item`, `site`, `attempts`, `reason`, `created`, `buried`, `cut`, and the record."""
     from pyspark.sql import functions as f
 
-    from kqlib.queue.dead import DEAD
-
-    raw = read(spark, cluster, queue + DEAD, **where)
     story = [
         header("kq-origin").alias("item"),
         header("kq-dead-site").alias("site"),
@@ -230,38 +284,35 @@ def letters(spark: SparkSession, cluster: Kafka, queue: str, **where: Any) -> Da
         f.timestamp_millis(header("kq-buried").cast("long")).alias("buried"),
         header("kq-cut").alias("cut"),
     ]
-    return raw.select(*story, "topic", "partition", "offset", "key", "value", "timestamp")
+    record = ("topic", "partition", "offset", "key", "value", "timestamp")
+    return read(spark, cluster, queue + DEAD, **where).select(*story, *record)
 
 
 def ledger(spark: SparkSession, cluster: Kafka, queue: str, site: str) -> DataFrame:
-    """A site's state of a queue, a row a partition: what is open, with attempts; below `floor` and between floor and `top` the
-    rest is done; from `top` on nobody has looked. `mark`: everything below was purged. `low`, `end`: of the log."""
-    from kqlib.spark import cut
+    """A site's state of a queue, a row for each partition.
 
-    seen = cut.states(cluster, queue, site)
-    return few(spark, [(queue, site, number, *part.row) for number, part in sorted(seen.items())], LEDGER)
+    low, end: the bounds of the log. Below `floor` everything is done; between floor and `top` everything but `open`, which has the
+    attempts; from `top` on nothing was handed out. mark: everything below it was purged.
+    """
+    rows = []
+    for number, part in queue_state.ledgers(cluster, queue, site).items():
+        its, seen = part.ledger, part.seen
+        open_items = [{"offset": offset, "attempts": attempts} for offset, attempts in part.open]
+        offsets = (seen.low, its.floor, its.top, seen.end, part.mark, part.depth)
+        rows.append((queue, site, number, seen.topic_id, its.epoch, *offsets, open_items))
+    return few(spark, rows, LEDGER)
 
 
 def registry(spark: SparkSession, known: Registry) -> DataFrame:
     """A registry's schemas: subject, version, id, schema."""
     found = [(name, known.version(name, number)) for name in known.subjects() for number in known.versions(name)]
-    rows = [(name, each.number, each.id, each.schema) for name, each in found]
-    return few(spark, rows, SCHEMAS)
+    return few(spark, [(name, each.number, each.id, each.schema) for name, each in found], SCHEMAS)
 
 
 def few(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: str) -> DataFrame:
-    """Some thousands of rows as a frame, made in the JVM: `createDataFrame` of a list starts Python on the executors for it."""
+    """A frame of some thousand rows, made in the JVM: `createDataFrame` of a list would start Python on the executors."""
     from pyspark.sql import functions as f
 
     names = [field.split()[0] for field in re.split(r", (?![^<]*>)", schema)]
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows], default=datetime.isoformat)
     return spark.range(1, numPartitions=1).select(f.inline(f.from_json(f.lit(text), f"array<struct<{schema}>>")))
-
-
-def there(cluster: Kafka, topic: str) -> bool:
-    """Does this topic exist?"""
-    try:
-        cluster.partitions(topic)
-    except TopicMissing:
-        return False
-    return True

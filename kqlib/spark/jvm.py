@@ -1,9 +1,9 @@
-"""Spark's driver JVM under the house's rule: it cannot outlive this Python, and its directory goes with it.
+"""The JVM of Spark's driver. It cannot outlive this Python, and its directory is removed with it.
 
-PySpark starts its JVM as a plain child, which a SIGKILL of Python survives by seconds and whose files by ever. Here a reaper starts it
-(`runtime/reaper.py`), directly: without the launcher's own JVM, and so without the module that a Java from PyPI lacks.
+PySpark starts its JVM as a plain child: after a SIGKILL of Python it lives on for seconds, and its files stay. Here a reaper
+(`runtime/reaper.py`) starts it, without Spark's launcher. That saves a JVM, and the module that a Java from PyPI lacks.
 
-In:  a class path, options. Out: `Jvm`: the gateway that PySpark talks through; `close()` leaves no process and no file.
+In:  a class path and options. Out: `Jvm`: the gateway for PySpark; `close()` leaves no process and no file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kqlib.errors import SparkDied
 from kqlib.runtime import archive, java
 from kqlib.runtime.reaper import Child, Reaper
 
-START = 60.0  # seconds until a start is given up; it takes two
-# What Spark's own launcher would open of Java's inside (org.apache.spark.launcher.JavaModuleOptions; a test compares them).
+START = 60.0  # seconds for a start; it takes two
+# The packages of Java that Spark's launcher opens (org.apache.spark.launcher.JavaModuleOptions; a test compares them).
 OPEN = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
     *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
@@ -40,9 +40,9 @@ MODULES = (
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
     "--enable-native-access=ALL-UNNAMED",
 )
-# For each file of a checkpoint Hadoop runs chmod, stat and readlink as programs: started without a program in between (Linux only).
+# Hadoop runs chmod, stat and readlink for each file of a checkpoint. VFORK starts them directly (Linux only).
 FORK = ("-Djdk.lang.Process.launchMechanism=VFORK",) if sys.platform == "linux" else ()
-# Everything to a file, and log4j's own complaints nowhere: not one line on a notebook's stderr.
+# The log goes to a file, log4j's own messages nowhere: a notebook's stderr stays empty.
 LOG4J = """status = off
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
@@ -55,7 +55,7 @@ appender.file.layout.pattern = %d{{HH:mm:ss.SSS}} %-5p %m (%c{{1}})%n
 
 
 class Jvm:
-    """A JVM that runs Spark's driver, its directory, and the gateway to it."""
+    """A JVM for Spark's driver, its directory, and the gateway to it."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Jvm:
 
     def tail(self, lines: int = 12) -> str:
         """The end of its log."""
-        said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join([line for line in said if not line.startswith("\tat ")][-lines:])
+        written = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join([line for line in written if not line.startswith("\tat ")][-lines:])
 
     def close(self) -> None:
         """End it, wait for it, and remove its directory."""
@@ -96,13 +96,13 @@ class Jvm:
         self._reaper.close()
 
     def leave(self, seconds: float) -> None:
-        """Let it end by itself, and wait: what a JVM writes at its end is written then."""
-        with suppress(Exception):  # it does not answer any more
+        """Let it end by itself, and wait: a JVM writes its class archive at its end."""
+        with suppress(Exception):  # it no longer answers
             self.gateway.jvm.System.exit(0)
         self._child.wait(seconds)
 
     def kill(self) -> None:
-        """End it now: whoever waits for an answer of it gets an error."""
+        """End it now. A thread that waits for its answer gets an error."""
         self._child.signal(9)
 
     def _start(self, found: java.Java, command: Sequence[str], env: Mapping[str, str]) -> Child:
@@ -119,19 +119,19 @@ class Jvm:
             "PYTHONHASHSEED": "0",  # hash() must be the same in every worker
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self.home / "gateway"),
         }
-        # The gateway ends with its stdin, which the reaper gives to nobody: a pipe that the JVM itself holds open never ends.
+        # The gateway ends when its stdin does. So stdin is a pipe that the JVM itself holds open.
         opened = ["/bin/sh", "-c", 'exec "$@" <>"$0"', str(self.home / "stdin"), *command]
         return self._reaper.start("spark", opened, self.log, env=whole)
 
     def _answer(self) -> tuple[int, str]:
-        """The gateway's port and secret, once it has written them (PySpark's own form: a number, a length, the text)."""
-        told, deadline = self.home / "gateway", time.monotonic() + START
-        while not told.exists():
+        """The gateway's port and secret, once it has written them (in PySpark's form: a number, a length, the text)."""
+        file, deadline = self.home / "gateway", time.monotonic() + START
+        while not file.exists():
             if not self._child.alive or time.monotonic() > deadline:
                 why = f"exit {self._child.code}" if not self._child.alive else f"no answer in {START:g} s"
-                raise SparkDied(why=why, tail=self.tail() or self._child.why or "(it said nothing)")
+                raise SparkDied(why=why, tail=self.tail() or self._child.why or "(its log is empty)")
             time.sleep(0.02)
-        data = told.read_bytes()  # written beside and renamed: it is whole when it is there
+        data = file.read_bytes()  # whole: it was written under another name and renamed
         size = int.from_bytes(data[4:8], "big")
         return int.from_bytes(data[:4], "big"), data[8 : 8 + size].decode()
 
@@ -153,7 +153,7 @@ def _paths(jars: Sequence[Path]) -> list[str]:
 
 
 def archived(jars: Sequence[Path]) -> tuple[str, str]:
-    """By what the archive of its classes is found: they are of this PySpark."""
+    """The name of the class archive: it holds the classes of this PySpark."""
     import pyspark
 
     return f"{pyspark.__version__} {_paths(jars)[1]}", "spark"
@@ -165,30 +165,30 @@ def _submit(conf: Mapping[str, str]) -> list[str]:
 
 
 def _gateway(port: int, secret: str) -> Any:
-    """PySpark's connection to a JVM that runs already; it takes the address from the environment."""
+    """PySpark's connection to a running JVM. PySpark reads the address from the environment."""
     from pyspark.java_gateway import launch_gateway
 
     for name in ("py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(name).addFilter(_no_command)
-    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    os.environ.update(told)
+    address = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(address)
     try:
         return launch_gateway()
     finally:
-        for name in told:
+        for name in address:
             os.environ.pop(name, None)
 
 
 def _no_command(record: logging.LogRecord) -> bool:
-    """Is this a line for a log? At DEBUG Py4J logs each command as it is sent, and a reader's options hold a password."""
+    """Keep this line? At DEBUG Py4J logs each command that it sends, and a reader's options hold a password."""
     return not record.getMessage().startswith("Command to send")
 
 
 def zipped(package: Path, target: Path) -> Path:
-    """A package as a zip that Python imports from: how the code travels to where executors run it."""
+    """A package as a zip from which executors import it."""
     return Path(shutil.make_archive(str(target), "zip", package.parent, package.name))
 
 
 def python() -> str:
-    """The Python of the workers: PYSPARK_PYTHON if somebody named one, else this one."""
+    """The Python of the executors: PYSPARK_PYTHON, else this one."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable

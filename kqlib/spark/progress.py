@@ -1,9 +1,9 @@
-"""How far a stream is: as numbers, as a line, as a small table, and as a group whose lag every tool of Kafka's shows.
+"""How far a stream is: as numbers, as a line for people, and as a group whose lag all tools of Kafka show.
 
-In:  a streaming query that runs. Out: `Progress`; `follow(query, cluster, group)`, which commits for a group what the checkpoint
-has behind it. Spark keeps its offsets in the checkpoint and commits nothing: without this no lag is seen by anybody.
+In:  a running query. Out: `Progress`; `show(running, name)`, which prints it; `follow(query, cluster, group)`, which commits the
+offsets of the checkpoint for a group. Spark itself commits nothing, so without `follow` no tool sees its lag.
 
-The group is a shadow: Spark never reads its commits, and moving them moves nothing. The checkpoint alone says where a query goes on.
+Spark never reads the commits of that group, and moving them changes nothing. Only the checkpoint says where a query goes on.
 """
 
 from __future__ import annotations
@@ -14,65 +14,49 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
-from kqlib.errors import KqError, NotAllowed
+from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.queue.arguments import site_name
+from kqlib.spark.stream import Counted, explained
 
 log = logging.getLogger("kqlib.spark")
-EVERY = 0.3  # seconds
-LOST = ("data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
-
-
-@dataclass(frozen=True, repr=False)
-class Counted:
-    """What became of the rows of a stream: rows = out + broken + late. broken: not decoded; late: decoded, and too late to count."""
-
-    rows: int = 0
-    out: int = 0
-    broken: int = 0
-    late: int = 0
-
-    def __add__(self, other: Counted) -> Counted:
-        mine, theirs = astuple(self), astuple(other)
-        return Counted(*(one + two for one, two in zip(mine, theirs, strict=True)))
-
-    def __repr__(self) -> str:
-        return f"{self.rows:,} in = {self.out:,} out + {self.broken:,} broken + {self.late:,} late"
+EVERY = 0.3  # seconds between two looks
+Offsets = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True, repr=False)
 class Progress:
-    """A stream after a batch: `batch` (its number), `rows` (in it), `rate` (rows a second), `lag` (records not read yet)."""
+    """A stream after a batch: its number, its rows, rows a second, and the lag (records that are not read yet)."""
 
     batch: int = -1
     rows: int = 0
     rate: float = 0.0
     lag: int = 0
     total: int = 0  # rows since this query was started
-    counted: Counted | None = None  # what became of them, where `kq.spark.stream` runs it
+    counted: Counted | None = None  # what became of them, if `kq.spark.stream` runs it
 
     @classmethod
     def of(cls, query: Any) -> Progress:
-        """A query's progress now; batch -1 before the first one is done."""
+        """A query's progress now; batch -1 before the first batch is done."""
         return cls.read(list(query.recentProgress))
 
     @classmethod
-    def read(cls, said: list[Any]) -> Progress:
-        """What Spark said of its last batches, oldest first. It also says something while nothing comes: no rows, and the lag."""
-        if not said:
+    def read(cls, reports: list[Any]) -> Progress:
+        """From Spark's reports, oldest first. Spark also reports while nothing arrives: without rows, but with the lag."""
+        if not reports:
             return cls()
-        last = next((each for each in reversed(said) if each["numInputRows"]), said[-1])
-        rate, total = last.get("processedRowsPerSecond") or 0.0, sum(int(each["numInputRows"]) for each in said)
-        return cls(int(last["batchId"]), int(last["numInputRows"]), float(rate), lag(said[-1]), total)
+        last = next((each for each in reversed(reports) if each["numInputRows"]), reports[-1])
+        rate, total = last.get("processedRowsPerSecond") or 0.0, sum(int(each["numInputRows"]) for each in reports)
+        return cls(int(last["batchId"]), int(last["numInputRows"]), float(rate), lag(reports[-1]), total)
 
     def __repr__(self) -> str:
         if self.batch < 0:
             return "no batch yet"
-        became = f" · {self.counted}" if self.counted else ""
-        return f"batch {self.batch} · {self.rows:,} rows · {self.rate:,.0f} rows/s · lag {self.lag:,} records{became}"
+        counted = f" · {self.counted}" if self.counted else ""
+        return f"batch {self.batch} · {self.rows:,} rows · {self.rate:,.0f} rows/s · lag {self.lag:,} records{counted}"
 
     @property
     def facts(self) -> dict[str, int]:
@@ -80,24 +64,24 @@ class Progress:
         return {"rows": self.total, "lag": self.lag} | ({} if self.counted is None else asdict(self.counted))
 
 
-def ends(said: Any) -> dict[str, dict[int, int]]:
-    """Up to where a batch has read, topic by topic, of all its Kafka sources."""
-    return _offsets(said, "endOffset")
+def ends(report: Any) -> Offsets:
+    """Up to where a batch has read the topics of all its Kafka sources."""
+    return _offsets(report, "endOffset")
 
 
-def lag(said: Any) -> int:
+def lag(report: Any) -> int:
     """How many records were there that this batch has not read."""
-    read, latest = ends(said), _offsets(said, "latestOffset")
+    read = ends(report)
     return sum(
         max(0, offset - read.get(topic, {}).get(number, 0))
-        for topic, parts in latest.items()
+        for topic, parts in _offsets(report, "latestOffset").items()
         for number, offset in parts.items()
     )
 
 
-def _offsets(said: Any, what: str) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for source in said["sources"]:
+def _offsets(report: Any, what: str) -> Offsets:
+    found: Offsets = {}
+    for source in report["sources"]:
         value = source.get(what)
         if isinstance(value, str) and value.startswith("{"):  # PySpark gives the text of a dict
             value = ast.literal_eval(value)
@@ -111,18 +95,17 @@ def _offsets(said: Any, what: str) -> dict[str, dict[int, int]]:
 
 
 class Follower:
-    """Commits for a group what a query's checkpoint has behind it, until `stop()` or the query's end. `committed`: the last one."""
+    """Commits a query's offsets for a group, until `stop()` or the query's end. `committed`: the last ones."""
 
     def __init__(self, query: Any, cluster: Kafka, group: str) -> None:
         self.query, self.cluster, self.group = query, cluster, site_name(group)
-        self.committed: dict[str, dict[int, int]] = {}
-        self.trouble = ""
+        self.committed: Offsets = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, name="kq-follow", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="kq-follow", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Commit what is known, and no more after that."""
+        """Commit what is known, and nothing after that."""
         self._stop.set()
         self._thread.join(15)
 
@@ -132,174 +115,112 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         from kqlib.kafka.clients import Consumer
 
-        # A consumer that joins nothing may commit for a group without members. The AdminClient's call for this can end the
-        # whole process while the coordinator is away.
-        with closing(Consumer(self.cluster.client(group_id=self.group, group_protocol="classic"))) as member:
+        # A consumer outside of the group may commit while the group has no members. The AdminClient's call for this can end the
+        # process while the coordinator is away.
+        with closing(Consumer(self.cluster.client(group_id=self.group, group_protocol="classic"))) as consumer:
             over = False
             while not over:
                 over = self._stop.wait(EVERY)
                 query = self.query() if callable(self.query) else self.query
-                with suppress(Exception):  # a JVM that is gone: the query's own caller hears of it
+                with suppress(Exception):  # the JVM is gone: the caller of the query gets the error
                     over |= not query.isActive
-                    self._look(member, query)
+                    self._commit(consumer, query)
 
-    def _look(self, member: Any, query: Any) -> None:
+    def _commit(self, consumer: Any, query: Any) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
-        said = query.lastProgress
-        found = ends(said) if said else {}
+        report = query.lastProgress
+        found = ends(report) if report else {}
         if not found or found == self.committed:
             return
-        wanted = [TopicPartition(topic, n, offset) for topic, parts in found.items() for n, offset in parts.items()]
+        offsets = [TopicPartition(topic, n, offset) for topic, parts in found.items() for n, offset in parts.items()]
         try:
-            member.commit(offsets=wanted, asynchronous=False)
-        except KafkaException as error:  # its coordinator moves: the next look tries again
-            self.trouble = error.args[0].str()
-            log.info("group '%s': %s", self.group, self.trouble)
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:  # the coordinator moves: the next look tries again
+            log.info("group '%s': %s", self.group, error.args[0].str())
         else:
-            self.committed, self.trouble = found, ""
+            self.committed = found
 
 
 def follow(query: Any, cluster: Kafka, group: str) -> Follower:
     """From now on `kq kafka consumer-groups --describe --group GROUP` shows how far this query is.
 
-    query: a StreamingQuery, or a function that gives the present one where it is restarted now and then. The group has no members.
+    query: a StreamingQuery, or a function that returns the present one of a stream that restarts. The group has no members.
     """
     if not callable(query) and not hasattr(query, "lastProgress"):
-        raise NotAllowed(f"follow wants a streaming query that runs, not {type(query).__name__}")
+        raise NotAllowed(f"follow needs a streaming query that runs, not {type(query).__name__}")
     return Follower(query, cluster, group)
 
 
 # --- for people ---------------------------------------------------------------------------------------------------------
 
 
-class Shown:
-    """Progress as somebody watches it: one line that changes in a terminal, a line a batch in a file, a table in a notebook."""
+class ProgressLine:
+    """Prints progress: a line that changes in a terminal, a line for each change in a file, a stable text in a notebook."""
 
     def __init__(self, name: str, out: TextIO | None = None) -> None:
         self.name, self.out = name, out or sys.stdout
-        self._last, self._handle, self._wide = "", _notebook(name), 0
+        self._last, self._width, self._handle = "", 0, _notebook_display()
 
-    def say(self, text: str, **facts: int) -> None:
-        """What is the case now: `text`, or in a notebook `facts`. The same twice is said once."""
+    def update(self, text: str, facts: dict[str, int]) -> None:
+        """Show `text`, or in a notebook `facts`. The same text is shown once."""
         if text == self._last:
             return
         self._last = text
         if self._handle is not None:
-            self._handle.update(Table(self.name, facts))
+            self._show(facts)
             return
         line = f"{self.name}: {text}"
-        self.out.write(f"\r{line.ljust(self._wide)}" if self.out.isatty() else f"{line}\n")
-        self._wide = len(line)
+        self.out.write(f"\r{line.ljust(self._width)}" if self.out.isatty() else f"{line}\n")
+        self._width = len(line)
         self.out.flush()
 
-    def end(self, **facts: int) -> None:
-        """The last state. In a notebook only what is the same on every run (rows, lag), so that it can be stored and compared."""
+    def end(self, facts: dict[str, int]) -> None:
+        """Show the last state. A notebook stores it, so it has only what is the same on every run."""
         if self._handle is not None:
-            self._handle.update(Table(self.name, facts))
+            self._show(facts)
         elif self.out.isatty():
             self.out.write("\n")
 
-
-@dataclass(frozen=True, repr=False)
-class Table:
-    """A few numbers as a picture with a text twin."""
-
-    name: str
-    facts: dict[str, int]
-
-    def __repr__(self) -> str:
-        return " · ".join([self.name, *(f"{what} {value:,}" for what, value in self.facts.items())])
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        cells = "".join(
-            f"<tr><td>{what}</td><td style='text-align:right'>{n:,}</td></tr>" for what, n in self.facts.items()
-        )
-        return {
-            "text/plain": repr(self),
-            "text/html": f"<table><tr><th colspan='2'>{self.name}</th></tr>{cells}</table>",
-        }
+    def _show(self, facts: dict[str, int]) -> None:
+        text = " · ".join([self.name, *(f"{what} {value:,}" for what, value in facts.items())])
+        self._handle.update({"text/plain": text}, raw=True)
 
 
-def _notebook(name: str) -> Any:
-    """Where a notebook shows the table; None elsewhere."""
+def _notebook_display() -> Any:
+    """IPython's handle of an output that can be updated; None outside of a notebook."""
     if "IPython" not in sys.modules:
         return None
     from IPython import get_ipython
     from IPython.display import display
 
-    shell = get_ipython()
-    if shell is None or shell.__class__.__name__ != "ZMQInteractiveShell":
+    if type(get_ipython()).__name__ != "ZMQInteractiveShell":
         return None
-    return display(Table(name, {}), display_id=True)
+    return display({"text/plain": ""}, raw=True, display_id=True)
 
 
 def show(running: Any, name: str, stop: Callable[[], bool] = lambda: False) -> Progress:
-    """Watch a stream to its end: a line in a terminal, in a notebook a small table whose last state is the same on every run."""
-    shown = Shown(name)
-    last = attend(running, shown, stop)
-    shown.end(**last.facts)
-    return last
+    """Wait for a stream and print its progress. End it when `stop` returns True; a stopped batch comes again at the next start.
 
-
-def attend(running: Any, shown: Shown | None = None, stop: Callable[[], bool] = lambda: False) -> Progress:
-    """Wait until a stream ends, or end it when `stop` says so; what it failed of is a sentence of ours.
-
-    running: what `kq.spark.stream` or `standings` gives, or a StreamingQuery. A batch that is stopped comes again at the next start.
+    running: the result of `kq.spark.stream` or `standings`.
     """
-    wait = running.wait if hasattr(running, "wait") else running.awaitTermination
-    rows: dict[tuple[str, int], int] = {}  # of each batch: Spark itself remembers the last hundred
-    now, over = Progress(), False
+    line, now, over = ProgressLine(name), Progress(), False
+    rows: dict[tuple[str, int], int] = {}  # of each batch, since Spark remembers the last hundred only
     while not over and not stop():
+        over = running.wait(EVERY)
         try:
-            over = wait(EVERY)
-            said = list((running.query if hasattr(running, "query") else running).recentProgress)
-        except Exception as error:
+            reports = list(running.query.recentProgress)
+        except Exception as error:  # the JVM is gone
             raise explained(error) from None
-        for each in said:
+        for each in reports:
             at = (str(each["runId"]), int(each["batchId"]))
             rows[at] = max(rows.get(at, 0), int(each["numInputRows"]))
-        now = replace(Progress.read(said), total=sum(rows.values()), counted=getattr(running, "counted", None))
-        if shown is not None:
-            shown.say(repr(now), **now.facts)
+        now = replace(Progress.read(reports), total=sum(rows.values()), counted=running.counted)
+        line.update(repr(now), now.facts)
     if not over:
         running.stop()
+    line.end(now.facts)
     return now
-
-
-def explained(error: BaseException) -> KqError:
-    """What stopped a stream or a batch, in a sentence; what Spark says of lost data, with what to do about it."""
-    if isinstance(error, KqError):
-        return error
-    said = str(error).strip()
-    if lost(error):
-        return NotAllowed(
-            "Records that this query had still to read are gone: retention deleted them while it stood still, or their topic was "
-            "made anew. Nothing was skipped in silence, and its checkpoint is as it was. Choose: go on with a gap, and know it "
-            "(failOnDataLoss=false for one run; Spark only logs what it skips); or begin again from what is left, with a "
-            "new checkpoint and new output. Then keep records longer than a stream may stand still (retention.ms). "
-            f"Spark says: {first_line(said)}"
-        )
-    return NotAllowed(f"Spark ended the query: {first_line(said)}")
-
-
-def lost(error: BaseException) -> bool:
-    """Does Spark say that records are gone?"""
-    return any(word in str(error) for word in LOST)
-
-
-def first_line(said: str) -> str:
-    """The line of an error of Spark's that says what happened."""
-    lines = [
-        line.strip()
-        for line in said.splitlines()
-        if line.strip() and not line.strip().startswith(("at ", "==", "Query ["))
-    ]
-    telling = [line for line in lines if any(word in line for word in LOST)]
-    return (telling or lines or ["no reason"])[0][:400]
-
-
-__all__ = ["Counted", "Follower", "Progress", "Shown", "attend", "ends", "explained", "follow", "lag", "lost", "show"]

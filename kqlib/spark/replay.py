@@ -1,25 +1,26 @@
-"""Once more: old records through the same transformation, and dead letters repaired and put back. Dry first, then in earnest.
+"""Old records written again, and dead letters repaired and put back. A dry run, which is the default, only counts.
 
-In:  a topic and from where to where; or a queue and a function that repairs. Out: `Replayed`: how many, partition by partition.
+In:  a topic and the range to read; or a queue and a function that repairs.
+Out: `Replayed`: how many records, by partition.
 
 `replay` is a backfill by Spark. Without a transform a record keeps its key, value, headers and timestamp, and its partition if the
 target has as many. So a replayed topic gives the same standings, audit and quarantine as its original. With a transform a record has
-what the transform returns. The header kq-replay, the name of the run, is always added. The header kq-replay-of, the record that it
-was made of, is added if the transform returns the column `id`. Spark's own Kafka sink cannot write a timestamp, so each task has a
+what the transform returns. The header kq-replay, the name of the run, is always added. The header kq-replay-of, the id of the original
+record, is added if the transform returns the column `id`. Spark's own Kafka sink cannot write a timestamp, so each task has a
 producer. It writes at least once: a task that is tried again writes its records again. Where a record must not count twice, keep the
 column `id` and count each kq-replay-of of a run once.
 
-`repair` goes through the queue's own verbs: a dead letter is put back and done in one transaction, for its own site only, last in
-line, at attempt 1. A crash in the middle leaves each letter either dead or put back.
+`repair` is `queue.redrive` with new data: a dead letter is put back and done in one transaction, for its own site only, last in line,
+at attempt 1. After a crash each letter is either dead or put back.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -27,12 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kqlib import topics
-from kqlib.errors import KqError, LeaseLost, NotAllowed, NotInTime, PayloadTooLarge, TopicMissing
+from kqlib.errors import KqError, NotAllowed, NotInTime, PayloadTooLarge, TopicMissing
 from kqlib.kafka import Kafka, settings
-from kqlib.queue import Item, Put, Queue, dead, look
+from kqlib.queue import Item, Put, Queue, dead
 from kqlib.queue.arguments import OURS, count
 from kqlib.queue.item import Out, size
-from kqlib.queue.transactions import Ending
+from kqlib.queue.redrive import Choice, Redrive
 from kqlib.spark import frames
 
 if TYPE_CHECKING:
@@ -40,10 +41,8 @@ if TYPE_CHECKING:
 
 RUN, OF = "kq-replay", "kq-replay-of"
 ID = "concat_ws('/', topic, partition, offset) AS id"
-SENT = 120.0  # seconds for the last records of a task
+FLUSH = 120.0  # seconds for the last records of a task
 PEM = settings.FILES | {"ssl.ca.location": "ssl.ca.pem"}
-MOST = 100_000  # dead letters of one dry run
-AT_ONCE = 100  # dead letters of a transaction
 Transform = Callable[["DataFrame"], "DataFrame"]
 Fix = Callable[[Item], "bytes | Put | None"]
 
@@ -59,13 +58,15 @@ class Replayed:
     left: Mapping[int, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        numbers = sorted({*self.read, *self.written, *self.left})
-        heads = ["partition", "read", "would be written" if self.dry else "written", *["left"] * bool(self.left)]
-        parts: list[Mapping[int, int]] = [self.read, self.written, *([self.left] if self.left else [])]
-        rows = [[str(n), *(f"{each.get(n, 0):,}" for each in parts)] for n in numbers]
-        rows.append(["all", *(f"{sum(each.values()):,}" for each in parts)])
-        wide = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
-        return "\n".join("  ".join(cell.rjust(wide[at]) for at, cell in enumerate(row)) for row in [heads, *rows])
+        columns = {"read": self.read, "would be written" if self.dry else "written": self.written}
+        if self.left:
+            columns["left"] = self.left
+        rows = [["partition", *columns]]
+        for number in sorted({*self.read, *self.written, *self.left}):
+            rows.append([str(number), *(f"{counts.get(number, 0):,}" for counts in columns.values())])
+        rows.append(["all", *(f"{sum(counts.values()):,}" for counts in columns.values())])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.rjust, row, widths)) for row in rows)
 
 
 # --- a backfill -----------------------------------------------------------------------------------------------------------
@@ -83,9 +84,9 @@ def replay(
     run: str | None = None,
     dry: bool = True,
 ) -> Replayed:
-    """Write a topic's records once more, from a time or from offsets, into another topic; dry=True only counts.
+    """Write a topic's records again, from a time or from offsets, into another topic; dry=True only counts.
 
-    transform: what the stream does with `items`, a frame to a frame with key, value and timestamp; None: as they are. run: the run's
+    transform: what the stream does with `items`: a frame to a frame with key, value and timestamp; None: as they are. run: the run's
     name in the headers; give it again to write the same run again.
     """
     if source == target:
@@ -94,27 +95,27 @@ def replay(
     if there is None:
         raise TopicMissing(topic=target)
     where: dict[str, Any] = {"start": start, "end": end}
-    if transform is None:  # with its headers as they are: in the map that `items` makes each name is there once
+    if transform is None:  # not `items`: its map of headers has each name only once
         made = whole = frames.read(spark, cluster, source, **where).selectExpr("*", ID)
     else:
         whole = frames.items(spark, cluster, source, **where)
-        made = _shape(transform(whole))
+        made = _checked(transform(whole))
     if not dry:
         made.persist()  # computed once, for its count and for writing
     try:
         written, oldest = _by_partition(made)
-        counted = written if made is whole else _by_partition(whole)[0]
-        _keeps(target, there, oldest)
+        read = written if made is whole else _by_partition(whole)[0]
+        _check_keeps(target, there, oldest)
         if not dry:
             same = transform is None and len(cluster.partitions(source)) == there.partitions
             _write(made, cluster, target, name, same)
-        return Replayed(name, dry, counted, written)
+        return Replayed(name, dry, read, written)
     finally:
         made.unpersist()
 
 
-def _keeps(target: str, there: topics.Existing, oldest: int | None) -> None:
-    """`NotAllowed` where the topic would not keep the records' times, or not the records."""
+def _check_keeps(target: str, there: topics.Existing, oldest: int | None) -> None:
+    """`NotAllowed` if the topic would not keep the timestamps or the records."""
     kept = int(there.config.get("retention.ms", -1)) if "delete" in there.config.get("cleanup.policy", "") else -1
     if there.config.get("message.timestamp.type") == "LogAppendTime":
         raise NotAllowed(
@@ -144,8 +145,8 @@ def _run(name: Any) -> str:
     raise NotAllowed(f"a run's name is text of 1 to 100 printable ASCII characters, not {name!r}")
 
 
-def _shape(made: Any) -> DataFrame:
-    """A transformation gives a frame with key, value and timestamp."""
+def _checked(made: Any) -> DataFrame:
+    """The frame of a transform; `NotAllowed` unless it has key, value and timestamp."""
     columns = getattr(made, "columns", None)
     if columns is None:
         raise NotAllowed(f"a transform takes a frame and returns one, not {type(made).__name__}")
@@ -157,7 +158,7 @@ def _shape(made: Any) -> DataFrame:
 
 
 def _by_partition(frame: DataFrame) -> tuple[dict[int, int], int | None]:
-    """How many rows came of which partition, and the oldest time in milliseconds; without a column `partition` all are under -1."""
+    """The number of rows by partition, and the oldest time in milliseconds. Without a column `partition` all are under -1."""
     from pyspark.sql import functions as f
 
     where = "partition" if "partition" in frame.columns else "-1 AS partition"
@@ -167,7 +168,7 @@ def _by_partition(frame: DataFrame) -> tuple[dict[int, int], int | None]:
 
 
 def _write(rows: DataFrame, cluster: Kafka, target: str, run: str, same: bool) -> None:
-    """Each Spark partition by a producer of its own. same: every record into the partition that it came from."""
+    """Write each Spark partition by a producer of its own. same: each record goes into the partition that it came from."""
     more = [name if name in rows.columns else f"NULL AS {name}" for name in ("headers", "id")]
     where = "partition" if same else "-1 AS partition"
     out = rows.selectExpr("key", "value", "unix_millis(timestamp) AS ms", where, *more)
@@ -177,8 +178,8 @@ def _write(rows: DataFrame, cluster: Kafka, target: str, run: str, same: bool) -
     try:
         out.foreachPartition(partial(_send, cluster.bootstrap, own, target, run))
     except Exception as error:
-        said = re.search(r"(?:errors|kafka|cimpl)\.\S*: (.+)", str(error))
-        why = said[1] if said else str(error).splitlines()[0]
+        found = re.search(r"(?:errors|kafka|cimpl)\.\S*: (.+)", str(error))
+        why = found[1] if found else str(error).splitlines()[0]
         raise NotAllowed(
             f"The replay into '{target}' stopped: {why}. What was written stays there. Once the cause is gone, replay again with "
             f"run='{run}': a record that is there twice has the same header {OF}"
@@ -186,7 +187,7 @@ def _write(rows: DataFrame, cluster: Kafka, target: str, run: str, same: bool) -
 
 
 def _send(bootstrap: str, own: Mapping[str, Any], target: str, run: str, rows: Iterable[Any]) -> None:
-    """Runs on an executor: these rows as records, in their order; it returns when all are acknowledged."""
+    """Write these rows in their order; return when all are acknowledged. Runs on an executor."""
     from kqlib.kafka.clients import Producer
 
     failed: list[str] = []
@@ -202,20 +203,20 @@ def _send(bootstrap: str, own: Mapping[str, Any], target: str, run: str, rows: I
             try:
                 producer.produce(target, partition=row.partition, timestamp=row.ms, on_delivery=done, **record)
                 break
-            except BufferError:  # its queue is full: let it send
+            except BufferError:  # the producer's queue is full
                 producer.poll(0.1)
         producer.poll(0)
         if failed:
             break
-    left = producer.flush(SENT)
+    left = producer.flush(FLUSH)
     if failed:
         raise NotAllowed(failed[0])
     if left:
-        raise NotInTime(seconds=SENT, why=f"the records to be in '{target}'", last=f"{left} are not acknowledged")
+        raise NotInTime(seconds=FLUSH, why=f"the records to be in '{target}'", last=f"{left} are not acknowledged")
 
 
 def _headers(row: Any, run: str) -> list[tuple[str, bytes | None]]:
-    """The record's own headers, and where it comes from. The marks of an earlier replay are left out."""
+    """The record's own headers, the run, and the original record; not the marks of an earlier replay."""
     own = row.headers or []
     if isinstance(own, dict):
         own = reversed(own.items())  # `items` has the last header first
@@ -234,79 +235,51 @@ def _bytes(value: Any) -> bytes | None:
 def repair(queue: Queue, fix: Fix, *, n: int | None = None, dry: bool = True) -> Replayed:
     """Put a queue's dead letters back as `fix(item)` makes them: new data, a `Put`, or None to leave one dead.
 
-    n: at most so many are put back. dry=True only counts: nothing is claimed or written. Works on the partitions of this process.
+    n: at most so many are put back. dry=True only counts. Works on the partitions of this process, like `queue.redrive`.
     """
     if not isinstance(queue, Queue):
-        raise NotAllowed(f"repair wants a queue of a site, as in site.queue('football'), not {type(queue).__name__}")
+        raise NotAllowed(f"repair needs a queue of a site, as in site.queue('football'), not {type(queue).__name__}")
     if not callable(fix):
         raise NotAllowed(f"fix is called with a dead item, and {type(fix).__name__} cannot be called")
-    most = MOST if n is None else count("n", n)
-    letters = queue.dead
-    return _would(queue, letters, fix, most) if dry else _really(queue, letters, fix, most)
+    most = sys.maxsize if n is None else count("n", n)
+    run = Repair(queue, fix, dry)
+    run.run(most)
+    return Replayed("repair", dry, run.read, run.written, run.left)
 
 
-def _would(queue: Queue, letters: Queue, fix: Fix, most: int) -> Replayed:
-    read, back, left = Counter[int](), Counter[int](), Counter[int]()
-    for item in look.peek(queue.site, letters.name, MOST):
-        if sum(back.values()) >= most:
-            break
-        read[item.partition] += 1
-        fixed = _fixed(queue, item, fix)
-        (left if fixed is None else back)[item.partition] += 1
-    return Replayed("repair", True, read, back, left)
+class Repair(Redrive):
+    """A redrive of letters that are mended first. It counts by partition."""
 
+    def __init__(self, queue: Queue, fix: Fix, dry: bool) -> None:
+        super().__init__(queue, queue, Choice(), dry_run=dry, force=True)
+        self.fix = fix
+        self.read, self.written, self.left = Counter[int](), Counter[int](), Counter[int]()
 
-def _really(queue: Queue, letters: Queue, fix: Fix, most: int) -> Replayed:
-    read, back, left = Counter[int](), Counter[int](), Counter[int]()
-    kept: dict[str, Item] = {}  # stay claimed until the end, so that they do not come again meanwhile
-    try:
-        while (room := most - sum(back.values())) > 0 and (items := letters.claim_many(min(AT_ONCE, room))):
-            new = [item for item in items if item.id not in kept]
-            kept |= {item.id: item for item in items}
-            if not new:
-                break
-            read.update(item.partition for item in new)
-            fixed = {item: out for item in new if (out := _fixed(queue, item, fix)) is not None}
-            left.update(item.partition for item in new if item not in fixed)
-            _put_back(queue, letters, fixed)
-            back.update(item.partition for item in fixed)
-            for item in fixed:
-                del kept[item.id]
-    finally:
-        for item in kept.values():
-            with suppress(LeaseLost):
-                letters.release(item)
-    return Replayed("repair", False, read, back, left)
+    def _out(self, letter: Item) -> Out | None:
+        """The record that puts the letter back; None: it stays dead."""
+        fixed = self._fixed(letter)
+        self.read[letter.partition] += 1
+        (self.left if fixed is None else self.written)[letter.partition] += 1
+        return fixed
 
-
-def _put_back(queue: Queue, letters: Queue, fixed: dict[Item, Out]) -> None:
-    """All of them in one transaction: there, and done here."""
-    if not fixed:
-        return
-    with queue._member.changed:
-        held = [(letters._held(item), item.offset, item.lease) for item in fixed]
-        queue.site._end(Ending(list(fixed.values()), held))
-
-
-def _fixed(queue: Queue, item: Item, fix: Fix) -> Out | None:
-    """The record that puts it back, as redrive would write it, but for what was repaired."""
-    try:
-        said = fix(item)
-    except KqError:
-        raise
-    except Exception as error:
-        raise NotAllowed(f"fix failed on {item.id} ({type(error).__name__}: {error}); it stays dead") from error
-    plain = dead.back(item.record, queue.name, queue.site.name)
-    if said is None:
-        return None
-    if isinstance(said, Put):
-        ours = [each for each in plain.headers or [] if each[0].startswith(OURS)]
-        out = plain._replace(value=said.data, key=said.key, headers=[*said.all_headers, *ours])
-    elif isinstance(said, bytes):
-        out = plain._replace(value=said)
-    else:
-        raise NotAllowed(f"fix returns bytes, a Put or None, not {type(said).__name__} (for {item.id})")
-    taken = size(out.value, out.key, out.headers or [])
-    if taken > queue.facts.limit:
-        raise PayloadTooLarge(topic=queue.name, size=taken, limit=queue.facts.limit, safe="Nothing was stored.")
-    return out
+    def _fixed(self, letter: Item) -> Out | None:
+        try:
+            made = self.fix(letter)
+        except KqError:
+            raise
+        except Exception as error:
+            raise NotAllowed(f"fix failed on {letter.id} ({type(error).__name__}: {error}); it stays dead") from error
+        if made is None:
+            return None
+        out = dead.back(letter.record, self.into.name, self.into.site.name)
+        if isinstance(made, Put):
+            ours = [each for each in out.headers or [] if each[0].startswith(OURS)]
+            out = out._replace(value=made.data, key=made.key, headers=[*made.all_headers, *ours])
+        elif isinstance(made, bytes):
+            out = out._replace(value=made)
+        else:
+            raise NotAllowed(f"fix returns bytes, a Put or None, not {type(made).__name__} (for {letter.id})")
+        taken = size(out.value, out.key, out.headers or [])
+        if taken > self._limit:
+            raise PayloadTooLarge(topic=self.into.name, size=taken, limit=self._limit, safe="Nothing was stored.")
+        return out

@@ -1,16 +1,17 @@
-"""What a stream has come to, as Parquet: a directory a batch, and a file that says that it is whole.
+"""What a stream keeps in its directory: whose checkpoint it is, and the standings of each batch as Parquet.
 
-In:  a batch's number and its frames. Out: the frames of the batch before; a snapshot that is whole or not there.
+In:  a directory on any file system of Hadoop; on a Spark cluster all machines must share it. Out: its state, or `NotAllowed`.
 
-    home/current/12          {"games": [files, bytes], "teams": …}: appears in one step when batch 12 is whole; the highest counts
+    home/stream.json         {"cluster": its id, "topics": {"games": its id, …}}: written before the checkpoint, never changed
+    home/checkpoint/         Spark's own: the offsets of each batch. It names topics only, and its offsets mean nothing elsewhere
     home/games/batch=12/     Parquet
     home/teams/batch=12/
-    home/checkpoint/         Spark's own: which offsets a batch has
+    home/current/12          {"games": [files, bytes], "teams": …}: written when batch 12 is complete; the highest number counts
 
-Batch 12 goes on from batch 11, whose file and directories must be there as they were written. What is lost or cut is refused: going on
-without it would give wrong standings. A batch that comes again after a crash first deletes its own file in `current`, and then does
-everything again from the same batch before. Only the two newest batches stay. `current` is not one file that is replaced: Hadoop
-deletes the old one before the new one is there. Any file system of Hadoop's will do; on a cluster it must be one that all share.
+Batch 12 begins with the games of batch 11. Their files must be there as they were written, or the standings would be wrong without an
+error. So lost or cut files are refused. A batch that comes again after a crash first deletes its own file in `current`, and then does
+everything again from the same batch before. Only the two newest batches stay. `current` is not one file that is replaced, because
+Hadoop deletes the old file before the new one is there.
 """
 
 from __future__ import annotations
@@ -18,22 +19,124 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import NotAllowed
-from kqlib.spark.checkpoint import ANEW
-from kqlib.spark.files import Files
+from kqlib.kafka import Kafka
+from kqlib.queue import state
 from kqlib.spark.table import GAMES, TEAMS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-KINDS = {"games": GAMES, "teams": TEAMS}  # said, and not looked for in the files: that is a job of Spark's each time
+FILE = "stream.json"
+TABLES = {"games": GAMES, "teams": TEAMS}  # with their schemas: to infer them is a job of Spark each time
+ANEW = (
+    "Nothing was read or written. To begin anew, name an empty directory and an output topic that is empty: the stream then reads "
+    "the log from its start"
+)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Small files under `home`, named by their path below it. A process may be killed before and after each `write` and `delete`."""
+
+    spark: SparkSession
+    home: str
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files of a folder with their bytes; {} for a folder that is not there."""
+        path = self._path(folder)
+        found = self._manager.list(path) if self._manager.exists(path) else ()
+        return {each.getPath().getName(): each.getLen() for each in found}
+
+    def read(self, name: str) -> str | None:
+        """A file's text; None if there is no such file."""
+        path = self._path(name)
+        if not self._manager.exists(path):
+            return None
+        opened = self._manager.open(path)
+        try:
+            return bytes(opened.readAllBytes()).decode(errors="replace")
+        finally:
+            opened.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a new file in one step: under another name, then renamed. A file that exists is an error."""
+        opened = self._create(name)
+        opened.write(text.encode())
+        opened.close()
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with everything in it, if it is there."""
+        self._manager.delete(self._path(name))
+
+    def _create(self, name: str) -> Any:
+        path = self._path(name)
+        self._manager.mkdirs(path.getParent())
+        return self._manager.createAtomic(path, False)
+
+    def _path(self, name: str) -> Any:
+        return self.spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"{self.home}/{name}")
+
+    @cached_property
+    def _manager(self) -> Any:
+        """Spark's own class for checkpoint files: it renames in one step on every file system."""
+        streaming: Any = self.spark.sparkContext._jvm.org.apache.spark.sql.execution.streaming
+        conf = self.spark._jsparkSession.sessionState().newHadoopConf()
+        return streaming.checkpointing.CheckpointFileManager.create(self._path(""), conf)
+
+
+# --- whose checkpoint it is -----------------------------------------------------------------------------------------------
+
+
+def checkpoint(home: Any) -> str:
+    """The path of Spark's checkpoint."""
+    if not isinstance(home, str) or not home.strip():
+        raise NotAllowed(f"home is a directory for the checkpoint and the snapshot, not {home!r}")
+    return f"{home}/checkpoint"
+
+
+def identity(cluster: Kafka, *topics: str) -> dict[str, Any]:
+    """The ids of a cluster and of topics. They differ if only the names are the same."""
+    ids = {topic: found[0] for topic, found in state.topic_ids(cluster, list(topics)).items()}
+    return {"cluster": cluster.describe().cluster_id, "topics": ids}
+
+
+def claim(spark: SparkSession, home: str, cluster: Kafka, *topics: str) -> str:
+    """The path of the checkpoint for these topics of this cluster. The checkpoint of others is refused."""
+    path, files, ours = checkpoint(home), Files(spark, home), identity(cluster, *topics)
+    noted = files.read(FILE)
+    if noted is None and not files.sizes("checkpoint") and not files.sizes("current"):
+        files.write(FILE, json.dumps(ours))
+    elif noted is None:
+        raise NotAllowed(f"{home} holds a checkpoint, and no {FILE} that says which cluster it belongs to. {ANEW}")
+    elif why := _difference(noted, ours):
+        raise NotAllowed(f"{home} holds the checkpoint of {why}, so its offsets cannot be used here. {ANEW}")
+    return path
+
+
+def _difference(noted: str, ours: dict[str, Any]) -> str:
+    """What differs from the noted cluster and topics; '' if nothing does."""
+    try:
+        theirs = json.loads(noted)
+        cluster, topics = theirs["cluster"], dict(theirs["topics"])
+    except (ValueError, TypeError, KeyError):
+        return f"an unknown cluster, because {FILE} cannot be read"
+    if cluster != ours["cluster"]:
+        return f"another cluster ({cluster}, and this one is {ours['cluster']})"
+    if set(topics) != set(ours["topics"]):
+        return f"other topics ({', '.join(sorted(topics))})"
+    anew = [f"'{name}'" for name, number in ours["topics"].items() if topics[name] != number]
+    return f"{' and '.join(anew)} before it was deleted and made again" if anew else ""
+
+
+# --- the standings of each batch ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The directories of one stream."""
+    """The standings in the directory of one stream."""
 
     spark: SparkSession
     home: str
@@ -44,52 +147,52 @@ class Snapshot:
         return Files(self.spark, self.home)
 
     def current(self) -> int | None:
-        """The batch that counts; None when there is none yet."""
+        """The last complete batch; None if there is none yet."""
         return self._newest("current")
 
     def check(self) -> None:
-        """At a start: is this the snapshot of the checkpoint beside it?"""
+        """Before a start: `NotAllowed` unless this snapshot belongs to the checkpoint beside it."""
         done = self._newest("checkpoint/commits")
         coming = 0 if done is None else done + 1
-        if self.current() != coming:  # else that batch was whole, and its end did not reach the checkpoint
-            self._is(done)
+        if self.current() != coming:  # else that batch was completed, but not yet in the checkpoint
+            self._check_is(done)
 
     def before(self, batch: int) -> int | None:
-        """The batch that this one goes on from."""
+        """The batch with which this one begins."""
         if self.current() == batch:  # it comes again
             self.files.delete(f"current/{batch}")
         last = batch - 1 if batch else None
-        self._is(last)
+        self._check_is(last)
         return last
 
-    def read(self, what: str, batch: int | None = None) -> DataFrame:
-        """A frame of a batch; of the one that counts, if none is named."""
+    def read(self, table: str, batch: int | None = None) -> DataFrame:
+        """A table of a batch, by default of the last complete one."""
         if batch is None:
             batch = self.current()
             if batch is None:
                 raise NotAllowed(f"there is no snapshot in {self.home} yet: no batch has been done")
-            self._whole(batch)
-        return self.spark.read.schema(KINDS[what]).parquet(self._of(what, batch))
+            self._check_whole(batch)
+        return self.spark.read.schema(TABLES[table]).parquet(self._path(table, batch))
 
-    def write(self, what: str, batch: int, frame: DataFrame) -> DataFrame:
-        """Write it, and read from there: nothing is computed twice."""
-        frame.write.mode("overwrite").parquet(self._of(what, batch))
-        return self.read(what, batch)
+    def write(self, table: str, batch: int, frame: DataFrame) -> DataFrame:
+        """Write a table, and read it from there, so that nothing is computed twice."""
+        frame.write.mode("overwrite").parquet(self._path(table, batch))
+        return self.read(table, batch)
 
     def commit(self, batch: int, before: int | None) -> None:
-        """From here on this batch counts."""
+        """From here on this batch is complete. Older ones than `before` are deleted."""
         self.files.write(f"current/{batch}", json.dumps(self._measured(batch)))
-        for what in ("current", *KINDS):
-            for name in self.files.sizes(what):
+        for folder in ("current", *TABLES):
+            for name in self.files.sizes(folder):
                 if name.removeprefix("batch=") not in {str(batch), str(before)}:
-                    self.files.delete(f"{what}/{name}")
+                    self.files.delete(f"{folder}/{name}")
 
     def _newest(self, folder: str) -> int | None:
-        """The highest number of a file in this folder; files with other names were being written."""
+        """The highest number of a file in this folder; files with other names are being written."""
         return max((int(name) for name in self.files.sizes(folder) if name.isdigit()), default=None)
 
-    def _is(self, batch: int | None) -> None:
-        """`NotAllowed` unless this batch counts and is there as it was written."""
+    def _check_is(self, batch: int | None) -> None:
+        """`NotAllowed` unless this is the last complete batch, and as it was written."""
         now = self.current()
         if now is not None and (batch is None or now > batch):
             raise NotAllowed(
@@ -98,28 +201,29 @@ class Snapshot:
                 f"Bring the checkpoint back, or begin anew. {ANEW}"
             )
         if now != batch:
-            self._lost(f"current/{batch}", batch)
+            raise self._lost(f"current/{batch}", batch)
         if batch is not None:
-            self._whole(batch)
+            self._check_whole(batch)
 
-    def _whole(self, batch: int) -> None:
-        """`NotAllowed` unless the files of this batch are there as they were written."""
+    def _check_whole(self, batch: int) -> None:
+        """`NotAllowed` unless the files of this batch are as they were written."""
         if self.files.read(f"current/{batch}") != json.dumps(self._measured(batch)):
-            self._lost(f"current/{batch}, games/batch={batch} or teams/batch={batch}", batch)
+            raise self._lost(f"current/{batch}, games/batch={batch} or teams/batch={batch}", batch)
 
-    def _lost(self, what: str, batch: int | None) -> None:
-        raise NotAllowed(
+    def _lost(self, what: str, batch: int | None) -> NotAllowed:
+        return NotAllowed(
             f"the snapshot in {self.home} is not as batch {batch} left it: {what} is lost or cut. "
             f"Bring the directory back as a whole, or begin anew. {ANEW}. The standings are the same if the log still has every record"
         )
 
     def _measured(self, batch: int) -> dict[str, list[int]]:
-        """How many files a batch has, and of how many bytes together."""
-        found = {what: self.files.sizes(f"{what}/batch={batch}") for what in KINDS}
-        parts = {
-            what: [size for name, size in sizes.items() if name.startswith("part-")] for what, sizes in found.items()
-        }
-        return {what: [len(sizes), sum(sizes)] for what, sizes in parts.items()}
+        """How many files each table of a batch has, and how many bytes."""
+        measured = {}
+        for table in TABLES:
+            files = self.files.sizes(f"{table}/batch={batch}")
+            sizes = [size for name, size in files.items() if name.startswith("part-")]
+            measured[table] = [len(sizes), sum(sizes)]
+        return measured
 
-    def _of(self, what: str, batch: int) -> str:
-        return f"{self.home}/{what}/batch={batch}"
+    def _path(self, table: str, batch: int) -> str:
+        return f"{self.home}/{table}/batch={batch}"

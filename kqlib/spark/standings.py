@@ -1,25 +1,24 @@
-"""Standings while the games go on: a stream of streams, exact however often it is killed.
+"""Standings while the games go on: exact, however often the driver is killed.
 
-In:  a topic of events (framed Avro, any version). Out: a compacted topic keyed by team, and a Parquet snapshot (`snapshot.py`); from
-     that topic a second stream makes each team's form and records (`form`).
+In:  a topic of events (framed Avro, any version).
+Out: a compacted topic keyed by team, and Parquet (`snapshot.py`). From that topic a second stream makes each team's form (`form`).
 
     games ──► standings ──► out (compacted) ──► form ──► out.form (compacted)
                  └──► home/teams/batch=…, home/current/…
 
-Why this shape. Standings are an aggregate (a team's points) over an aggregate (a game's score), and Spark refuses two in a row in
-update mode; Parquet takes no updates at all. So each micro-batch is folded into the games of the batch before (`table.py`, the same
-functions as for a batch over everything) and written by foreachBatch: Parquet under the batch's number, then what changed to Kafka,
-then the pointer. A batch that comes again writes the same again. Spark keeps no state for it: the checkpoint is offsets only.
+Standings are an aggregate (a team's points) over an aggregate (a game's score). Spark refuses two of them in update mode, and Parquet
+cannot be updated. So each micro-batch is folded into the games of the batch before, by the functions that also work on a whole topic
+(`table.py`). foreachBatch writes Parquet under the batch's number, then the changed rows to Kafka, then the file in `current`. A batch
+that comes again writes the same again. Spark keeps no state: its checkpoint has offsets only.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kqlib.spark import checkpoint, sinks
-from kqlib.spark.running import Running, stream
-from kqlib.spark.session import source
-from kqlib.spark.snapshot import Snapshot
+from kqlib.spark import frames
+from kqlib.spark.snapshot import Snapshot, checkpoint, claim
+from kqlib.spark.stream import Running, stream
 from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, table, whole
 
 if TYPE_CHECKING:
@@ -28,30 +27,24 @@ if TYPE_CHECKING:
     from kqlib.kafka import Kafka
     from kqlib.schemas import Registry
 
-STANDING = {
-    "type": "record",
-    "name": "Standing",
-    "namespace": "kq.season",
-    "fields": [
-        {"name": "league", "type": "string"},
-        {"name": "team", "type": "string"},
-        *({"name": name, "type": "int"} for name in ("place", *COUNTS)),
-        {"name": "results", "type": "string"},
-    ],
-}
-FORM = {
-    "type": "record",
-    "name": "Form",
-    "namespace": "kq.season",
-    "fields": [
-        {"name": "league", "type": "string"},
-        {"name": "team", "type": "string"},
-        {"name": "form", "type": "string", "doc": "the last five results, the newest last"},
-        *({"name": name, "type": "int"} for name in ("winning", "most_wins", "most_unbeaten")),
-    ],
-}
-AT_ONCE = 200_000  # rows a batch at most: the first start after a long pause is many batches, not one
-SMALL = 4 * 2**20  # bytes, as Spark has them: of decoded rows some ten thousand
+
+def _record(name: str, *fields: dict[str, str]) -> dict[str, Any]:
+    teams = ({"name": "league", "type": "string"}, {"name": "team", "type": "string"})
+    return {"type": "record", "name": name, "namespace": "kq.season", "fields": [*teams, *fields]}
+
+
+def _ints(*names: str) -> list[dict[str, str]]:
+    return [{"name": name, "type": "int"} for name in names]
+
+
+STANDING = _record("Standing", *_ints("place", *COUNTS), {"name": "results", "type": "string"})
+FORM = _record(
+    "Form",
+    {"name": "form", "type": "string", "doc": "the last five results, the newest last"},
+    *_ints("winning", "most_wins", "most_unbeaten"),
+)
+AT_ONCE = 200_000  # rows of a batch at most, so that the start after a long pause is many batches
+SMALL = 4 * 2**20  # bytes in Spark's own form: some ten thousand decoded rows
 
 
 def standings(
@@ -71,14 +64,11 @@ def standings(
 ) -> Running:
     """Keep the standings of the events in `games`: in the compacted topic `out`, keyed by team, and in Parquet under `home`.
 
-    late: seconds after which a row does not count any more. once: end when all that is there is done. every: '10 seconds'.
+    late: seconds after which a row no longer counts. once: end when all that is there is done. every: '10 seconds'.
     quarantine: a topic for the rows that cannot be decoded; without one they are only counted (`counted`). subject: of the schemas of
     `games`, by default GAMES-value; a replayed topic has that of its original. options: further ones of Spark's Kafka reader.
     """
-    checkpoint.path(home)
-    for topic in (games, out, *filter(None, [quarantine])):
-        cluster.partitions(topic)  # TopicMissing now, and not in the middle of a batch
-    place = checkpoint.claim(spark, home, cluster, games, out)
+    place = _claimed(spark, cluster, home, games, out, quarantine)
     kept, number = Snapshot(spark, home), registry.register(f"{out}-value", STANDING)
     schema = registry.schema(number)
     kept.check()
@@ -87,10 +77,10 @@ def standings(
         before = kept.before(batch)
         _advance(kept, good, late, batch, before)
         changed = _changed(kept, batch, before)
-        values = changed.select(_key(), sinks.avro(COLUMNS, schema, number).alias("value"))
-        sinks.put(values, cluster, out, batch)
+        values = changed.select(_key(), frames.avro(COLUMNS, schema, number).alias("value"))
+        frames.put(values, cluster, out, batch)
         if quarantine:
-            sinks.quarantine(bad, cluster, quarantine, batch)
+            frames.put_quarantined(bad, cluster, quarantine, batch)
         kept.commit(batch, before)
 
     events = _read(spark, cluster, games, options)
@@ -110,25 +100,30 @@ def form(
     every: str | None = None,
     **options: Any,
 ) -> Running:
-    """From the standings topic each team's last five results and its records, into the compacted topic `out`, keyed by team."""
-    checkpoint.path(home)
-    for topic in (standings, out):
-        cluster.partitions(topic)
-    place = checkpoint.claim(spark, home, cluster, standings, out)
+    """From the topic of standings each team's last five results and its records, in the compacted topic `out`, keyed by team."""
+    place = _claimed(spark, cluster, home, standings, out)
     number = registry.register(f"{out}-value", FORM)
     schema = registry.schema(number)
-    names = [field["name"] for field in FORM["fields"]]  # type: ignore[index]
+    names = [field["name"] for field in FORM["fields"]]
 
     def each(good: DataFrame, bad: DataFrame, batch: int) -> None:
-        derived = forms(latest(good))
-        sinks.put(derived.select(_key(), sinks.avro(names, schema, number).alias("value")), cluster, out, batch)
+        values = frames.avro(names, schema, number).alias("value")
+        frames.put(forms(latest(good)).select(_key(), values), cluster, out, batch)
 
-    told = _read(spark, cluster, standings, options)
-    return stream(told, registry, f"{standings}-value", each, place, once=once, every=every)
+    rows = _read(spark, cluster, standings, options)
+    return stream(rows, registry, f"{standings}-value", each, place, once=once, every=every)
+
+
+def _claimed(spark: SparkSession, cluster: Kafka, home: str, source: str, out: str, *more: str | None) -> str:
+    """The path of the checkpoint, once all topics are there: TopicMissing now, and not in the middle of a batch."""
+    checkpoint(home)
+    for topic in filter(None, (source, out, *more)):
+        cluster.partitions(topic)
+    return claim(spark, home, cluster, source, out)
 
 
 def latest(good: DataFrame) -> DataFrame:
-    """The last value of each key: what compaction will leave."""
+    """The last value of each key, as compaction leaves it."""
     from pyspark.sql import functions as f
 
     last = good.groupBy("key").agg(f.max_by("value", f.col("offset")).alias("value"))
@@ -136,7 +131,7 @@ def latest(good: DataFrame) -> DataFrame:
 
 
 def forms(standing: DataFrame) -> DataFrame:
-    """Form and records of standings: a function of the last value of a team alone, so it does not matter how many came before."""
+    """Form and records, from a team's last standing alone. So it does not matter how many came before."""
     from pyspark.sql import functions as f
 
     def longest(others: str) -> Any:
@@ -153,26 +148,26 @@ def forms(standing: DataFrame) -> DataFrame:
 
 
 def _advance(kept: Snapshot, good: DataFrame, late: float, batch: int, before: int | None) -> None:
-    """This batch's games and table, as Parquet."""
-    told = facts(good, late)
+    """Write this batch's games and table as Parquet."""
+    rows = facts(good, late)
     if before is not None:
-        told = kept.read("games", before).unionByName(told)
-    played = kept.write("games", batch, whole(_together(told)))
+        rows = kept.read("games", before).unionByName(rows)
+    played = kept.write("games", batch, whole(_together(rows)))
     kept.write("teams", batch, table(_together(played)).coalesce(1))
 
 
 def _together(frame: DataFrame) -> DataFrame:
-    """What is small as one partition: no shuffle, no job for each side of one, which is most of what a small batch costs."""
+    """A small frame as one partition. Then it needs no shuffle, and the jobs of a shuffle are most of the cost of a small batch."""
     size = frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
     return frame.coalesce(1) if int(size) < SMALL else frame
 
 
 def _changed(kept: Snapshot, batch: int, before: int | None) -> DataFrame:
-    """The teams whose row is another than a batch ago."""
+    """The teams whose row differs from the batch before."""
     now = kept.read("teams", batch).coalesce(1)
     if before is None:
         return now
-    then = kept.read("teams", before).coalesce(1).hint("shuffle_hash")  # in one place both: nothing to send around
+    then = kept.read("teams", before).coalesce(1).hint("shuffle_hash")  # one partition each: no shuffle
     return now.join(then, now.columns, "left_anti")
 
 
@@ -183,5 +178,5 @@ def _key() -> Any:
 
 
 def _read(spark: SparkSession, cluster: Kafka, topic: str, options: dict[str, Any]) -> DataFrame:
-    told = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": AT_ONCE, **options}
-    return spark.readStream.format("kafka").options(**source(cluster, topic, **told)).load()
+    how = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": AT_ONCE, **options}
+    return spark.readStream.format("kafka").options(**frames.source(cluster, topic, **how)).load()

@@ -1,15 +1,15 @@
 """Standings from events: one transformation, for a batch and for a stream.
 
-In:  decoded rows of a season (`value`, and `timestamp`: when the broker got them). Out: `games`: a row a game with the facts that
-     count; `fold`: more facts into them; `table`: who stands where.
+In:  decoded rows of a season (`value`, and `timestamp`: when the broker got the record).
+Out: `games`: a row for each game with the facts that count; `fold`: more facts into them; `table`: each team's place.
 
     table(games(good))  ==  table(fold(games(first half), games(second half)))        in any order, and with any row twice
 
-That holds because a game's facts are a set, and a sum of a set does not care how often or in which order its members were told. So a
-stream may work a batch again after a crash, a message may come twice, a correction may come before its goal.
+It holds because the facts of a game are a set, and their sum does not depend on their order or on how often they came. So a stream may
+work a batch again after a crash, a message may come twice, and a correction may come before its goal.
 
-A row is late when the broker got it more than so many seconds after it happened: a fact of the row, which no clock of a reader
-changes; so batch and stream agree. Late rows do not count in a game; each team's are counted apart (`late`).
+A row is late if the broker got it more than so many seconds after the event. That is a fact of the row and not of a reader's clock, so
+batch and stream agree. Late rows do not count in a game; they are counted for each team (`late`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEEDED = {"number", "league", "game", "round", "team", "kind", "points", "at"}
 
 
 def games(good: DataFrame, late: float = LATE) -> DataFrame:
-    """A row a game, with the facts that were told of it, each once."""
+    """A row for each game, with its facts, each once."""
     return whole(facts(good, late))
 
 
@@ -50,7 +50,7 @@ def whole(parts: DataFrame) -> DataFrame:
 
 
 def facts(good: DataFrame, late: float = LATE) -> DataFrame:
-    """A row an event that counts: its game, and the one fact that it tells."""
+    """A row for each event that counts: its game, and its one fact."""
     _check(good, late)
     names = (f"value.{name}" for name in sorted(NEEDED))
     rows = good.selectExpr(*names, f"{came_late(late)} AS late")
@@ -58,12 +58,12 @@ def facts(good: DataFrame, late: float = LATE) -> DataFrame:
 
 
 def came_late(late: float, value: str = "value") -> str:
-    """The condition, in SQL, that a row is late."""
+    """The SQL condition for a late row."""
     return f"double(timestamp) - double({value}.at) > double('{late}')"
 
 
 def table(played: DataFrame) -> DataFrame:
-    """Who stands where, a row a team: of finished games; `results` has a letter for each, W, D or L, by round."""
+    """A row for each team, from finished games. `results` has a letter for each game by round: W, D or L."""
     from pyspark.sql import functions as f
 
     finished = "FILTER (WHERE result IS NOT NULL)"
@@ -84,7 +84,7 @@ def table(played: DataFrame) -> DataFrame:
     return counted.selectExpr("league", "team", f"int({_PLACE}) AS place", *ints, "results")
 
 
-# Text, and not columns: these frames are made for each batch of a stream, and a column is some ten calls from Python to the JVM.
+# SQL text and not columns: these frames are made for each batch, and a column is some ten calls from Python to the JVM.
 _LETTERS = (("W", "won"), ("D", "drawn"), ("L", "lost"))
 _PLACE = "row_number() OVER (PARTITION BY league ORDER BY points DESC, difference DESC, scored DESC, team)"
 _FACT = (
@@ -94,7 +94,7 @@ _FACT = (
 
 
 def _sides(played: DataFrame) -> DataFrame:
-    """Each game twice, as each of the two teams sees it; `result` is null while it is not finished."""
+    """A row for each team of a game; `result` is null until the game is finished."""
     halves = f"explode(array({_half('home', 'away', 0)}, {_half('away', 'home', 1)})) AS half"
     return played.selectExpr(*KEY, halves).select(*KEY, "half.*")
 
@@ -115,14 +115,14 @@ def _score(side: str) -> str:
 
 
 def _late(side: str) -> str:
-    """How many of this side's events came late and only late: one that was sent again hours later was in time."""
+    """How many events of this side came late only. An event that was in time, and sent again hours later, is not late."""
     late = f"filter(told, fact -> fact.late AND fact.side = '{side}')"
     in_time = "filter(told, fact -> NOT fact.late)"
     return f"size(array_except(transform({late}, fact -> fact.number), transform({in_time}, fact -> fact.number)))"
 
 
 def _plain(played: DataFrame) -> DataFrame:
-    """Spark marks what cannot be null; frames of either origin shall be alike."""
+    """Without Spark's marks of columns that cannot be null, so that frames of both origins have one schema."""
     return played.selectExpr("league", "int(round) AS round", "game", "told")
 
 

@@ -1,10 +1,10 @@
-"""What really happens: values are encoded with one schema and decoded with another, and the outcome is written down.
+"""Which schema really reads which: values are encoded with one schema and decoded with another.
 
-In:  schemas by name. Out: `matrix(schemas)`: a `Matrix`, with an `Outcome` for each reader and writer; `trial(reader, writer)`: one.
+In:  schemas by name. Out: `matrix(schemas)`: an `Outcome` for each reader and writer; `trial(reader, writer)`: one of them.
 
-A rule may be wrong, a decoder is what one has. The values (`samples`) reach every symbol of an enum, every branch of a union, the
-largest and smallest numbers, and bytes that are no text: a schema reads another when it reads them all. Logical types are the one
-thing that no decoder complains about: there the rule decides. Java's verdict is shown wherever it is not that of the rules.
+A schema reads another one if it reads all values of `samples`. They reach every symbol of an enum, every branch of a union, the
+largest and smallest numbers, and bytes that are no text. No decoder complains about logical types, so the rules decide on those.
+Java's verdict is shown if it differs from that of the rules.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kqlib.workshop.view.matrix import matrix as tabled
 from kqlib.workshop.view.picture import Picture
 from kqlib.workshop.view.table import Table
 
-DEEP = 4  # a type that holds itself is followed so far
-WIDE = 64  # values at most
+DEPTH = 4  # how deep a type that holds itself is followed
+MOST = 64  # values
 PLAIN: dict[str, tuple[Any, ...]] = {
     "null": (None,),
     "boolean": (True, False),
@@ -38,8 +38,7 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a reader made of a writer's values: `read` of `tried`, the rule that failed, a sentence, and Java's verdict ('✓' or '✗')
-    where it is not that of our rules."""
+    """How many of a writer's values a reader reads, the rule that failed, and a sentence. java: its verdict, if it is another one."""
 
     reader: str
     writer: str
@@ -89,7 +88,7 @@ def matrix(schemas: Mapping[str, Any], values: Mapping[str, Sequence[Any]] | Non
 def trial(
     reader: Any, writer: Any, values: Sequence[Any] | None = None, names: tuple[str, str] = ("the reader", "the writer")
 ) -> Outcome:
-    """Encode with the writer's schema, decode with the reader's: these values, or some that reach all of the schema."""
+    """Encode values with the writer's schema and decode them with the reader's. values: by default `samples`."""
     new, old = form.canonical(reader), form.canonical(writer)
     tried = list(samples(old)) if values is None else list(values)
     reasons = rules.compare(new, old)
@@ -112,7 +111,7 @@ def trial(
 def samples(schema: Any) -> Iterator[Any]:
     """Values that reach every part of a schema at least once."""
     parsed = form.parsed(form.canonical(schema))
-    return islice(_samples(parsed, fits.named(parsed), 0), WIDE)
+    return islice(_samples(parsed, fits.named(parsed), 0), MOST)
 
 
 def _failed(reader: str, writer: str, value: Any) -> str:
@@ -123,14 +122,14 @@ def _failed(reader: str, writer: str, value: Any) -> str:
     fastavro.schemaless_writer(buffer, form.parsed(writer), value)
     try:
         fastavro.schemaless_reader(BytesIO(buffer.getvalue()), form.parsed(writer), form.parsed(reader))
-    except Exception as error:  # whatever the decoder raises is the answer
+    except Exception as error:  # it depends on the schema what fastavro raises
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 def _samples(schema: Any, named: Mapping[str, Any], depth: int) -> Iterator[Any]:
     if isinstance(schema, list):
-        for branch in schema if depth < DEEP else schema[:1]:
+        for branch in schema if depth < DEPTH else schema[:1]:
             yield from _samples(branch, named, depth)
         return
     kind = schema["type"] if isinstance(schema, dict) else schema
@@ -149,21 +148,21 @@ def _inside(kind: str, schema: Any, named: Mapping[str, Any], depth: int) -> Ite
     elif kind == "fixed":
         yield b"\xff" * schema["size"]
     elif kind == "array":
-        yield from ([] if depth >= DEEP else [[each] for each in _samples(schema["items"], named, depth)])
+        yield from ([] if depth >= DEPTH else [[each] for each in _samples(schema["items"], named, depth)])
         yield []
     elif kind == "map":
-        yield from ([] if depth >= DEEP else [{"key": each} for each in _samples(schema["values"], named, depth)])
+        yield from ([] if depth >= DEPTH else [{"key": each} for each in _samples(schema["values"], named, depth)])
         yield {}
     else:
         columns = {
-            field["name"]: list(islice(_samples(field["type"], named, depth), WIDE)) for field in schema["fields"]
+            field["name"]: list(islice(_samples(field["type"], named, depth), MOST)) for field in schema["fields"]
         }
         for row in range(max(map(len, columns.values()), default=1)):
             yield {name: column[row % len(column)] for name, column in columns.items()}
 
 
 def _logical(schema: Any) -> Iterator[Any]:
-    """Values of a logical type: what its plain bytes say when they are decoded."""
+    """Values of a logical type: its plain values, encoded and decoded again."""
     import fastavro
 
     uuid = "00000000-0000-0000-0000-000000000001"

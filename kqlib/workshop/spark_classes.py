@@ -1,9 +1,9 @@
-"""Spark's classes, loaded once and kept: `python -m kqlib.workshop.spark_classes`, which `make venv` calls.
+"""Records Spark's classes once: `python -m kqlib.workshop.spark_classes`, which `make venv` calls.
 
-A session then starts with half the work.
+With the archive a session starts with half of the work.
 
-In:  nothing. Out: the archive in the cache (`runtime/archive.py`); nothing happens where it is. What is recorded is a small pipeline:
-games in Kafka become standings in Kafka and Parquet, so that a first query of any kind finds its classes.
+In:  nothing. Out: the archive in the cache (`runtime/archive.py`), unless it is there. A small pipeline is recorded: games in Kafka
+become standings in Kafka and Parquet, so that a first query of any kind finds its classes.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ def driver(moment: int) -> Callable[..., None]:
         import os
         import signal
 
-        from kqlib.spark import sinks, standings
-        from kqlib.spark.files import Files
-        from kqlib.spark.snapshot import Snapshot
+        from kqlib.spark import frames, standings
+        from kqlib.spark.snapshot import Files, Snapshot
 
         games, out, home, seen = words
         passed = 0
@@ -50,7 +49,7 @@ def driver(moment: int) -> Callable[..., None]:
 
             return both_sides
 
-        changes = ((Files, "_create"), (Files, "write"), (Files, "delete"), (Snapshot, "write"), (sinks, "put"))
+        changes = ((Files, "_create"), (Files, "write"), (Files, "delete"), (Snapshot, "write"), (frames, "put"))
         for where, name in changes:
             setattr(where, name, counted(getattr(where, name)))
         how: dict[str, Any] = {"registry": Registry(cluster=cluster), "home": home, "once": True}

@@ -20,7 +20,7 @@ from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site, state
 from kqlib.runtime import places
-from kqlib.spark import cut
+from kqlib.spark import queue_state
 from kqlib.workshop import delivery, shared, snapshot
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT
@@ -89,14 +89,14 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
 ) -> None:
     monkeypatch.setattr(snapshot, "MOST", 10)
     monkeypatch.setattr(shared, "TOPIC", kq_topic)
-    monkeypatch.setattr(cut, "QUEUES", kq_topic)
+    monkeypatch.setattr(queue_state, "QUEUES", kq_topic)
     name, mark = f"95-many.{shared.user()}.{places.machine()}.football", {"topic": "id", "offset": 7}
     notes: list[tuple[list[Any], Any]] = [(["topic", name], 1)] * 10 + [(["a-site", "football", "purge", 0], mark)]
     put(kq_cluster, kq_topic, [(json.dumps(key).encode(), json.dumps(value).encode()) for key, value in notes])
     lab = shared.Traces(kq_cluster, "95-many")
     assert lab.known("topic") == [name]
     lab.close()
-    assert cut.purged(kq_cluster, "football", "a-site") == {0: mark}
+    assert queue_state.purge_marks(kq_cluster, "football", "a-site") == {0: mark}
     with pytest.raises(NotAllowed, match="holds up to 13 records; a picture is for 10 at most"):
         snapshot.lanes(kq_cluster, kq_topic)
 

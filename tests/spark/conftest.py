@@ -29,7 +29,8 @@ def spark(kq_cluster: Kafka) -> Iterator[Any]:
     from kqlib.spark import close, session
 
     kept = ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.sql.ui.retainedExecutions")
-    yield session(kq_cluster, ui=True, config={"spark.ui.port": "0", **dict.fromkeys(kept, "8")})
+    page = {"spark.ui.enabled": True, "spark.ui.port": "0"}
+    yield session(kq_cluster, config=page | dict.fromkeys(kept, "8"))
     close()
     with warnings.catch_warnings():  # the last of Py4J's forgotten sockets go here, and not at pytest's own end
         warnings.simplefilter("ignore", ResourceWarning)

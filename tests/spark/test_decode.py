@@ -16,7 +16,7 @@ from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
 from kqlib.schemas.wire import HEAD
 from kqlib.spark import decode, source, stream
-from kqlib.spark.quarantine import CAUSES
+from kqlib.spark.decode import CAUSES
 from kqlib.topics import Plan, Topic
 from kqlib.workshop import games
 from kqlib.workshop.decoding import samples

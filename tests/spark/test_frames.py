@@ -13,10 +13,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 import kqlib as kq
-from kqlib.errors import KqError, NotAllowed, TopicMissing
-from kqlib.kafka import Kafka
+from kqlib.errors import KqError, TopicMissing
+from kqlib.kafka import Kafka, reading
 from kqlib.spark import follow, frames, items, ledger, letters, registry, results
-from kqlib.spark.progress import Progress, attend, explained
+from kqlib.spark.progress import Progress
+from kqlib.spark.stream import explained
 from tests.patience import WAIT
 from tests.promises.play import decided
 
@@ -139,25 +140,18 @@ def test_kafkas_own_tools_see_how_far_a_stream_is(
     spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str, within: Callable[..., float]
 ) -> None:
     def run(once: bool) -> Any:
-        found = items(spark, kq_cluster, kq_topic, stream=True)
-        writer = found.writeStream.foreachBatch(lambda rows, number: rows.count()).option(
-            "checkpointLocation", checkpoint
-        )
+        writer = items(spark, kq_cluster, kq_topic, stream=True).writeStream.foreachBatch(lambda rows, number: None)
+        writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
-
-    def lag() -> dict[str, tuple[str, str]]:
-        said = kq_cluster.kafka("consumer-groups", "--describe", "--group", group)
-        rows = [line.split() for line in said.splitlines()]
-        return {row[2]: (row[3], row[5]) for row in rows if row[1:2] == [kq_topic]}
 
     group = f"kq-{kq_topic}"
     put(kq_cluster, kq_topic, [{"value": b"x", "partition": at % 2} for at in range(10)])
     query = run(once=True)
     with follow(query, kq_cluster, group) as follower:
-        assert attend(query).total == 10
+        query.awaitTermination()
         within(60, lambda: follower.committed == {kq_topic: {0: 5, 1: 5}}, "nothing was committed for the group")
     put(kq_cluster, kq_topic, [{"value": b"y", "partition": 0} for _ in range(7)])
-    assert lag() == {"0": ("5", "7"), "1": ("5", "0")}
+    assert reading.committed(kq_cluster, group, kq_topic, [0, 1]) == {0: 5, 1: 5}
     # The topic grows while the stream runs: what comes into the new partition is read from its first record.
     query = run(once=False)
     with follow(lambda: query, kq_cluster, group) as follower:
@@ -165,42 +159,11 @@ def test_kafkas_own_tools_see_how_far_a_stream_is(
         kq_cluster.wait_for_topic(kq_topic, 3)
         put(kq_cluster, kq_topic, [{"value": b"z", "partition": 2}])
         within(120, lambda: follower.committed.get(kq_topic) == {0: 12, 1: 5, 2: 1}, f"last: {follower.committed}")
-        attend(query, stop=lambda: True)
-    assert not query.isActive and Progress.of(query).lag == 0
-    assert lag() == {"0": ("12", "0"), "1": ("5", "0"), "2": ("1", "0")}
-
-
-def test_retention_that_passes_a_checkpoint_is_explained_and_nothing_is_skipped(
-    spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str
-) -> None:
-    seen: list[bytes] = []
-
-    def run(**options: Any) -> Any:
-        found = items(spark, kq_cluster, kq_topic, stream=True, **options)
-
-        def each(rows: Any, number: int) -> None:
-            seen.extend(row["value"] for row in rows.orderBy("offset").collect())
-
-        return (
-            found.writeStream.foreachBatch(each)
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-
-    put(kq_cluster, kq_topic, [{"value": b"%d" % at} for at in range(4)])
-    attend(run())
-    put(kq_cluster, kq_topic, [{"value": b"%d" % at} for at in range(4, 9)])
-    (future,) = kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 7)]).values()  # as retention does
-    future.result(WAIT)
-    with pytest.raises(NotAllowed, match="retention deleted them while it stood still") as error:
-        attend(run())
-    assert "failOnDataLoss=false for one run" in str(error.value)
-    assert seen == [b"0", b"1", b"2", b"3"]
-    attend(run(failOnDataLoss="false"))  # somebody has chosen the gap
-    assert seen == [b"0", b"1", b"2", b"3", b"7", b"8"]
-    with pytest.raises(NotAllowed, match="retention has deleted 5 records"):
-        items(spark, kq_cluster, kq_topic, start={0: 2})
+        query.stop()
+    assert Progress.of(query).lag == 0
+    rows = [line.split() for line in kq_cluster.kafka("consumer-groups", "--describe", "--group", group).splitlines()]
+    seen = {row[2]: (row[3], row[5]) for row in rows if row[1:2] == [kq_topic]}
+    assert seen == {"0": ("12", "0"), "1": ("5", "0"), "2": ("1", "0")}
 
 
 def test_a_frame_whose_records_are_gone_before_it_is_read_fails(spark: Any, kq_cluster: Kafka, kq_topic: str) -> None:

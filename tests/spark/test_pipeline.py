@@ -9,6 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from confluent_kafka import Producer
 
 import kqlib as kq
 from kqlib.command.main import main
-from kqlib.kafka import Kafka
+from kqlib.kafka import Kafka, reading
 from kqlib.spark.table import LATE
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
@@ -57,11 +60,10 @@ def test_an_audit_says_what_is_wrong_and_ends_with_one(
         ["missing", "1", f"{name}/0/2"],
     ]
     assert "· 5 put · 3 ended · 1 open · oldest" in lines[-1] and "p50" in lines[-1]
-    assert main([*words, "--once", "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["counts"]["once"] == 2 and said["ids"] == {"missing": [f"{name}/0/2"], "doubled": []}
     assert main([*words, "--outputs", "2", "--once", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["counts"]["once"] == 0
+    said = json.loads(capsys.readouterr().out)
+    missing = [f"{name}/0/{at}" for at in (0, 1, 2)]
+    assert said["counts"]["once"] == 0 and said["ids"] == {"missing": missing, "doubled": []}
     for more in (["--once"], []):  # also where the audit goes on
         assert main([*words, "--outputs", "0", *more]) == 2
         assert "outputs is a whole number" in capsys.readouterr().err
@@ -116,119 +118,117 @@ def test_bad_rows_go_into_a_topic_with_their_cause(
         (f"{name}.avro/0/3", "short"),
     ]
     assert [record.value() for record in records][::2] == [None, b"abc"]
-    assert (
-        main(words) == 0 and len(kq.snapshot.records(kq_cluster, f"{name}.bad")[0]) == 3
-    )  # it went on, and there was nothing
-    said = kq_cluster.kafka("consumer-groups", "--describe", "--group", f"kq-quarantine-{name}.avro")
-    assert any(line.split()[2:6] == ["0", "4", "4", "0"] for line in said.splitlines() if f"{name}.avro" in line), said
+    assert main(words) == 0  # it went on, and there was nothing
+    assert len(kq.snapshot.records(kq_cluster, f"{name}.bad")[0]) == 3
+    assert reading.committed(kq_cluster, f"kq-quarantine-{name}.avro", f"{name}.avro", [0]) == {0: 4}
 
 
-def test_games_become_standings_and_a_second_call_goes_on(
-    spark: Any, kq_cluster: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
-    games = f"games-{secrets.token_hex(3)}"
-    topics = {
-        games: kq.QueueTopic(partitions=2),
-        f"{games}.bad": kq.Topic(1),
-        f"{games}.table": kq.Topic(1, compact=True),
-    }
-    kq.Plan(topics).apply(kq_cluster, quiet=True)
-    registry = kq.schemas.Registry(cluster=kq_cluster)
-    told = list(kq.games.season(400, seed=3, sport="football", broken=0.05))
-    produce(kq_cluster, games, seasons.messages(told, registry, f"{games}-value"))
-    words = [
-        "pipeline",
-        "standings",
-        games,
-        f"{games}.table",
-        "--home",
-        str(tmp_path / "home"),
-        "--quarantine",
-        f"{games}.bad",
-    ]
-    assert main([*words, "--once"]) == 1
-    out, broken = capsys.readouterr().out, sum(bool(each.damage) for each in told)
-    assert "400 rows" in out and "lag 0 records" in out
-    assert f"400 in = {400 - broken} out + {broken} broken + 0 late" in out
-    (table,) = kq.snapshot.records(kq_cluster, f"{games}.table").values()
-    (bad,) = kq.snapshot.records(kq_cluster, f"{games}.bad").values()
-    teams = {team for each in told for team in each.game.split("-")}
-    assert {record.key().decode() for record in table} == teams and len(bad) == broken
-    late = [
-        each for each in kq.games.season(300, seed=5, sport="football", late=0.2) if each.sent - each.at > LATE * 1000
-    ]
-    produce(kq_cluster, games, seasons.messages(late, registry, f"{games}-value"))
-    assert main([*words, "--once"]) == 1
-    out, err = capsys.readouterr()
-    assert f"{len(late)} in = 0 out + 0 broken + {len(late)} late" in out and len(late) > 10
-    assert err.startswith(
-        f"{len(late)} of {len(late)} rows came more than 60 min late and do not count: the field 'late'"
-    )
-    table = kq.snapshot.records(kq_cluster, f"{games}.table")[0]
-    assert main([*words, "--once"]) == 0
-    assert capsys.readouterr().err == ""
-    assert len(kq.snapshot.records(kq_cluster, f"{games}.table")[0]) == len(table)
-
-
-def test_rows_that_cannot_be_decoded_are_counted_and_change_the_exit_status_also_without_a_quarantine(
-    spark: Any, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def games(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A topic of games, one for their table, one for bad rows; commands find this cluster."""
     monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
     monkeypatch.setenv("KQ_STATE", str(tmp_path / "kq"))
     games = f"games-{secrets.token_hex(3)}"
-    plan = {games: kq.Topic(2, config=FOR_EVER), f"{games}.table": kq.Topic(1, compact=True)}
+    plan = {
+        games: kq.Topic(2, config=FOR_EVER),
+        f"{games}.bad": kq.Topic(1),
+        f"{games}.table": kq.Topic(1, compact=True),
+    }
     kq.Plan(plan).apply(kq_cluster, quiet=True)
+    return games
+
+
+def test_games_become_standings_and_every_row_is_counted(
+    spark: Any, kq_cluster: Kafka, games: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["pipeline", "standings", games, f"{games}.table", "--once"]
     registry = kq.schemas.Registry(cluster=kq_cluster)
-    told = list(kq.games.season(437, sport="football", broken=0.15, seed=5))
-    broken = sum(bool(each.damage) for each in told)
     registry.register(f"{games}-value", seasons.schema(1))
     produce(kq_cluster, games, [(b"k", b"rubbish", seasons.FIRST)] * 50)
-    words = ["pipeline", "standings", games, f"{games}.table", "--once"]
-    assert main(words) == 1
+    assert main(words) == 1  # also without a quarantine
     out, err = capsys.readouterr()
     assert "50 in = 0 out + 50 broken + 0 late" in out
     assert err == f"50 of 50 rows could not be decoded: see kq pipeline quarantine {games} TOPIC\n"
-    produce(kq_cluster, games, seasons.messages(told, registry, f"{games}-value"))
-    assert main(words) == 1
+    told = list(kq.games.season(437, seed=5, sport="football", broken=0.15))
+    broken = sum(bool(each.damage) for each in told)
+    late = [
+        each for each in kq.games.season(300, seed=6, sport="football", late=0.2) if each.sent - each.at > LATE * 1000
+    ]
+    produce(kq_cluster, games, seasons.messages([*told, *late], registry, f"{games}-value"))
+    assert main([*words, "--quarantine", f"{games}.bad"]) == 1  # it goes on
     out, err = capsys.readouterr()
-    assert f"437 in = {437 - broken} out + {broken} broken + 0 late" in out
-    assert err.startswith(f"{broken} of 437 rows could not be decoded")
-    assert main(words) == 0
-    assert capsys.readouterr().err == ""
+    rows, (table,) = 437 + len(late), kq.snapshot.records(kq_cluster, f"{games}.table").values()
+    assert f"{rows} rows" in out and "lag 0 records" in out and len(late) > 10
+    assert f"{rows} in = {437 - broken} out + {broken} broken + {len(late)} late" in out
+    first, second = err.splitlines()
+    assert first == f"{broken} of {rows} rows could not be decoded: they are in '{games}.bad' with their causes"
+    assert second.startswith(
+        f"{len(late)} of {rows} rows came more than 60 min late and do not count: the field 'late'"
+    )
+    assert {record.key().decode() for record in table} == {team for each in told for team in each.game.split("-")}
+    assert len(kq.snapshot.records(kq_cluster, f"{games}.bad")[0]) == broken
+    assert main(words) == 0 and capsys.readouterr().err == ""
+    assert len(kq.snapshot.records(kq_cluster, f"{games}.table")[0]) == len(table)
 
 
-@pytest.mark.parametrize(
-    "number, code",
-    [
-        pytest.param(signal.SIGTERM, 1, id="SIGTERM", marks=pytest.mark.nightly),
-        pytest.param(signal.SIGINT, 130, id="Ctrl-C"),
-    ],
-)
+STOPPED = pytest.mark.parametrize("stop", [(signal.SIGTERM, 1), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+
+
+@STOPPED
 def test_a_stream_that_is_stopped_goes_on_where_it_was(
-    kq_cluster: Kafka, name: str, tmp_path: Path, number: signal.Signals, code: int
+    spark: Any, name: str, tmp_path: Path, stop: tuple[signal.Signals, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    number, code = stop
+    words = ["pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results", "--every", "0.2"]
+    words += ["--state", str(tmp_path / "state")]
+    rounds = 0
+    for _ in range(2):
+        with stopped_after(tmp_path / "state" / "state.json", rounds + 1, number):
+            assert main(words) == code
+        out, err = capsys.readouterr()
+        assert out.startswith(f"audit {name}: round {rounds + 1}:") and "2 once, 1 dead, 1 waiting, 1 missing\n" in out
+        assert err == "stopped; the same command goes on from here\n"
+        rounds = saved(tmp_path)["round"]
+    assert (tmp_path / "state" / f"round-{rounds}").is_dir()
+
+
+def saved(home: Path) -> dict[str, Any]:
+    """The state of the audit."""
+    return json.loads((home / "state" / "state.json").read_text())
+
+
+@contextmanager
+def stopped_after(state: Path, rounds: int, number: signal.Signals) -> Iterator[None]:
+    """Inside, this process gets the signal once the audit has saved so many rounds."""
+
+    def wait() -> None:
+        while not state.exists() or json.loads(state.read_text())["round"] < rounds:
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    with ThreadPoolExecutor() as pool:
+        sent = pool.submit(wait)
+        yield
+        sent.result(WAIT)
+
+
+@pytest.mark.nightly  # the test above is the cut: the same in this process
+@STOPPED
+def test_a_process_that_is_stopped_goes_on_where_it_was(
+    name: str, tmp_path: Path, stop: tuple[signal.Signals, int]
+) -> None:
+    number, code = stop
     words = [sys.executable, "-m", "kqlib", "pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results"]
     words += ["--every", "0.2", "--state", str(tmp_path / "state")]
-    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ.copy())
-    try:
-        assert running.stdout and running.stderr
-        line = running.stdout.readline()
-        assert "round 1:" in line and line.endswith("2 once, 1 dead, 1 waiting, 1 missing\n"), (
-            line + running.stderr.read()
-        )
+    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **how) as running:
+        assert running.stdout and "round 1:" in running.stdout.readline()
         running.send_signal(number)
-        began = time.monotonic()
-        _, err = running.communicate(timeout=WAIT)
-        assert running.returncode == code and time.monotonic() - began < WAIT
-        assert err == "stopped; the same command goes on from here\n"
-    finally:
-        running.kill()
-    state = json.loads((tmp_path / "state" / "state.json").read_text())
-    assert state["round"] >= 1 and state["totals"]["once"] == 2
-    assert (tmp_path / "state" / f"round-{state['round']}").is_dir()
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) as again:
+        assert running.communicate(timeout=WAIT)[1] == "stopped; the same command goes on from here\n"
+        assert running.returncode == code
+    rounds = saved(tmp_path)["round"]
+    with subprocess.Popen(words, **how) as again:
         try:
-            assert again.stdout and f"round {state['round'] + 1}:" in again.stdout.readline()
+            assert again.stdout and f"round {rounds + 1}:" in again.stdout.readline()
         finally:
             again.kill()

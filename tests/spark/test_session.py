@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
+from kqlib.errors import NotAllowed
+from kqlib.spark import session
+
 SOON = 10  # seconds; on a quiet machine it takes one
 PATIENCE = 180
+LONG_QUERY = "spark.range(10**11).selectExpr('sum(id * id)').collect()"
 
 Begin = Callable[..., subprocess.Popen[str]]
 
@@ -23,8 +27,8 @@ def begin(python: Begin) -> Begin:
     return partial(python, "import sys", "from kqlib.spark import close, session")
 
 
-def test_a_session_is_quiet_one_a_process_and_leaves_nothing_when_it_is_closed(
-    begin: Begin, tmp_path: Path, marked: Any
+def test_a_session_is_quiet_and_leaves_nothing_when_it_is_stopped_or_its_python_is_ended_in_the_middle_of_a_query(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any
 ) -> None:
     process = begin(
         "spark = session()",
@@ -40,33 +44,42 @@ def test_a_session_is_quiet_one_a_process_and_leaves_nothing_when_it_is_closed(
         "again = session(config={'spark.sql.shuffle.partitions': 3})",
         "assert again is not spark",
         "print(again.conf.get('spark.sql.shuffle.partitions'), again.range(3).count(), flush=True)",
-        "try:",
-        "    session(config={'spark.sql.shuffle.partitions': 5})",
-        "except Exception as error:",
-        "    print(error)",
-        "close()",
+        LONG_QUERY.replace("spark", "again"),
     )
     assert process.stdin and process.stdout and process.stderr
     assert [process.stdout.readline() for _ in range(3)] == ["10 12\n", "AnalysisException\n", "stopped\n"]
     assert not marked.alive("SparkSubmit")
     assert not list(tmp_path.iterdir())  # no directory, and none beside it: spark-warehouse, metastore_db, derby.log
-    out, error = process.communicate("\n", PATIENCE)
-    assert out == ("3 3\na session runs already, with another spark.sql.shuffle.partitions; spark.stop() it first\n")
-    assert error == ""
-    assert not list(tmp_path.iterdir())
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "3 3\n"
+    process.terminate()
+    assert process.communicate(timeout=PATIENCE) == ("", "")
+    within(SOON, lambda: nothing_left(marked, tmp_path))
 
 
-# SIGTERM is the hardest of them and stays in the run; `test_life.py` has a driver that ends and one that is killed.
+def nothing_left(marked: Any, home: Path) -> bool:
+    """No process and no file of a session."""
+    return not (marked.alive("java") or marked.alive("reaper.py") or list(home.iterdir()))
+
+
+def test_the_settings_of_a_running_session_stay(spark: Any) -> None:
+    with pytest.raises(
+        NotAllowed, match=r"a session runs already, with another spark\.sql\.shuffle\.partitions; spark"
+    ):
+        session(config={"spark.sql.shuffle.partitions": 5})
+
+
+# SIGTERM in a query, above, is the hardest of them; `test_life.py` has a driver that is killed.
 WAYS: dict[str, tuple[str, signal.Signals | None]] = {
     "SIGKILL": ("", signal.SIGKILL),
     "its last line, without a close": ("", None),
-    "SIGTERM in the middle of a query": ("spark.range(10**11).selectExpr('sum(id * id)').collect()", signal.SIGTERM),
+    "SIGTERM in the middle of a query": (LONG_QUERY, signal.SIGTERM),
 }
 
 
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=[pytest.mark.nightly] * ("SIGTERM" not in way)) for way in WAYS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", WAYS)
 def test_no_jvm_and_no_file_outlives_its_python(
     begin: Begin, tmp_path: Path, marked: Any, within: Any, way: str
 ) -> None:
@@ -82,7 +95,7 @@ def test_no_jvm_and_no_file_outlives_its_python(
     else:
         process.send_signal(number)
     process.wait(PATIENCE)
-    within(SOON, lambda: not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.iterdir())), way)
+    within(SOON, lambda: nothing_left(marked, tmp_path), way)
 
 
 def test_a_python_killed_while_its_session_starts_leaves_nothing(
@@ -92,7 +105,7 @@ def test_a_python_killed_while_its_session_starts_leaves_nothing(
     within(PATIENCE, lambda: marked.alive("SparkSubmit"))
     process.kill()
     process.wait(PATIENCE)
-    within(SOON, lambda: not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.iterdir())))
+    within(SOON, lambda: nothing_left(marked, tmp_path))
 
 
 def test_a_start_that_fails_says_what_the_jvm_said(begin: Begin, tmp_path: Path) -> None:

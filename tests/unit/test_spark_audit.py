@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kqlib.command import pipeline
-from kqlib.errors import NotAllowed, NotInTime
-from kqlib.spark import cut, over_time, verdict
-from kqlib.spark.audit import Asked, audit
-from kqlib.spark.watch import Round, Watch, watch
+from kqlib.errors import NotAllowed
+from kqlib.spark import health
+from kqlib.spark.audit import FAULTS, OPEN, VERDICTS, AuditRequest, audit, case, column
+from kqlib.spark.watch import Round, watch
 
 COLUMNS = ("results", "dead", "again", "theirs", "marked", "state", "attempts", "unseen")
 CASES: dict[str, tuple[Any, ...]] = {
@@ -62,23 +62,22 @@ TWO: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize(
-    ("outputs", "case"),
-    [(1, case) for case in CASES.values()] + [(2, case) for case in TWO.values()],
+    ("outputs", "row"),
+    [(1, row) for row in CASES.values()] + [(2, row) for row in TWO.values()],
     ids=[*CASES, *(f"two outputs: {name}" for name in TWO)],
 )
-def test_the_rule_says_what_became_of_an_item(outputs: int, case: tuple[Any, ...]) -> None:
-    *values, expected = case
+def test_the_rule_says_what_became_of_an_item(outputs: int, row: tuple[Any, ...]) -> None:
+    *values, expected = row
     with closing(sqlite3.connect(":memory:")) as database:
-        row = ", ".join(f"? AS {name}" for name in COLUMNS)
-        found = database.execute(f"SELECT {verdict.case(outputs)} FROM (SELECT {row})", values).fetchone()[0]
+        columns = ", ".join(f"? AS {name}" for name in COLUMNS)
+        found = database.execute(f"SELECT {case(outputs)} FROM (SELECT {columns})", values).fetchone()[0]
     assert found == expected
 
 
 def test_every_verdict_has_a_case_and_a_column() -> None:
-    assert {case[-1] for case in CASES.values()} == set(verdict.VERDICTS)
-    assert verdict.column("another site's") == "another_sites"
-    assert len({*map(verdict.column, verdict.VERDICTS)}) == len(verdict.VERDICTS)
-    assert set(verdict.FAULTS) | set(verdict.OPEN) < set(verdict.VERDICTS)
+    assert {row[-1] for row in CASES.values()} == set(VERDICTS)
+    assert column("another site's") == "another_sites"
+    assert set(FAULTS) | set(OPEN) < set(VERDICTS)
 
 
 WRONG = {
@@ -105,32 +104,28 @@ def test_wrong_arguments_are_said_before_anything_is_asked(wrong: dict[str, Any]
     assert says in str(error.value)
 
 
-def test_a_watch_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
-    with pytest.raises(NotAllowed, match="on_loss is 'raise' or 'go on', not 'ignore'"):
-        watch(None, None, **RIGHT, state=tmp_path, on_loss="ignore")  # type: ignore[arg-type]
+def test_a_watch_refuses_the_state_of_another_version(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text('{"form": 0}')
     with pytest.raises(NotAllowed, match="was written by another version of kqlib"):
-        Watch(None, None, Asked(**RIGHT), tmp_path)  # type: ignore[arg-type]
+        watch(None, None, **RIGHT, state=tmp_path)  # type: ignore[arg-type]
 
 
 def test_a_round_says_how_all_items_stand() -> None:
-    looked = Round(3, 1_200, {"once": 4}, {"missing": 1, "once": 1_000}, None)
+    looked = Round(3, 1_200, {"once": 4}, {"missing": 1, "once": 1_000})
     assert repr(looked) == "round 3: 1,200 offsets · 1,000 once, 1 missing" and not looked.right
-    assert (
-        repr(Round(1, 0, {}, {}, None)) == "round 1: 0 offsets · no items" and Round(1, 0, {}, {"once": 1}, None).right
-    )
+    assert repr(Round(1, 0, {}, {})) == "round 1: 0 offsets · no items" and Round(1, 0, {}, {"once": 1}).right
 
 
 def test_the_command_says_what_removed_means() -> None:
     counts = {"once": 2, "removed": 3, "missing": 0}
     nothing = SimpleNamespace(collect=list)
-    found = SimpleNamespace(asked=Asked(**RIGHT), counts=counts, gone=0, health=nothing, ids=lambda verdict: [])
+    found = SimpleNamespace(asked=AuditRequest(**RIGHT), counts=counts, gone=0, health=nothing, ids=lambda verdict: [])
     why = "retention or compaction may have removed their results before the audit, so it is unknown whether they were done"
-    assert pipeline._said(found).splitlines()[-1] == f"  removed                   3  {why}"
+    assert pipeline._report(found).splitlines()[-1] == f"  removed                   3  {why}"
 
 
-P, B = over_time.Pair, over_time.Bucket
-TIMELINES: dict[str, tuple[list[over_time.Pair], list[over_time.Bucket]]] = {
+P, B = health.Pair, health.Bucket
+TIMELINES: dict[str, tuple[list[health.Pair], list[health.Bucket]]] = {
     "nothing": ([], []),
     "put and done in one bucket": ([P(0, 0, 5, 1.0)], [B(0, 5, 5, 0, None)]),
     "put and never done": ([P(0, None, 2, 3.0)], [B(0, 2, 0, 2, 7.0)]),
@@ -149,21 +144,12 @@ TIMELINES: dict[str, tuple[list[over_time.Pair], list[over_time.Bucket]]] = {
 
 @pytest.mark.parametrize("pairs, buckets", TIMELINES.values(), ids=TIMELINES.keys())
 def test_depth_and_age_are_those_at_a_buckets_end(pairs: list[Any], buckets: list[Any]) -> None:
-    assert over_time.timeline(pairs, 10, now=25.0) == buckets
-    assert over_time.timeline(reversed(pairs), 10, now=25.0) == buckets
+    assert health.timeline(pairs, 10, now=25.0) == buckets
+    assert health.timeline(reversed(pairs), 10, now=25.0) == buckets
 
 
 def test_a_bucket_is_a_number_of_seconds() -> None:
     cases = {"1 second": 1, "10 minutes": 600, "1 hour": 3600, "2 days": 172_800, "1 week": 604_800}
-    assert {bucket: over_time.length(bucket) for bucket in cases} == cases
+    assert {bucket: health.length(bucket) for bucket in cases} == cases
     for bucket in cases:
-        Asked(**RIGHT, bucket=bucket)
-
-
-def test_what_is_lost_after_a_partition_was_emptied_is_not_called_removed() -> None:
-    seen: Any = SimpleNamespace(ends={"football.dead": {0: 3}}, taken=1_000.0)
-    reader: Any = SimpleNamespace(read=lambda *_: ([], False))
-    assert cut._until(reader, ("football.dead", 0), 0, 3, seen) == 1_000 + cut.SKEW  # not for ever
-    assert cut._until(reader, ("football.dead", 0), 3, 3, seen) == 0  # all of it was read before
-    with pytest.raises(NotInTime, match="the first record of football"):
-        cut._until(reader, ("football.dead", 0), 0, 2, seen)  # a broker that is slow is no empty partition
+        AuditRequest(**RIGHT, bucket=bucket)

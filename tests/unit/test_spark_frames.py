@@ -12,7 +12,8 @@ import pytest
 from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import state
 from kqlib.queue.ledger import Ledger
-from kqlib.spark import cut, frames, progress
+from kqlib.spark import frames, progress, queue_state
+from kqlib.spark.stream import explained
 
 MONDAY = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -48,7 +49,7 @@ WRONG = {
         lambda: frames.offsets(None, "football", {0: 10}, {0: 7}, {0: 9}),
         "ends at offset 9 and you ask for 10",
     ),
-    "following nothing": (lambda: progress.follow(3, None, "lag"), "follow wants a streaming query that runs, not int"),
+    "following nothing": (lambda: progress.follow(3, None, "lag"), "follow needs a streaming query that runs, not int"),
 }
 
 
@@ -69,51 +70,35 @@ def test_places_become_offsets() -> None:
 # --- the ledger -----------------------------------------------------------------------------------------------------------
 
 
-def part(low: int, end: int, claimed: int, acked: list[int], mark: int = 0) -> cut.Part:
+def part(low: int, end: int, claimed: int, acked: list[int], mark: int = 0) -> queue_state.PartitionState:
     """A partition of which `claimed` were handed out and these acked."""
     ledger = Ledger(0, 0, 1, "id")
     ledger.claim(range(claimed))
     ledger.ack(acked)
-    return cut.Part(state.Seen("id", low, end, ledger.floor, ledger.text()), ledger, mark)
+    return queue_state.PartitionState(state.Seen("id", low, end, ledger.floor, ledger.text()), ledger, mark)
 
 
 def test_a_partition_says_what_is_open_and_how_deep_it_is() -> None:
-    assert part(0, 10, 4, [0, 2]).row == (
-        "id",
-        1,
-        0,
-        1,
-        4,
-        10,
-        0,
-        8,
-        [{"offset": 1, "attempts": 1}, {"offset": 3, "attempts": 1}],
-    )
+    assert part(0, 10, 4, [0, 2]).open == [(1, 1), (3, 1)]
     cases = {(0, 10, 4, 0): 10, (3, 10, 4, 0): 7, (0, 10, 4, 6): 4, (12, 12, 4, 0): 0, (0, 3, 4, 0): 4}
     for (low, end, claimed, mark), depth in cases.items():
         assert part(low, end, claimed, [], mark).depth == depth, (low, end, claimed, mark)
 
 
 def test_what_left_the_log_too_soon_is_counted() -> None:
-    cases = {
-        (0, 4, 0): 0,
-        (3, 4, 0): 2,
-        (12, 4, 0): 11,
-        (12, 4, 10): 2,
-        (3, 4, 3): 0,
-    }  # low, claimed, mark; offset 1 is done
+    cases = {(0, 4, 0): 0, (3, 4, 0): 2, (12, 4, 0): 11, (12, 4, 10): 2, (3, 4, 3): 0}  # low, claimed, mark; 1 is done
     assert {case: part(case[0], 12, case[1], [1], case[2]).gone for case in cases} == cases
 
     def plain(committed: int | None) -> int:
-        return cut.Part(state.Seen("id", 7, 9, committed, ""), Ledger(7, 7)).gone
+        return queue_state.PartitionState(state.Seen("id", 7, 9, committed, ""), Ledger(7, 7)).gone
 
     assert (plain(None), plain(3), plain(9)) == (0, 4, 0)
 
 
 def test_of_two_purge_marks_the_farther_counts_and_only_for_the_same_topic() -> None:
-    old, new = {"topic": "a", "offset": 9}, {"topic": "a", "offset": 5}
-    assert cut._later(old, new) == old and cut._later(new, old) == old and cut._later(None, new) == new
-    assert cut._later(old, {"topic": "b", "offset": 2}) == {"topic": "b", "offset": 2} and cut._later(old, None) == {}
+    old, new, other = {"topic": "a", "offset": 9}, {"topic": "a", "offset": 5}, {"topic": "b", "offset": 2}
+    cases = [(old, new, old), (new, old, old), (None, new, new), (old, other, other), (old, None, {})]
+    assert [queue_state._farther(one, two) for one, two, _ in cases] == [farther for *_, farther in cases]
 
 
 # --- progress -------------------------------------------------------------------------------------------------------------
@@ -159,38 +144,33 @@ def test_a_terminal_has_one_line_and_a_file_a_line_a_change() -> None:
         (Terminal(), "\rgames: batch 10\rgames: batch 9 \n"),
         (StringIO(), "games: batch 10\ngames: batch 9\n"),
     ):
-        shown = progress.Shown("games", out)
+        line = progress.ProgressLine("games", out)
         for text in ("batch 10", "batch 10", "batch 9"):
-            shown.say(text, rows=1)
-        shown.end(rows=1)
+            line.update(text, {"rows": 1})
+        line.end({"rows": 1})
         assert out.getvalue() == expected
 
 
-def test_a_table_of_progress_has_a_text_twin() -> None:
-    made = progress.Table("games", {"rows": 12_000, "lag": 0})._repr_mimebundle_()
-    assert made["text/plain"] == "games · rows 12,000 · lag 0" and "12,000" in made["text/html"]
-
-
-def test_in_a_notebook_there_is_one_table_and_its_last_state_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_has_one_output_and_its_last_state_is_stable(monkeypatch: pytest.MonkeyPatch) -> None:
     import IPython
     import IPython.display
 
     class ZMQInteractiveShell:
         """What a notebook runs in."""
 
-    seen: list[Any] = []
+    seen: list[str] = []
 
     class Handle:
-        def update(self, table: Any) -> None:
-            seen.append(repr(table))
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            seen.append(data["text/plain"])
 
     monkeypatch.setattr(IPython, "get_ipython", ZMQInteractiveShell)
-    monkeypatch.setattr(IPython.display, "display", lambda table, display_id: (seen.append(repr(table)), Handle())[1])
-    shown = progress.Shown("games")
-    shown.say("batch 3 · 1,234 rows/s", rows=30, lag=7)
-    shown.say("batch 4 · 2,345 rows/s", rows=40, lag=0)
-    shown.end(rows=40, lag=0)
-    assert seen == ["games", "games · rows 30 · lag 7", "games · rows 40 · lag 0", "games · rows 40 · lag 0"]
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw, display_id: Handle())
+    line = progress.ProgressLine("games")
+    line.update("batch 3 · 1,234 rows/s", {"rows": 30, "lag": 7})
+    line.update("batch 4 · 2,345 rows/s", {"rows": 40, "lag": 0})
+    line.end({"rows": 40, "lag": 0})
+    assert seen == ["games · rows 30 · lag 7", "games · rows 40 · lag 0", "games · rows 40 · lag 0"]
 
 
 EXPLAINED = {
@@ -209,9 +189,9 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("said, says", EXPLAINED.values(), ids=EXPLAINED.keys())
 def test_what_spark_failed_of_is_said_in_a_sentence(said: str, says: str) -> None:
-    assert says in str(progress.explained(RuntimeError(said)))
+    assert says in str(explained(RuntimeError(said)))
 
 
 def test_an_error_of_ours_stays_what_it_is() -> None:
     ours = KqError("no")
-    assert progress.explained(ours) is ours
+    assert explained(ours) is ours

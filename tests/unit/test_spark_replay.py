@@ -10,7 +10,7 @@ import pytest
 
 from kqlib.command import pipeline
 from kqlib.errors import NotAllowed
-from kqlib.spark.replay import Replayed, _run, _shape, repair, replay
+from kqlib.spark.replay import Replayed, _checked, _run, repair, replay
 
 
 class Frame:
@@ -27,15 +27,18 @@ WRONG = {
     ),
     "a run without a name": (lambda: _run(""), "a run's name is text of 1 to 100 printable ASCII characters, not ''"),
     "a run that is a number": (lambda: _run(3), "a run's name is text"),
-    "a transform that gives nothing": (lambda: _shape(None), "a transform takes a frame and returns one, not NoneType"),
+    "a transform that gives nothing": (
+        lambda: _checked(None),
+        "a transform takes a frame and returns one, not NoneType",
+    ),
     "a frame without a value": (
-        lambda: _shape(Frame("key", "game")),
+        lambda: _checked(Frame("key", "game")),
         "a frame with key, value and timestamp; this one has key, game",
     ),
-    "a frame without columns": (lambda: _shape(Frame()), "this one has nothing"),
+    "a frame without columns": (lambda: _checked(Frame()), "this one has nothing"),
     "no queue": (
         lambda: repair("football", bytes),
-        "repair wants a queue of a site, as in site.queue('football'), not str",
+        "repair needs a queue of a site, as in site.queue('football'), not str",
     ),
     "a time that is none": (
         lambda: pipeline._time("yesterday"),

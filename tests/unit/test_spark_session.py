@@ -183,7 +183,7 @@ def test_kqlib_travels_as_a_zip_that_python_imports_from(monkeypatch: pytest.Mon
 def test_small_defaults_and_ones_own_on_top(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": 9, "spark.executor.memory": None}
     with pytest.raises(KqError, match="no JVM"):
-        session(config=own, ui=True)
+        session(config=own | {"spark.ui.enabled": True})
     _, heap, opened, given, env = no_jvm[0]
     assert heap == "2g"
     assert given["spark.sql.shuffle.partitions"] == "9"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.spark.verdict import VERDICTS
+from kqlib.spark.audit import VERDICTS
 from kqlib.workshop.view import (
     Block,
     Column,

@@ -1,6 +1,6 @@
 """The audit grid: a lane a partition, a cell an item at its offset, and what became of it.
 
-In:  (partition, offset, verdict) for each item, in any order; verdicts are the audit's (`spark/verdict.py`), as words.
+In:  (partition, offset, verdict) for each item, in any order; verdicts are the audit's (`spark/audit.py`), as words.
 Out: `grid(items) -> Picture`. Its twin:
 
     football · 2 partitions · 9 items · 6 once, 1 doubled, 2 missing

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from kqlib.errors import NotAllowed
-from kqlib.spark import checkpoint, snapshot
-from kqlib.spark.files import Files
-from kqlib.spark.snapshot import Snapshot
+from kqlib.spark import snapshot
+from kqlib.spark.snapshot import Files, Snapshot
 
 
 class Killed(BaseException):
@@ -86,7 +85,6 @@ SPARK = SimpleNamespace(read=SimpleNamespace(schema=lambda _: SimpleNamespace(pa
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(snapshot, "Files", Disk)
-    monkeypatch.setattr(checkpoint, "Files", Disk)
     monkeypatch.setattr(Disk, "left", 10_000)
     return str(tmp_path / "home")
 
@@ -188,17 +186,17 @@ def test_a_checkpoint_belongs_to_one_cluster_and_its_topics(
     home: str, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, Any], says: str
 ) -> None:
     def claim(identity: dict[str, Any]) -> str:
-        monkeypatch.setattr(checkpoint, "identity", lambda *_: identity)
-        return checkpoint.claim(SPARK, home, None)  # type: ignore[arg-type]
+        monkeypatch.setattr(snapshot, "identity", lambda *_: identity)
+        return snapshot.claim(SPARK, home, None)  # type: ignore[arg-type]
 
     assert claim(OURS) == claim(OURS) == f"{home}/checkpoint"
     with pytest.raises(NotAllowed, match=says) as caught:
         claim(theirs)
     assert "name an empty directory" in str(caught.value)
-    Path(home, checkpoint.FILE).write_text("")
+    Path(home, snapshot.FILE).write_text("")
     with pytest.raises(NotAllowed, match=r"because stream\.json cannot be read"):
         claim(OURS)
-    Path(home, checkpoint.FILE).unlink()
+    Path(home, snapshot.FILE).unlink()
     Path(home, "checkpoint").mkdir()
     Path(home, "checkpoint", "metadata").touch()
     with pytest.raises(NotAllowed, match=r"holds a checkpoint, and no stream\.json"):

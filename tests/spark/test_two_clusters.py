@@ -1,9 +1,15 @@
-"""A cluster with a login, read and written by Spark: the client's settings arrive, and no secret is shown by anything on the way."""
+"""Two clusters in one session: settings arrive, no secret is shown, and a checkpoint belongs to one cluster and to its topics.
+
+One of them has TLS and a login.
+"""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import re
+import secrets
+import shutil
 import sys
 import traceback
 import urllib.request
@@ -15,13 +21,19 @@ from urllib.parse import urljoin
 
 import pytest
 
+from kqlib.command import pipeline
+from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, settings
-from kqlib.spark import sink, source
+from kqlib.schemas import Registry
+from kqlib.spark import form, sink, source, standings
+from kqlib.spark.snapshot import FILE, Snapshot, claim
 from kqlib.topics import Plan, Topic
 from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
-from kqlib.workshop.games.seasons import produce
+from kqlib.workshop.games import season, seasons
+from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.patience import WAIT
+from tests.spark.hand import by_hand
 
 MARK = "m4rked"
 HARD = f'{MARK}"in \\quotes;{MARK}'  # a password that has to be escaped on its way to Java
@@ -97,11 +109,13 @@ def test_no_secret_leaves_by_repr_log_error_plan_or_web_page(
         "environment" in name for name in shown
     )
     shown |= {"reader": f"{source(locked, 'games')}", "writer": f"{copies}"}
-    secrets = secrets_of(locked)
-    told = [
-        (name, text[: text.find(secret)][-60:]) for name, text in shown.items() for secret in secrets if secret in text
+    found = [
+        (name, text[: text.find(secret)][-60:])
+        for name, text in shown.items()
+        for secret in secrets_of(locked)
+        if secret in text
     ]
-    assert not told, told
+    assert not found, found
 
 
 def test_each_setting_that_is_carried_to_spark_is_one_of_javas(spark: Any) -> None:
@@ -165,3 +179,70 @@ def pages(context: Any) -> dict[str, str]:
 def files(home: Path) -> dict[str, str]:
     """What a stream has written beside Kafka."""
     return {str(path): path.read_text(errors="replace") for path in home.rglob("*") if path.is_file()}
+
+
+# --- a stream goes on where it was, and nowhere else -----------------------------------------------------------------------
+
+TOLD = list(season(300, sport="football"))
+Names = tuple[str, str]
+
+
+@pytest.fixture
+def names(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Names:
+    """A topic of games and one for standings; commands keep their state here."""
+    monkeypatch.setenv("KQ_STATE", str(tmp_path / "state"))
+    name = f"games-{secrets.token_hex(3)}"
+    plan(name, f"{name}.table").apply(kq_cluster, quiet=True)
+    return name, f"{name}.table"
+
+
+def plan(games: str, out: str) -> Plan:
+    return Plan({games: Topic(2, config=FOR_EVER), out: Topic(1, compact=True)})
+
+
+def typed(names: Names, home: str | None = None) -> argparse.Namespace:
+    """What `kq pipeline quarantine GAMES OUT` gets."""
+    how = {"home": home, "registry": None, "subject": None, "group": None, "once": True}
+    return argparse.Namespace(word="quarantine", source=names[0], target=names[1], **how)
+
+
+def run(spark: Any, cluster: Kafka, names: Names, home: str) -> None:
+    assert standings(spark, cluster, *names, registry=Registry(cluster=cluster), home=home, once=True).wait(300)
+
+
+def test_a_checkpoint_of_another_cluster_or_of_a_topic_made_anew_is_refused_and_has_another_default_place(
+    spark: Any, kq_cluster: Kafka, locked: Cluster, names: Names, tmp_path: Path
+) -> None:
+    home, first = str(tmp_path / "home"), pipeline._home(typed(names), kq_cluster)
+    assert claim(spark, home, kq_cluster, *names) == f"{home}/checkpoint"
+    noted = Path(home, FILE).read_text()
+    plan(*names).apply(locked, quiet=True)
+    assert pipeline._home(typed(names), locked) != first == pipeline._home(typed(names), kq_cluster)
+    with pytest.raises(NotAllowed, match=r"holds the checkpoint of another cluster .* name an empty directory"):
+        run(spark, locked, names, home)
+    with pytest.raises(NotAllowed, match="holds the checkpoint of another cluster"):
+        form(spark, locked, *names, registry=Registry(cluster=locked), home=home, once=True)
+    with pytest.raises(NotAllowed, match="holds the checkpoint of another cluster"):
+        pipeline.quarantine(typed(names, home), locked)
+    kq_cluster.admin.delete_topics([names[0]])[names[0]].result(WAIT)
+    kq_cluster.wait_until_gone(names[0])
+    plan(*names).apply(kq_cluster, quiet=True)
+    assert pipeline._home(typed(names), kq_cluster) != first
+    with pytest.raises(NotAllowed, match=f"the checkpoint of '{names[0]}' before it was deleted and made again"):
+        run(spark, kq_cluster, names, home)
+    assert Path(home, FILE).read_text() == noted and not Path(home, "checkpoint").exists()
+
+
+def test_standings_whose_snapshot_is_lost_are_refused_and_come_right_from_an_empty_directory(
+    spark: Any, kq_cluster: Kafka, names: Names, tmp_path: Path
+) -> None:
+    home, registry = str(tmp_path / "home"), Registry(cluster=kq_cluster)
+    produce(kq_cluster, names[0], seasons.messages(TOLD[:200], registry, f"{names[0]}-value"))
+    run(spark, kq_cluster, names, home)
+    shutil.rmtree(Path(home, "current"))
+    produce(kq_cluster, names[0], seasons.messages(TOLD[200:], registry, f"{names[0]}-value"))
+    with pytest.raises(NotAllowed, match="current/0 is lost or cut"):
+        run(spark, kq_cluster, names, home)
+    run(spark, kq_cluster, names, f"{home}-2")
+    rows = Snapshot(spark, f"{home}-2").read("teams").collect()
+    assert sorted(map(tuple, rows), key=lambda row: (row[0], row[2])) == by_hand(TOLD)

@@ -1,0 +1,204 @@
+"""A decoded stream that takes up new schemas: `stream(items, registry, "football-value", each, checkpoint)`.
+
+In:  a streaming frame, a registry, a subject, a function `each(good, bad, batch)`. Out: `Running`: to wait for and to stop.
+
+A running plan cannot get another branch. If a batch has an id without a branch, and the registry knows it by now, the batch is not
+committed. The query ends and starts again on its checkpoint, with the new branch. The same rows come again, and none twice, since
+`each` has not seen them. Rows with an id that the registry does not know are bad, and the batch goes on.
+
+Each batch is counted: rows = out + broken + late (`Running.counted`), so that no row is left out silently.
+
+`each` may run several times for a batch, with the same rows and the same number. It must replace what it wrote, not add to it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+from kqlib.errors import KqError, NotAllowed
+from kqlib.spark.decode import Decoded, decode, good
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from kqlib.schemas import Registry
+
+Each = Callable[["DataFrame", "DataFrame", int], object]
+LOST = ("data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
+
+
+@dataclass(frozen=True, repr=False)
+class Counted:
+    """What became of the rows of a stream: rows = out + broken + late. broken: not decoded; late: decoded, but too late to count."""
+
+    rows: int = 0
+    out: int = 0
+    broken: int = 0
+    late: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
+    def __repr__(self) -> str:
+        return f"{self.rows:,} in = {self.out:,} out + {self.broken:,} broken + {self.late:,} late"
+
+
+class Running:
+    """A running stream: `wait()` for its end, `stop()` it, look at its `query`."""
+
+    def __init__(self, start: Callable[[Running], StreamingQuery]) -> None:
+        self.restarts = 0  # for new schemas
+        self.counted = Counted()  # the rows of all batches since the start
+        self.error: BaseException | None = None
+        self.cause: Exception | None = None  # the exception of the last batch; Spark passes on its text only
+        self.restart_wanted = False
+        self._start, self._stopping = start, False
+        self._lock = threading.Lock()
+        self.query: Any = start(self)
+        self._thread = threading.Thread(target=self._watch, name="kqlib-stream", daemon=True)
+        self._thread.start()
+
+    @property
+    def active(self) -> bool:
+        """Does it run?"""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end, for so many seconds at most; out: did it end? Its error is raised."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            return False
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def stop(self) -> None:
+        """End it. A batch that is not finished comes again at the next start."""
+        with self._lock:
+            self._stopping = True
+        self.query.stop()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            error: BaseException | None = None
+            try:
+                self.query.awaitTermination()
+            except Exception as ended:
+                error = ended
+            with self._lock:
+                if self._stopping:
+                    return
+                if not self.restart_wanted:
+                    self.error = None if error is None else self._explained(error)
+                    return
+                self.restart_wanted, self.cause, self.restarts = False, None, self.restarts + 1
+                try:
+                    self.query = self._start(self)
+                except Exception as failed:
+                    self.error = self._explained(failed)
+                    return
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """An exception of `each` as it was raised; Spark's own errors as a sentence."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if self.cause is not None and not isinstance(self.cause, PySparkException | Py4JError):
+            return self.cause
+        return explained(error if lost(error) or self.cause is None else self.cause)
+
+
+def stream(
+    df: DataFrame,
+    registry: Registry,
+    reader: str,
+    each: Each,
+    checkpoint: str,
+    *,
+    schema: Any = None,
+    once: bool = False,
+    every: str | None = None,
+    late: str = "false",
+) -> Running:
+    """Decode a stream and give each batch to `each(good, bad, batch)`. Schemas that are registered meanwhile are taken up.
+
+    once: end when all that is there now is done. every: '10 seconds' between batches; by default there is no pause.
+    late: an SQL condition; the rows for which it is true are counted as late (`_kq.value` is the decoded value).
+    """
+    if not getattr(df, "isStreaming", False):
+        raise NotAllowed("stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other")
+    if not callable(each):
+        raise NotAllowed(f"each is a function of (good, bad, batch), not {type(each).__name__}")
+    if once and every:
+        raise NotAllowed("a stream runs once, or every so often: say one of them")
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every} if every else {}
+
+    def start(running: Running) -> StreamingQuery:
+        decoded = decode(df, registry, reader, schema=schema)
+        writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running, late))
+        writer = writer.option("checkpointLocation", checkpoint)
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    return Running(start)
+
+
+def _batch(decoded: Decoded, each: Each, running: Running, late: str) -> Callable[[DataFrame, int], None]:
+    def batch(rows: DataFrame, number: int) -> None:
+        rows = rows.persist()  # decoded once, however often `each` reads it
+        try:
+            found = decoded.unexpected(rows)
+            if found and set(found) & set(decoded.registry.ids(decoded.subject)):
+                running.restart_wanted = True
+                raise KqError(f"schema {found} appeared; the query starts again with it")
+            each(good(rows), decoded.quarantined(rows, found), number)
+            running.counted += _counted(rows, late)
+        except Exception as error:
+            running.cause = error
+            raise
+        finally:
+            rows.unpersist()
+
+    return batch
+
+
+def _counted(rows: DataFrame, late: str) -> Counted:
+    """What became of a batch's rows."""
+    decoded, is_late = "_kq IS NOT NULL", f"coalesce({late}, false)"
+    conditions = (f"{decoded} AND NOT {is_late}", "_kq IS NULL", f"{decoded} AND {is_late}")
+    return Counted(*rows.selectExpr("count(*)", *(f"count_if({each})" for each in conditions)).collect()[0])
+
+
+# --- Spark's errors in a sentence ----------------------------------------------------------------------------------------
+
+
+def explained(error: BaseException) -> KqError:
+    """Why a stream or a batch ended, in a sentence. Lost data are explained, with what to do."""
+    if isinstance(error, KqError):
+        return error
+    if lost(error):
+        return NotAllowed(
+            "Records that this query had still to read are gone: retention deleted them while it stood still, or their topic was "
+            "made anew. Nothing was skipped in silence, and its checkpoint is as it was. Choose: go on with a gap, and know it "
+            "(failOnDataLoss=false for one run; Spark only logs what it skips); or begin again from what is left, with a "
+            "new checkpoint and new output. Then keep records longer than a stream may stand still (retention.ms). "
+            f"Spark says: {first_line(str(error))}"
+        )
+    return NotAllowed(f"Spark ended the query: {first_line(str(error))}")
+
+
+def lost(error: BaseException) -> bool:
+    """Does Spark say that records are gone?"""
+    return any(word in str(error) for word in LOST)
+
+
+def first_line(text: str) -> str:
+    """The line of Spark's error that says what happened."""
+    stripped = [line.strip() for line in text.splitlines()]
+    lines = [line for line in stripped if line and not line.startswith(("at ", "==", "Query ["))]
+    about_loss = [line for line in lines if any(word in line for word in LOST)]
+    return (about_loss or lines or ["no reason"])[0][:400]
