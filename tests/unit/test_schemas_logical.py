@@ -113,10 +113,11 @@ def test_a_registry_refuses_another_unit_and_names_the_field() -> None:
 def test_a_codec_does_not_read_another_unit_either() -> None:
     registry = Registry("NONE")
     data = registry.codec("a-value", one(["null", MS])).encode({"a": None})
-    with pytest.raises(IncompatibleSchema) as caught:
+    with pytest.raises(
+        IncompatibleSchema, match="schema 2 cannot read what schema 1 wrote at 'a': a timestamp-millis"
+    ) as caught:
         registry.codec("a-value", one(["null", US])).decode(data)
-    assert (caught.value.path, caught.value.rule) == ("a", "other logical type")
-    assert str(caught.value).startswith("schema 2 cannot read what schema 1 wrote at 'a': a timestamp-millis would be")
+    assert (caught.value.facts["path"], caught.value.facts["rule"]) == ("a", "other logical type")
 
 
 def test_the_matrix_shows_javas_verdict_where_it_is_another() -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from kqlib.errors import IncompatibleSchema, KqError, NotAllowed, UnknownSchema, Unreachable
+from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema, Unreachable
 from kqlib.schemas import Registry, Version, canonical
 from kqlib.schemas.store import SchemaStore
 from kqlib.workshop import games
@@ -123,13 +123,7 @@ def test_the_same_schema_under_two_subjects_has_one_id(registry: Registry) -> No
         ([1, 2], [1, 2])
     ] * 2
     assert registry.latest("a-value") == registry.latest("b-value") == Version(2, 2, canonical(V2))
-
-
-def test_one_schema_may_be_another_version_of_each_subject(registry: Registry) -> None:
-    registry.register("a-value", V1)
-    registry.register("a-value", V2)
-    assert registry.register("b-value", V2) == 2
-    assert registry.version("b-value", 1) == Version(1, 2, canonical(V2))
+    assert registry.register("c-value", V2) == 2 and registry.version("c-value", 1) == Version(1, 2, canonical(V2))
 
 
 def test_subjects_are_listed_in_order_whatever_they_are_called(registry: Registry) -> None:
@@ -301,8 +295,3 @@ def test_two_threads_that_register_at_once_get_one_id() -> None:
     for n, found in enumerate(zip(*ids, strict=True)):
         assert len(set(found)) == 1
         assert registry.ids(f"s{n}") == [found[0]]
-
-
-def test_every_error_of_these_rooms_is_a_kq_error() -> None:
-    assert issubclass(IncompatibleSchema, KqError)
-    assert issubclass(UnknownSchema, KqError)

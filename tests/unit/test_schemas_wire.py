@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 from datetime import date
-from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -122,7 +121,7 @@ def test_a_new_message_is_refused_by_a_reader_that_is_too_old(registry: Registry
     )
 
 
-def test_but_broken_bytes_are_broken_for_every_reader(registry: Registry, codec: Codec) -> None:
+def test_broken_bytes_are_broken_for_every_reader(registry: Registry, codec: Codec) -> None:
     with pytest.raises(CorruptPayload, match="they are of schema 4"):
         registry.codec("games-value", games.schema(1)).decode(codec.encode(GOAL)[:-3])
 
@@ -177,11 +176,11 @@ def test_every_kind_of_bad_bytes_has_a_name_and_a_sentence(codec: Codec, kind: s
     assert str(caught.value).startswith(words)
 
 
-@pytest.mark.parametrize("cut", range(40))
-def test_no_beginning_of_a_message_passes_for_one(codec: Codec, cut: int) -> None:
+def test_no_beginning_of_a_message_passes_for_one(codec: Codec) -> None:
     data = codec.encode(GOAL)
-    with pytest.raises(CorruptPayload):
-        codec.decode(data[: min(cut, len(data) - 1)])
+    for cut in range(len(data)):
+        with pytest.raises(CorruptPayload):
+            codec.decode(data[:cut])
 
 
 NAMED = (CorruptPayload, UnknownSchema, IncompatibleSchema)
@@ -364,11 +363,6 @@ def test_a_default_of_bytes_is_bytes_for_who_writes_and_for_who_reads() -> None:
     assert new.decode(new.encode({})) == new.decode(old.encode({})) == {"b": b"\xff", "x": None, "y": b"\x01"}
 
 
-def test_logical_types_are_fastavros_to_check() -> None:
-    price = SHARED.codec("price", one({"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}))
-    assert price.decode(price.encode({"a": Decimal("1.25")})) == {"a": Decimal("1.25")}
-
-
 def test_a_record_that_holds_itself_is_checked_all_the_way_down() -> None:
     chain = SHARED.codec("chain", record(field("v", "int"), field("next", {"type": "array", "items": "R"})))
     assert chain.decode(chain.encode({"v": 1, "next": [{"v": 2, "next": []}]})) == {
@@ -431,8 +425,3 @@ def test_what_is_wrong_is_said(call: Any, sentence: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         call()
     assert str(caught.value) == sentence
-
-
-def test_a_subject_that_nobody_registered_has_no_codec() -> None:
-    with pytest.raises(UnknownSchema, match="subject 'nobody' is not in this registry"):
-        SHARED.codec("nobody")
