@@ -32,11 +32,6 @@ def test_a_program_runs_in_a_process_of_its_own_and_one_that_is_killed_leaves_no
     within(60, lambda: not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.glob("kqlib-*"))))
 
 
-@pytest.mark.nightly  # the run has a driver that is killed and one that fails
-def test_a_program_that_comes_to_its_end_has_ended(kq_cluster: Kafka) -> None:
-    assert life(kq_cluster, lambda spark, cluster: spark.range(10).count()) == "ended"
-
-
 def test_what_a_driver_failed_of_is_told(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KQ_SPARK_MASTER", "chess")  # it fails before it has a JVM
     with pytest.raises(NotAllowed, match=r"the driver failed: .*KQ_SPARK_MASTER is no master of Spark's"):

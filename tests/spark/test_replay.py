@@ -112,37 +112,6 @@ def test_a_replay_there_and_back_gives_the_same_records(spark: Any, kq_cluster: 
     assert seen(back) == seen(source)
 
 
-def test_replayed_results_and_dead_letters_give_the_same_audit_as_their_originals(
-    spark: Any, kq_cluster: Kafka, names: tuple[str, str]
-) -> None:
-    name, target = names
-    kq.Plan({f"{name}.results": kq.Topic(2), f"{target}.dead": kq.Topic(2)}).apply(kq_cluster, quiet=True)
-    with kq.Site(kq_cluster, "eu") as site:
-        queue, results = site.queue(name), site.queue(f"{name}.results", max_attempts=None)
-        queue.put_many([kq.Put(b"%d" % at, key=b"k%d" % at) for at in range(6)])
-        for at in range(4):
-            item = queue.claim(wait=10)
-            assert item is not None
-            with queue.step(item) as step:
-                step.put(results, b"done", key=item.key)
-                step.put(results, b"again") if at == 0 else None
-        queue.bury(queue.claim(wait=10), "broken")  # type: ignore[arg-type]
-    replay(spark, kq_cluster, f"{name}.results", target, dry=False)
-    with (
-        audit(spark, kq_cluster, name, "eu", results=f"{name}.results") as before,
-        audit(spark, kq_cluster, name, "eu", results=target) as after,
-    ):
-        assert after.counts == before.counts
-        assert after.counts["once"] == 3 and after.counts["doubled"] == after.counts["dead"] == 1
-        columns = ("id", "verdict", "created", "ended")
-        ended = [sorted(map(str, seen.items.select(*columns).collect())) for seen in (before, after)]
-        assert ended[0] == ended[1]
-    replay(spark, kq_cluster, f"{name}.dead", f"{target}.dead", dry=False)
-    story = ("item", "site", "attempts", "reason", "created", "buried", "key", "value", "partition", "timestamp")
-    letters = [kq.spark.letters(spark, kq_cluster, queue).select(*story).collect() for queue in (name, target)]
-    assert letters[0] == letters[1] and len(letters[0]) == 1
-
-
 def test_a_replay_into_a_topic_that_would_not_keep_the_times_or_the_records_is_refused(
     spark: Any, kq_cluster: Kafka, names: tuple[str, str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -70,32 +69,15 @@ def test_the_settings_of_a_running_session_stay(spark: Any) -> None:
         session(config={"spark.sql.shuffle.partitions": 5})
 
 
-# SIGTERM in a query, above, is the hardest of them; `test_life.py` has a driver that is killed.
-WAYS: dict[str, tuple[str, signal.Signals | None]] = {
-    "SIGKILL": ("", signal.SIGKILL),
-    "its last line, without a close": ("", None),
-    "SIGTERM in the middle of a query": (LONG_QUERY, signal.SIGTERM),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("way", WAYS)
-def test_no_jvm_and_no_file_outlives_its_python(
-    begin: Begin, tmp_path: Path, marked: Any, within: Any, way: str
+@pytest.mark.nightly  # the test above is harder, and `test_life.py` has a driver that is killed
+def test_no_jvm_and_no_file_outlives_a_python_that_ends_without_a_close(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any
 ) -> None:
-    last, number = WAYS[way]
-    process = begin("spark = session()", "print(spark.range(10).count(), flush=True)", last or "sys.stdin.readline()")
-    assert process.stdin and process.stdout
-    assert process.stdout.readline() == "10\n"
-    assert len(marked.alive("SparkSubmit")) == 1
-    assert len(list(tmp_path.glob("kqlib-spark-*"))) == 1
-    if number is None:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    else:
-        process.send_signal(number)
-    process.wait(PATIENCE)
-    within(SOON, lambda: nothing_left(marked, tmp_path), way)
+    process = begin("spark = session()", "print(spark.range(10).count(), flush=True)", "sys.stdin.readline()")
+    assert process.stdout and process.stdout.readline() == "10\n"
+    assert len(marked.alive("SparkSubmit")) == len(list(tmp_path.glob("kqlib-spark-*"))) == 1
+    process.communicate("\n", PATIENCE)
+    within(SOON, lambda: nothing_left(marked, tmp_path))
 
 
 def test_a_python_killed_while_its_session_starts_leaves_nothing(

@@ -1,16 +1,16 @@
-"""Standings: the transformation against plain Python, the stream against the batch, also when its driver is killed again and again."""
+"""Standings: the transformation against plain Python, and the stream against the batch, also when a batch fails at any point.
+
+`tests/faults/test_pipeline.py` kills drivers.
+"""
 
 from __future__ import annotations
 
 import json
 import random
 import shutil
-import signal
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,7 +37,6 @@ from tests.spark.hand import by_hand
 from tests.spark.same import same
 
 PATIENCE = 300
-KILLS = 5
 WRONG = {"late": 0.03, "doubled": 0.05, "corrections": 0.1}
 SCHEMA = (
     "timestamp timestamp, value struct<number: long, league: string, game: string, round: int, team: string, "
@@ -245,25 +244,6 @@ def test_an_empty_topic_has_empty_standings_and_goes_on_from_them(stage: Stage) 
     assert plain(stage.parquet) == by_hand(told)
 
 
-@pytest.fixture
-def driver(stage: Stage, marked: Any) -> Iterator[Callable[[], Any]]:
-    """Start a driver of the same stream in a process of its own; it runs when this returns."""
-    started: list[Any] = []
-
-    def start() -> Any:
-        words = [stage.cluster.bootstrap, stage.games, stage.out, stage.home]
-        command = [sys.executable, "-m", "tests.spark.driver", *words]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True))
-        assert started[-1].stdout.readline() == "ready\n"
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 POINTS = {  # what fails, and whether it has done its work before
     "before anything": (Snapshot, "before", False),
     "games written": (Snapshot, "write", True),
@@ -318,32 +298,3 @@ def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
     stage.run()
     assert plain(stage.parquet) == by_hand(told)
     same(stage.kafka, stage.parquet)
-
-
-@pytest.mark.nightly  # the test above is the cut: the same points, in one process
-@pytest.mark.limit(300)
-@pytest.mark.kq_partitions(2)
-def test_a_driver_that_is_killed_again_and_again_leaves_standings_that_are_exact(
-    stage: Stage, driver: Callable[[], Any], within: Any
-) -> None:
-    told = list(games.season(4000, broken=0.01, **WRONG))
-    stage.tell(told)
-    killed, chance = [], random.Random()
-    for most in range(2, 2 * KILLS + 1, 2):  # the first in its first batch, the last in a later one
-        process, moment = driver(), chance.uniform(0, most)
-        time.sleep(moment)
-        if most == 2 * KILLS:
-            within(60, lambda: _batches(stage.home), "no batch has ended")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        killed.append((round(moment, 3), _batches(stage.home)))
-    assert any(batches for _, batches in killed), killed
-    stage.run()
-    assert plain(stage.parquet) == by_hand(row for row in told if not row.damage), killed
-    same(stage.kafka, stage.parquet)
-
-
-def _batches(home: str) -> int:
-    """How many batches the checkpoint has seen the end of."""
-    commits = Path(home, "checkpoint", "commits")
-    return sum(each.name.isdigit() for each in commits.iterdir()) if commits.is_dir() else 0
