@@ -148,11 +148,11 @@ class Redrive:
 
     def _look_at(self, items: list[Item], most: int) -> None:
         going: dict[Item, Out] = {}
-        for item in items:
-            meant = len(going) < most and self._was_there(item) and self.choice(item)
-            if meant and (out := self._out(item)) is not None:
-                going[item] = out
         try:
+            for item in items:
+                meant = len(going) < most and self._was_there(item) and self.choice(item)
+                if meant and (out := self._out(item)) is not None:
+                    going[item] = out
             self._set_aside([item for item in items if self.dry_run or item not in going])
             for some in _batches(going, self._limit):
                 if not self.dry_run:

@@ -68,7 +68,7 @@ def test_the_table_is_what_plain_python_makes_of_the_same_rows(spark: Any) -> No
     told = list(games.season(2500, **WRONG))
     found = plain(table(played(rows(spark, told))))
     assert found == by_hand(told)
-    assert sum(row[11] for row in found) > 20  # late ones are counted, apart
+    assert sum(row[11] for row in found) > 10  # late ones are counted, apart
     assert {row[0] for row in found} == {"football", "basketball"}
 
 
