@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
@@ -22,11 +23,11 @@ from kqlib.queue.dead import DEAD
 from kqlib.queue.notes import Notes
 from kqlib.queue.reader import Reader
 from kqlib.queue.sender import Sender
-from kqlib.queue.session import Session
 from kqlib.queue.terms import Rates
-from kqlib.queue.transactions import PATIENCE as ENDING
-from kqlib.queue.transactions import Ending
 from kqlib.topic_rules import RECORD_BYTES
+
+if TYPE_CHECKING:
+    from kqlib.queue.transactions import Ending
 
 VISIBLE = 1.0  # seconds until a verb returns although readers do not see yet what it committed
 CLOSE = 4.3  # seconds until the site's thread is left behind
@@ -44,6 +45,8 @@ class Connection:
     """A site's clients in this process, and its session with the group."""
 
     def __init__(self, cluster: Kafka, name: str) -> None:
+        from kqlib.queue.session import Session
+
         cluster._check_open()
         self._process = os.getpid()
         self.cluster, self.name = cluster, name
@@ -95,10 +98,12 @@ class Connection:
 
     def _end(self, ending: Ending) -> None:
         """Have it ended and wait for the outcome; `changed` is held."""
+        from kqlib.queue.transactions import PATIENCE
+
         self._check_open()
         member = self._member
         member.endings.ask(ending)
-        if not member.changed.wait_for(lambda: ending.over, ENDING + 35):
+        if not member.changed.wait_for(lambda: ending.over, PATIENCE + 35):
             raise Unreachable(
                 address=self.cluster.bootstrap, why="no answer to a transaction; it may have happened, or not"
             )

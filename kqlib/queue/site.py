@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -28,10 +28,12 @@ from kqlib.queue.answers import as_ours, first, not_allowed
 from kqlib.queue.clients import judge
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.dead import DEAD
-from kqlib.queue.put import Transaction
-from kqlib.queue.queue import Queue
 from kqlib.queue.rights import Right
 from kqlib.queue.terms import Rates, Terms
+
+if TYPE_CHECKING:
+    from kqlib.queue.put import Transaction
+    from kqlib.queue.queue import Queue
 
 log = logging.getLogger("kqlib.queue")
 logging.getLogger("kqlib").addHandler(logging.NullHandler())  # quiet until a program adds a handler
@@ -89,6 +91,8 @@ class Site(Connection):
         one item of a key is out. Both are remembered with the queue. on_lost is for a committed state that is gone. "raise": an error.
         "earliest": hand out all that is in the log. "latest": only what is put from now on; `lost` counts what that skips.
         """
+        from kqlib.queue.queue import Queue
+
         arguments.lease(lease)
         arguments.one_of("on_lost", on_lost, "raise", "earliest", "latest")
         self._check_open()
@@ -143,6 +147,8 @@ class Site(Connection):
 
     def transaction(self) -> Transaction:
         """`with site.transaction() as tx: tx.put(queue, data); tx.put(other, data)`: all or nothing."""
+        from kqlib.queue.put import Transaction
+
         self._check_open()
         return Transaction(self)
 

@@ -6,6 +6,8 @@ An exception of today stands in a list below. One that is no longer needed has t
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -138,3 +140,9 @@ def test_no_rooms_know_each_other(graph: Graph) -> None:
 
 def test_no_modules_know_each_other_but_those_of_today(graph: Graph) -> None:
     assert circles({name: tos for name, tos in graph.items() if name not in DOORS}) == CIRCLES_TODAY
+
+
+def test_a_site_is_imported_with_at_most_thirty_modules_of_ours() -> None:
+    program = "import sys; from kqlib import Site; print(sum(name.split('.')[0] == 'kqlib' for name in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) <= 30
