@@ -27,7 +27,9 @@ from kqlib.queue.terms import Terms
 
 At = tuple[str, int]  # a topic and the number of a partition
 ANEW = "its topic was deleted, and one of the same name is another queue"
-TOLD = 6.5  # a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms)
+DECIDED = (
+    6.5  # a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms)
+)
 ASKED = 0.3  # seconds for an answer about a topic
 
 
@@ -49,7 +51,7 @@ class Loading:
     error: KqError | None = None
     trouble: str = ""  # why it takes so long
     since: float = field(default_factory=time.monotonic)
-    wanted: bool = True
+    cancelled: bool = False
 
     @property
     def over(self) -> bool:
@@ -64,7 +66,7 @@ def condition(lock: Any) -> threading.Condition:
 
 
 class Assigned:
-    """What is ours of each topic. Its methods are called with `changed` held."""
+    """The partitions of this process, by topic. Its methods are called with `changed` held."""
 
     def __init__(self, cluster: Kafka, site: str) -> None:
         self.cluster, self.site = cluster, site
@@ -85,21 +87,21 @@ class Assigned:
         )  # items that on_lost="latest" skipped in partitions that are not ours any more
         self.last: dict[At, Stored] = {}  # the last state that was committed of partitions that are not ours any more
         self.subscribed: set[str] = set()
-        self.joined: set[str] = set()  # topics of which the group has said what is ours
+        self.joined: set[str] = set()  # topics whose assignment is known
         self.begun: dict[str, float] = {}  # topic -> when its first claim began to wait for what the group says
         self.hungry: dict[str, int] = defaultdict(int)  # topic -> claims that wait
         self.broken: dict[At, KqError] = {}  # why these could not be loaded, or stored
         self.ended: dict[At, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
         self.trouble = ""  # what Kafka last complained about
         self.complaints = 0  # how often that may have been about a right
-        self.told = TOLD  # seconds after which the group has said what is ours, if anything is
+        self.decided_after = DECIDED  # seconds after which the group has decided what is ours
         self.active = 0.0  # when something last moved
         self.next_try = 0.0  # of a commit or a subscription, after one that failed
         self.loadings: dict[At, Loading] = {}
         self.reloaded: list[At] = []  # not to be read before their states are known again
 
     def complain(self, error: KafkaError) -> None:
-        """Kafka complains: kept for whoever waits. If it is about a right, claims ask which one is missing. From any thread."""
+        """Keep what Kafka complains about, for the verbs. If it is about a right, claims ask which one is missing. From any thread."""
         self.trouble = error.str()
         # The error that ends a consumer has a code of its own, and names the right in its text only. One that is not about a right
         # must not lead to a question: a group's coordinator that dies meanwhile ends the process (librdkafka 4605, 5397).
@@ -114,7 +116,7 @@ class Assigned:
         ]
 
     def settled(self, topic: str) -> bool:
-        """Has the group said what is ours, and is some of it loaded, if there is any?"""
+        """Is the assignment known, and is some of it loaded, if there is any?"""
         return topic in self.joined and (bool(self.owners_of(topic)) or self.loading(topic) is None)
 
     def loading(self, topic: str) -> float | None:
@@ -127,8 +129,8 @@ class Assigned:
 
     def why_unsettled(self, topic: str) -> str:
         """What is in the way; '' if nothing is known to be."""
-        said = [each.trouble for each in self.loadings.values() if each.at[0] == topic and each.trouble]
-        return (said or [self.trouble])[0] or (
+        troubles = [each.trouble for each in self.loadings.values() if each.at[0] == topic and each.trouble]
+        return (troubles or [self.trouble])[0] or (
             "" if self.loading(topic) is None else "the state could not be read in time"
         )
 
@@ -139,7 +141,7 @@ class Assigned:
     def ids_of(self, topics: Iterable[str]) -> dict[str, str] | None:
         """The ids of those topics that exist; None: no answer in time. Asked without the lock."""
         with suppress(KqError):
-            return {name: said[0] for name, said in state.topic_ids(self.cluster, sorted(topics), ASKED).items()}
+            return {name: found[0] for name, found in state.topic_ids(self.cluster, sorted(topics), ASKED).items()}
         return None
 
     # --- loading and dropping ---
@@ -152,7 +154,7 @@ class Assigned:
                 self.on_lost.get(at[0], "raise"),
                 was,
                 self.ended.pop(at, ""),
-                self.told,
+                self.decided_after,
                 self.latest.get(at, 0),
                 self.last.get(at),
             )
@@ -166,16 +168,16 @@ class Assigned:
         raise NotImplementedError
 
     def load_again(self, broken: list[At]) -> None:
-        """What could not be loaded is tried again, now that somebody has said what to do."""
+        """Try again what could not be loaded: a right was given, or on_lost was chosen."""
         for at in broken:
             self.broken.pop(at, None)
         if broken:
             self.load(broken)
 
     def drop(self, at: At, why: str) -> None:
-        """No longer ours: its leases are void, its ledger is never committed again."""
+        """This partition is not ours any more: its leases are void, its ledger is never committed again."""
         if loading := self.loadings.pop(at, None):
-            loading.wanted = False
+            loading.cancelled = True
         self.broken.pop(at, None)
         self.paused.discard(at)
         if owner := self.owners.pop(at, None):
@@ -188,7 +190,7 @@ class Assigned:
             self.committed.notify_all()
 
     def reload(self, owner: Partition, why: str) -> None:
-        """What is committed is not known here: give it up and read it again."""
+        """The committed state is not known here: drop the partition, and read it again."""
         at = (owner.terms.queue, owner.partition)
         if self.owners.get(at) is owner:
             self.drop(at, why)

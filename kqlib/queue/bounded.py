@@ -29,8 +29,8 @@ def insist(call: Callable[[float], Any], deadline: float) -> None:
             _bounded(call, max(0.1, deadline - time.monotonic()))
             return
         except KafkaException as error:
-            said = first(error)
-            if not said.retriable() or said.txn_requires_abort() or time.monotonic() > deadline:
+            kafka = first(error)
+            if not kafka.retriable() or kafka.txn_requires_abort() or time.monotonic() > deadline:
                 raise
         time.sleep(0.02)
 

@@ -145,7 +145,7 @@ class Claiming(Putting):
             self._usable_here()
             member.wake.set()
             now = time.monotonic()
-            if now > begun + member.told and member.loading(self.name) is None and self._answers():
+            if now > begun + member.decided_after and member.loading(self.name) is None and self._answers():
                 member.joined.add(
                     self.name
                 )  # a member without partitions gets no answer: one with some would be here by now

@@ -2,10 +2,11 @@
 
 In:  a cluster, how a client is made, a client that gave no answer. Out: is it dead; a client that works.
 
-A client can die in two ways. It reports a fatal error (`answers.fatal`). Or a starting broker once told it that the cluster has no
-brokers: then it has no address left to ask, and it never recovers (librdkafka 5301). The client does not report that: it hears no
-broker, while a new client does. The others of the process probably heard the same, so one verdict counts for all of a cluster
-(`Kafka.turn`): clients that only ask or read are made anew, and those that hold something (puts, partitions) are judged one by one.
+A client can die in two ways. It reports a fatal error (`answers.fatal`). Or a starting broker once answered that the cluster has no
+brokers: then it has no address left to ask, and it never recovers (librdkafka 5301). The client does not report that: no broker
+answers it, while one answers a new client. The other clients of the process probably got the same answer. So one verdict counts
+for all of a cluster (`Kafka.turn`): clients that only ask or read are made anew, and those that hold something (puts, partitions)
+are judged one by one.
 """
 
 from __future__ import annotations

@@ -47,12 +47,12 @@ class Commits:
         return self._began is not None and time.monotonic() - self._began > STUCK
 
     def run(self) -> bool:
-        """Commit every ledger that changed, if somebody waits for one of them or a riding ack has waited long enough."""
+        """Commit every ledger that changed, if a verb waits for one of them or a riding ack has waited long enough."""
         now, assigned = time.monotonic(), self.assigned
         with assigned.changed:
             unsaved = ((at, owner) for at, owner in assigned.owners.items() if owner.version > owner.saved)
             dirty = [(at, owner, owner.version) for at, owner in unsaved if not owner.frozen and not owner.dropped]
-            due = any(o.wanted > o.saved or now - (o.dirty_since or now) >= RIDE for _, o, _ in dirty)
+            due = any(o.awaited > o.saved or now - (o.dirty_since or now) >= RIDE for _, o, _ in dirty)
             if not due or now < assigned.next_try:
                 return not due
             parts = [
@@ -61,8 +61,8 @@ class Commits:
             self._consumer, self._began = assigned.consumer, now
             assigned.under_way = {owner for _, owner, _ in dirty}
         try:
-            said = self._consumer.commit(offsets=parts, asynchronous=False)
-            errors = {(part.topic, part.partition): part.error for part in said if part.error is not None}
+            answer = self._consumer.commit(offsets=parts, asynchronous=False)
+            errors = {(part.topic, part.partition): part.error for part in answer if part.error is not None}
         except KafkaException as error:  # written or not: the next one carries the whole state again
             errors = {at: first(error) for at, _, _ in dirty}
         sure = time.monotonic() - now < SURE
@@ -92,7 +92,7 @@ class Commits:
         owner.saved_at = now
         owner.dirty_since = None if owner.version == version else now
         self.assigned.trouble = ""
-        self.notes.committed(at, owner, version)
+        self.notes.committed(at, owner)
 
     def _failed(self, at: At, owner: Partition, error: KafkaError) -> None:
         assigned = self.assigned

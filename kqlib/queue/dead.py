@@ -36,8 +36,8 @@ def letter(record: Record, *, origin: str, site: str, attempts: int, reason: str
     for cut in ("", "reason", "headers", "data", "key"):
         if cut:
             cuts.append(cut)
-        said = reason if "reason" not in cuts else reason[:200]
-        story = _story(record, origin=origin, site=site, attempts=attempts, reason=said, cuts=cuts)
+        short = reason if "reason" not in cuts else reason[:200]
+        story = _story(record, origin=origin, site=site, attempts=attempts, reason=short, cuts=cuts)
         headers = (own if "headers" not in cuts else []) + story
         kept, kept_key = value if "data" not in cuts else None, key if "key" not in cuts else None
         if size(kept, kept_key, headers) <= limit:
@@ -62,8 +62,8 @@ def reason(error: BaseException) -> str:
 def deaths(record: Record) -> int:
     """How often it was dead: of an item that was redriven, or of a letter that was dead before."""
     marks = dict(record.headers() or ())
-    said = marks.get(DEATHS) or b""
-    return int(said) if said.isdigit() and len(said) < 9 else int(AGAIN in marks)
+    count = marks.get(DEATHS) or b""
+    return int(count) if count.isdigit() and len(count) < 9 else int(AGAIN in marks)
 
 
 def _story(record: Record, *, origin: str, site: str, attempts: int, reason: str, cuts: list[str]) -> Headers:

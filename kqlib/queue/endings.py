@@ -146,7 +146,7 @@ class Endings:
                 offsets.setdefault(owner, []).extend(some)
         try:
             outcome = self.transactions.run(endings, offsets)
-        except Exception:  # a bug must be seen where somebody waits, not in a thread that died
+        except Exception:  # a bug must be seen by the verb that waits, not in a thread that died
             log.exception("a transaction met something unforeseen")
             outcome = self.transactions.leave("something unforeseen, see the log", None)
         with self.assigned.changed:
@@ -187,7 +187,7 @@ class Endings:
 
     def _unknown(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> None:
         for owner in offsets:
-            self.assigned.reload(owner, "a transaction's end was not heard of, and the state is read again")
+            self.assigned.reload(owner, "the end of a transaction is not known, and the state is read again")
         for ending in endings:
             ending.error = self._not_known()
 

@@ -29,7 +29,7 @@ MOST_BYTES = 64_000_000  # of a queue, read and not yet done: then no more of it
 REST = 0.2  # seconds of that until fetching is paused, which throws away what the client has; it resumes at half
 FULL = "too much is in memory: items that are out, wait or are ready; more is read when some are done"
 FAR = 1_000  # offsets: a gap that is read over rather than sought over
-MANY = 500  # records at once, or as many as somebody claims at once
+MANY = 500  # records at once, or as many as a verb claims at once
 PAUSE = 0.1  # seconds without a record: a topic that is made anew takes longer than that to be read on (seen: 0.4)
 SETTINGS: dict[str, Any] = {  # of the site's consumer
     **clients.SETTINGS,
@@ -46,13 +46,13 @@ SETTINGS: dict[str, Any] = {  # of the site's consumer
 
 
 class Fetch:
-    """What one consumer reads. commit: called before records are taken in, for whoever waits for a commit."""
+    """What one consumer reads. commit: called before records are taken in, since a verb may wait for it."""
 
     def __init__(self, assigned: Assigned, commit: Callable[[], object]) -> None:
         self.assigned, self._commit = assigned, commit
         self.paused = assigned.paused
         self.many = MANY
-        self._full_since: float | None = None  # since when nobody needs a record; None: somebody does
+        self._full_since: float | None = None  # since when no partition needs a record; None: one does
         self._rests = False  # nothing is taken in this round
         self._more = False  # the client has more than was taken from it
 
@@ -93,7 +93,7 @@ class Fetch:
             log.debug("no answer to wake the fetcher: %s", error)
 
     def full_ones(self) -> set[At]:
-        """Those of which enough is here; `owner.full` says so. If all are, nothing is taken: soon somebody may have claimed it."""
+        """The partitions of which enough is in memory; `owner.full` says so. If all are, nothing is read: soon some may be claimed."""
         with self.assigned.changed:
             owners, total = self.assigned.owners, self._bytes()
             heavy = {topic for topic, _ in owners.keys() - self.paused if total[topic] > MOST_BYTES}
@@ -116,7 +116,7 @@ class Fetch:
         return total
 
     def _resting(self) -> bool:
-        """Is nothing to be taken now? For a moment: whoever takes nothing hears nothing of the group either."""
+        """Is nothing to be read now? For a moment only: without poll() the group's changes do not arrive."""
         return self._full_since is not None and time.monotonic() - self._full_since < REST
 
     def _full(self, owner: Partition, paused: bool, total: int) -> bool:
@@ -133,7 +133,7 @@ class Fetch:
                 count and not any(owner.claimable() for owner in self.assigned.owners_of(topic))
                 for topic, count in self.assigned.hungry.items()
             )
-            asked = any(o.wanted > o.saved and not o.frozen for o in self.assigned.owners.values())
+            asked = any(o.awaited > o.saved and not o.frozen for o in self.assigned.owners.values())
             leases = any(owner.leases for owner in self.assigned.owners.values())
             riding = [o.dirty_since for o in self.assigned.owners.values() if o.dirty_since and not o.frozen]
         now = time.monotonic()
@@ -155,7 +155,7 @@ class Fetch:
             messages.append(message)
         elif not starving:
             self.assigned.wake.wait(calm)
-            self._commit()  # before anything else: somebody waits for it
+            self._commit()  # before anything else: a verb waits for it
         if messages or not starving:
             messages += self.assigned.consumer.consume(self.many, 0)  # what is there; to wait for more would be latency
         self._more = len(messages) >= self.many
@@ -188,9 +188,9 @@ class Fetch:
         now, paused = time.monotonic(), dict[At, Partition]()
         for at, batch in by.items():
             if (owner := self.assigned.owners.get(at)) and any(message.error() is None for message in batch):
-                if now - owner.heard_at > PAUSE:
+                if now - owner.arrived_at > PAUSE:
                     paused[at] = owner
-                owner.heard_at = now
+                owner.arrived_at = now
         if paused and (there := self.assigned.ids_of({topic for topic, _ in paused})) is not None:
             with self.assigned.changed:
                 for at, owner in paused.items():

@@ -1,7 +1,7 @@
 """A member asks the coordinator about its share after the answer to a heartbeat was lost.
 
-librdkafka drops an answer that arrives after the next heartbeat was due. It does not ask again for what the answer said, and a
-broker says each change only once. A member that missed it keeps a partition that it must give up, or does not serve one that it
+librdkafka drops an answer that arrives after the next heartbeat was due. It does not ask again, and a
+broker sends each change only once. A member that missed it keeps a partition that it must give up, or does not serve one that it
 was given, until the next rebalance. The client's statistics count such answers.
 
 In:  the statistics of a consumer, and the partitions that its member has. Out: must the member join anew?
@@ -40,9 +40,9 @@ class Heartbeats:
         return {"statistics.interval.ms": int(EVERY * 1000), "stats_cb": self._count}
 
     def _count(self, statistics: str) -> None:
-        said = json.loads(statistics)
-        lost = sum(broker["req_timeouts"] for broker in said["brokers"].values())
-        self._calm = lost == self._lost and said.get("cgrp", {}).get("state") == "up"
+        counts = json.loads(statistics)
+        lost = sum(broker["req_timeouts"] for broker in counts["brokers"].values())
+        self._calm = lost == self._lost and counts.get("cgrp", {}).get("state") == "up"
         self._doubt = self._doubt or lost > self._lost
         self._lost = lost
 

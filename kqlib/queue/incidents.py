@@ -19,13 +19,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kqlib.errors import LedgerCorrupt
 from kqlib.queue.ledger import Ledger
-
-if TYPE_CHECKING:
-    from kqlib.queue.state import Seen
 
 MOST = 20
 WHAT = {
@@ -36,6 +33,20 @@ WHAT = {
 }
 Stored = tuple[int, str]  # a state of ours as it was committed: floor and text
 Run = tuple[int, int, int]  # from, to, attempts
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One partition as the cluster shows it."""
+
+    topic_id: str
+    low: int
+    end: int  # of what is committed; behind an open transaction nothing is in the queue yet
+    committed: int | None  # None: no commit
+    metadata: str
+    leader: int = -1  # the leader epoch of the broker that answered
+    kept: int = 1 << 62  # up to here the log is the one that the state describes
+    known: bool = False  # the notes, if they were given, had a state of this very topic before the commit was asked for
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ class Job:
 
     item: Any
     ended: str = ""  # "done", "released", "buried"; "" while its handler runs, and for ever if its lease was lost
+    begun: bool = False  # its handler runs, or has run
 
     def begin(self, stopping: bool) -> bool:
         """May its handler begin? If not, the item is given back. Here it always may: its queue takes nothing back uncounted."""

@@ -68,7 +68,7 @@ class Ledger:
                 offset = end
         return offset
 
-    def room(self) -> int:
+    def space(self) -> int:
         """How many new offsets in a row fit now."""
         return max(0, self._left(1 << 62) - 5)  # 5: the bytes of a gap before them
 
@@ -103,7 +103,7 @@ class Ledger:
         return done
 
     def give_back(self, offset: int) -> bool:
-        """It was handed out for nothing: the attempt does not count. False: there is no room to say so, and it counts."""
+        """It was handed out for nothing: the attempt does not count. False: the text has no space for that, so it counts."""
         return bool(self.attempts(offset)) and self._again(offset, -1) is not None
 
     def skip(self, to: int) -> None:
@@ -112,7 +112,7 @@ class Ledger:
         self._settle()
 
     def purge(self, below: int) -> int:
-        """Everything below counts as done, whoever has it; how many were open."""
+        """Everything below counts as done, handed out or not; how many were open."""
         done = 0
         while self._starts and self._starts[0] < below:
             done += self._remove(self._starts[0], min(self._ends[0], below))
@@ -149,7 +149,7 @@ class Ledger:
         self._cost = self._counted()
         return new
 
-    def room_again(self) -> int:
+    def may_reopen(self) -> int:
         """How many may be reopened now: half of the budget stays for what is handed out."""
         return max(0, BUDGET // 2 - self._counted() - 10)  # 10: two gaps
 
@@ -253,9 +253,9 @@ class Ledger:
     def _settle(self) -> None:
         self.floor = self._starts[0] if self._starts else self.top
 
-    def _left(self, wanted: int) -> int:
+    def _left(self, needed: int) -> int:
         """How many bytes are left; counted only if what is known does not do."""
-        if self._cost + wanted > BUDGET:
+        if self._cost + needed > BUDGET:
             self._cost = self._counted()
         return BUDGET - self._cost
 

@@ -78,7 +78,7 @@ def number_bytes(number: int) -> int:
 
 
 def corrupt(why: str) -> LedgerCorrupt:
-    """What the reader of such a text is told."""
+    """The error for a text that cannot be read."""
     return LedgerCorrupt(
         f"The committed state cannot be read: {why}. Nothing is handed out and nothing was changed: the items are all in the log"
     )

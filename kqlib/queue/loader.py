@@ -2,7 +2,7 @@
 
 In:  partitions to load. Out: for each the `Ledger` to start from, or the error that says why there is none.
 The order matters: notes to their end, then the committed state (after open transactions have ended). The note that this site
-has state here is written when a commit is there, never before: whoever lost the partition in between would leave a loss behind.
+has state here is written when a commit is there, never before: a process that lost the partition in between would leave a loss behind.
 
 A topic that is deleted and made again keeps its name, and the group hands it out anew, at once and to anybody, while who had the
 old one hears of it with its next heartbeat. Until then that one may commit under this name; so a new owner waits as long,
@@ -59,7 +59,7 @@ class Loader:
     def _run(self) -> None:
         batch: list[Loading] = []
         while not self._stop.is_set():
-            batch = [each for each in self._and_new(batch) if each.wanted]
+            batch = [each for each in self._and_new(batch) if not each.cancelled]
             self._try(batch)
             for each in batch:
                 if each.over:
@@ -88,7 +88,7 @@ class Loader:
         except KqError as error:
             for each in batch:
                 each.error = error
-        except Exception as error:  # a bug must be seen where somebody waits, not in a thread that died
+        except Exception as error:  # a bug must be seen by the verb that waits, not in a thread that died
             log.exception("loading failed")
             for each in batch:
                 each.error = KqError(f"The state could not be loaded: {error!r}")
@@ -117,7 +117,7 @@ class Loader:
             new += self._incidents(each, seen[each.at])
         self.notes.write(new, self.sender)
 
-    def _incidents(self, each: Loading, seen: state.Seen) -> list[tuple[Key, Any]]:
+    def _incidents(self, each: Loading, seen: incidents.Seen) -> list[tuple[Key, Any]]:
         """What happened to it without us, and the note of that, if it is new: durable before a commit of ours hides it."""
         assert each.ledger is not None
         where, now = (self.site, *each.at), int(time.time() * 1000)
@@ -128,8 +128,8 @@ class Loader:
         found = incidents.found(seen, each.ledger, last, mark, now)
         if seen.committed is not None and not seen.metadata:
             what = "; ".join(map(str, found)) or "Nothing was skipped"
-            said = "site %s, %s: another program's commit set the offset to %s; going on from there. %s"
-            log.warning(said, self.site, each.at, seen.committed, what)
+            text = "site %s, %s: another program's commit set the offset to %s; going on from there. %s"
+            log.warning(text, self.site, each.at, seen.committed, what)
             if last:
                 each.ledger.epoch = max(each.ledger.epoch, Ledger.read(last[1], last[0]).epoch)
         each.gone = sum(one.items for one in found if one.why == "removed")
@@ -137,12 +137,12 @@ class Loader:
         each.incidents = incidents.together(before, found, after)
         return [(key, incidents.note(seen.topic_id, each.incidents))] if found else []
 
-    def _too_early(self, each: Loading, seen: state.Seen | None) -> str:
+    def _too_early(self, each: Loading, seen: incidents.Seen | None) -> str:
         """Why it cannot be loaded yet; '' if it can."""
         if seen is None:
             return f"{each.at} is not there yet"
         if each.was not in ("", seen.topic_id):
-            return "its topic was made anew, and the group has not said yet whose it is"
+            return "its topic was made anew, and the group has not assigned it yet"
         before = self.notes.get(self.site, each.at[0], "state", each.at[1])
         other = before not in (None, seen.topic_id, each.ended) and time.monotonic() < each.since + each.patience
         if other and not self.looker.alone():

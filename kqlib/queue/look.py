@@ -39,7 +39,7 @@ def place(id: Any) -> tuple[str, int, int]:  # noqa: A002 - the word of Item
     return found[1], int(found[2]), int(found[3])
 
 
-def seen(site: Connection, queue: str) -> dict[int, tuple[state.Seen, int]]:
+def seen(site: Connection, queue: str) -> dict[int, tuple[incidents.Seen, int]]:
     """Every partition as it is now, and the purge mark that still counts for it."""
     there = _all_seen(site, [queue])
     if queue not in there:
@@ -47,18 +47,18 @@ def seen(site: Connection, queue: str) -> dict[int, tuple[state.Seen, int]]:
     return there[queue]
 
 
-def _all_seen(site: Connection, queues: list[str]) -> dict[str, dict[int, tuple[state.Seen, int]]]:
+def _all_seen(site: Connection, queues: list[str]) -> dict[str, dict[int, tuple[incidents.Seen, int]]]:
     """The same of many queues, with one round of questions; one that does not exist is left out."""
     ids = state.topic_ids(site.cluster, queues)
     site._notes.catch_up()
     found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]], notes=site._notes)
-    there: dict[str, dict[int, tuple[state.Seen, int]]] = {queue: {} for queue in ids}
+    there: dict[str, dict[int, tuple[incidents.Seen, int]]] = {queue: {} for queue in ids}
     for (queue, number), each in sorted(found.items()):
         there[queue][number] = each, site._notes.purge_mark(site.name, queue, number, each.topic_id)
     return there
 
 
-def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: state.Seen, on_lost: str = "raise") -> Ledger:
+def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: incidents.Seen, on_lost: str = "raise") -> Ledger:
     """What is open for a site, as its next owner will find it. A state that is gone is `LedgerLost`, unless `on_lost` has a choice."""
     ledger = state.ledger_from(each, on_lost, f"'{at[0]}', partition {at[1]}")
     upto, back = _rewind(notes, site, at, each.topic_id)
@@ -69,7 +69,7 @@ def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: state.Seen, on
     return ledger
 
 
-def _ledger(site: Connection, at: tuple[str, int], each: state.Seen, mark: int) -> Ledger:
+def _ledger(site: Connection, at: tuple[str, int], each: incidents.Seen, mark: int) -> Ledger:
     chosen = site._member.on_lost
     on_lost = chosen.get(at[0]) or chosen.get(at[0].removesuffix(DEAD), "raise")
     ledger = ledger_of(site._notes, site.name, at, each, on_lost)
@@ -77,7 +77,7 @@ def _ledger(site: Connection, at: tuple[str, int], each: state.Seen, mark: int) 
     return ledger
 
 
-def happened(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> list[Incident]:
+def happened(notes: Notes, site: str, at: tuple[str, int], each: incidents.Seen) -> list[Incident]:
     """What happened to a site's partition without it: what is noted, and what no owner has seen yet."""
     before = incidents.noted(notes.get(site, at[0], "incidents", at[1]), each.topic_id, each.low)
     last = incidents.newest(each.topic_id, incidents.last(notes.get(site, at[0], "last", at[1])))
@@ -88,7 +88,7 @@ def happened(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> 
     return before
 
 
-def untold(notes: Notes, site: str, at: tuple[str, int], each: state.Seen) -> list[Incident]:
+def untold(notes: Notes, site: str, at: tuple[str, int], each: incidents.Seen) -> list[Incident]:
     """The same, without what is on its way back or to be forgotten."""
     return [one for one in happened(notes, site, at, each) if one.at > _rewind(notes, site, at, each.topic_id)[0]]
 
@@ -154,7 +154,7 @@ def depths(site: Connection, queues: list[str], own: Mapping[tuple[str, int], Vi
 
 
 def _left(
-    site: Connection, at: tuple[str, int], each: state.Seen, mark: int, view: View | None
+    site: Connection, at: tuple[str, int], each: incidents.Seen, mark: int, view: View | None
 ) -> tuple[int, tuple[str, int, int]]:
     """Known open items; and the topic's id, from where and to where nobody has read yet."""
     ledger = _ledger(site, at, each, mark)
@@ -189,7 +189,7 @@ def peek(site: Connection, queue: str, n: int) -> list[Item]:
     return found
 
 
-def _first(site: Connection, at: tuple[str, int], each: state.Seen, mark: int, n: int) -> list[Item]:
+def _first(site: Connection, at: tuple[str, int], each: incidents.Seen, mark: int, n: int) -> list[Item]:
     ledger = _ledger(site, at, each, mark)
     found: list[Item] = []
     for start, end in [*((start, end) for start, end, _ in ledger.runs()), (ledger.top, each.end)]:

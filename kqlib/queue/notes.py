@@ -14,8 +14,9 @@ In:  notes written by any process. Out: the last one of each key, read continuou
                                           put back by the owner, or forgotten (back: false); then they leave the note above
 
 A record's key is the first column as JSON, its value the second. Compacted: the last record of a key stays.
-Of terms the first record counts, so that of two processes that create a queue at the same moment one wins. Whoever opens the queue
-and finds other terms behind the first ones (`contested`) writes the first ones again, before compaction could forget them.
+Of terms the first record counts, so that of two processes that create a queue at the same moment one wins. A process
+that opens the queue and finds other terms behind the first ones (`contested`) writes the first ones again, before compaction could
+forget them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ Key = tuple[Any, ...]
 class Notes:
     """What kq.queues says now; a thread reads it."""
 
-    def __init__(self, cluster: Kafka, heard: Callable[[], None]) -> None:
-        self.cluster, self._heard = cluster, heard
+    def __init__(self, cluster: Kafka, changed: Callable[[], None]) -> None:
+        self.cluster, self._on_change = cluster, changed
         _ensure(cluster)
         self._values: dict[Key, Any] = {}
         self.contested: set[Key] = set()  # terms behind which other ones stand
@@ -88,8 +89,8 @@ class Notes:
 
     def mark(self, site: str, queue: str, partition: int, topic_id: str, kind: str = "purge") -> int:
         """Up to where a purge mark reaches, for this very topic; 0: none."""
-        said = self.get(site, queue, kind, partition)
-        return said["offset"] if isinstance(said, dict) and said.get("topic") == topic_id else 0
+        mark = self.get(site, queue, kind, partition)
+        return mark["offset"] if isinstance(mark, dict) and mark.get("topic") == topic_id else 0
 
     def purge_mark(self, site: str, queue: str, partition: int, topic_id: str) -> int:
         """Up to where a purge mark reaches that was not applied yet; 0: none."""
@@ -179,7 +180,7 @@ class Notes:
                 elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     self._refused = error
             self._changed.notify_all()
-        self._heard()
+        self._on_change()
 
     def _note(self, message: Any) -> None:
         with suppress(ValueError, TypeError, RecursionError):  # another program's record

@@ -14,15 +14,18 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import islice
 
+from kqlib.errors import KqError, Unreachable
 from kqlib.queue.arguments import LONGEST_DELAY
 from kqlib.queue.item import for_site, held_back
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.terms import Terms, warn_once
 from kqlib.queue.window import Window
 
+AGAIN = 20.0  # seconds until an item that could not be buried is tried again
+UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {AGAIN:.0f} s. {{}}"
 CLOCKS = 60.0  # seconds that two machines' clocks may differ before a warning
 TOO_FAR = (
     "the header kq-due of the item at offset {} names a moment {:.0f} hours from now. A delay is at most {:.0f} s, so the "
@@ -44,6 +47,7 @@ class Order:
             deque()
         )  # batches of fresh ones: the offset behind each, and when it came
         self._due_at: dict[int, float] = {}  # of delayed items that were looked at
+        self._aside: dict[int, tuple[KqError, bool]] = {}  # could not be buried, due later: why, and was it given up?
 
     def add(self, offsets: list[int]) -> None:
         """New items, in the log's order."""
@@ -69,10 +73,34 @@ class Order:
 
     def come_back(self, offset: int, delay: float) -> None:
         """An item whose lease ended goes to the front, or is due later."""
+        self._aside.pop(offset, None)
         if delay:
             heapq.heappush(self.later, (self.terms.clock() + delay, offset))
         else:
             heapq.heappush(self.back, offset)
+
+    def keep_why(self, offset: int, why: KqError, given_up: bool) -> None:
+        """Why this item of the later ones cannot be buried. given_up: nothing else is to be done with it."""
+        self._aside[offset] = why, given_up
+        warn_once(self.terms, type(why).__name__, UNBURIED.format(why))
+
+    def why_aside(self, ending: Container[int]) -> str:
+        """Why an item that waits cannot be buried; '' if there is none. ending: those that are tried again now."""
+        return next((UNBURIED.format(why) for why, _ in self._unburied(ending).values()), "")
+
+    def stuck(self, ending: Container[int]) -> dict[int, KqError]:
+        """What was given up, and cannot be buried until a right or a topic is mended; why not."""
+        return {
+            offset: why
+            for offset, (why, given_up) in self._unburied(ending).items()
+            if given_up and offset not in ending and not isinstance(why, Unreachable)
+        }
+
+    def _unburied(self, ending: Container[int]) -> dict[int, tuple[KqError, bool]]:
+        if self._aside:
+            later = {offset for _, offset in self.later}
+            self._aside = {o: why for o, why in self._aside.items() if o in later or o in ending}
+        return self._aside
 
     def done(self, offsets: Sequence[int]) -> None:
         """Forget these; the next of each key may go."""
@@ -112,6 +140,10 @@ class Order:
         while self.later and self.later[0][0] <= now:
             heapq.heappush(self.back, heapq.heappop(self.later)[1])
 
+    def next_due(self) -> float:
+        """When `tidy` will find something."""
+        return self.later[0][0] if self.later else float("inf")
+
     def due_now(self, offsets: set[int]) -> None:
         """Those of them that are due later are due at once."""
         self.later = [(at if offset not in offsets else 0.0, offset) for at, offset in self.later]
@@ -145,7 +177,7 @@ class Order:
                 self._busy[key] = offset
 
     def pass_over(self) -> bool:
-        """The next fresh one does not go out now: another site's is done, else it stays open. False: the ledger has no room."""
+        """The next fresh one does not go out now: another site's is done, else it stays open. False: the ledger is full."""
         offset = self.fresh[0]
         if self.foreign(offset):
             self.window.forget([self.fresh.popleft()])

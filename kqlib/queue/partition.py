@@ -1,38 +1,35 @@
 """One partition in the process that owns it: who has which item until when, and which items are handed out next.
 
 In:  records as they are read, verbs as they are called, the time. Out: items to hand out, and a `Ledger` that says what is open.
-It has a `Window` (the records that are here) and an `Order` (the items that nobody has). An item that somebody has is in `leases`,
+It has a `Window` (the records that are here) and an `Order` (the items that nobody has). An item that is handed out is in `leases`,
 or in `ending` while a transaction acks it. No Kafka here: the session reads and commits. Not locked: callers hold the site's lock.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
-from kqlib.errors import KqError, Unreachable
+from kqlib.errors import KqError
 from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.item import Item, Job, Record
+from kqlib.queue.leases import Claimed, Lease, Leases
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.order import Order
-from kqlib.queue.terms import Terms, warn_once
+from kqlib.queue.order import AGAIN, Order
+from kqlib.queue.terms import Terms
 from kqlib.queue.window import Arrived, Window
 
-NEVER = float("inf")
 TORN = "a change of its state was broken off (Ctrl-C), and it is read again"
 ALONE = (
     "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
 )
-NO_ROOM = "the ledger is full: items that wait or are out leave no room for more"
+NO_ROOM = "the ledger is full: items that wait or are out leave no space for more"
 NO_ROOM_TO_PASS = "the ledger is full of items that are due later or whose key is busy"
 UNNOTED = "what a rewind put back waits until kq.queues says so: after a crash it would be put back again"
-AGAIN = 20.0  # seconds until an item that could not be buried is tried again
-UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {AGAIN:.0f} s. {{}}"
 Change = TypeVar("Change", bound=Callable[..., Any])
 
 
@@ -42,7 +39,6 @@ class Handled(Job):
 
     item: Item
     partition: Partition = field(kw_only=True)
-    begun: bool = False  # the handler runs, or has run
 
     def begin(self, stopping: bool) -> bool:
         """False: its partition is being given up, or `work` stops. A drain asks in the other order."""
@@ -52,31 +48,7 @@ class Handled(Job):
     def holds(self, now: float) -> bool:
         """Is the lease still the one that it was handled with?"""
         lease = self.partition.leases.get(self.item.offset)
-        return lease is not None and lease.handled is self and lease.deadline > now and not self.partition.dropped
-
-
-@dataclass(slots=True)
-class Lease:
-    """Until when the items of one claim belong to whoever claimed them."""
-
-    number: int
-    deadline: float  # NEVER until the claim is committed
-    thread: int = field(default_factory=threading.get_ident)
-    handled: Handled | None = None  # of `work`: then the lease is of one item alone
-
-    def at_work(self, closing: int | None) -> bool:
-        """Does somebody work on it? Not before it is handed out, and not the thread that closes the site."""
-        if self.deadline == NEVER:
-            return False
-        return self.handled.begun if self.handled else self.thread != closing
-
-
-class Claimed(NamedTuple):
-    """What one claim took from one partition."""
-
-    lease: Lease
-    offsets: list[int]
-    attempts: list[int]  # of each
+        return lease is not None and lease.job is self and lease.deadline > now and not self.partition.dropped
 
 
 class View(NamedTuple):
@@ -117,36 +89,28 @@ class Partition:
         self.order = Order(terms, ledger, self.window)
         self._loading = terms.order == "key" and bool(missing)  # the records tell which keys are busy
         self._inherited = {offset for offset in missing if ledger.attempts(offset)}  # their worker may have died of one
-        self.leases: dict[int, Lease] = {}
+        self.leases = Leases()
         self.ending: dict[int, Lease | None] = {}  # None: it is buried by its owner
         self.used_up: list[int] = []  # offsets to bury
-        self._aside: dict[int, tuple[KqError, bool]] = {}  # could not be buried, due later: why, and was it given up?
-        self._expiring: list[tuple[float, list[int]]] = []  # a heap; the offsets of one claim are one entry
-        self._listed = 0  # offsets in there
         self._alone: int | None = None  # an item that is out, and nothing else goes out beside it
-        self._number = 0
         self.blocked = ""  # why the last claim handed out nothing more
         self.full = ""  # why no more is read now
-        self.leaving = False  # being given up: hands out nothing
+        self.leaving = False  # being given up: nothing is handed out
         self.dropped: str | None = None  # why it is no longer ours
         # versions of the ledger: now, committed, waited for
-        self.version = self.saved = self.wanted = 0
+        self.version = self.saved = self.awaited = 0
         self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
         self.frozen = 0  # the version that a transaction commits now, while nothing else may be committed; 0: none
         self.dirty_since: float | None = None
-        self.saved_at = self.heard_at = time.monotonic()  # when its state was stored or given up, and when records came
+        self.saved_at = self.arrived_at = (
+            time.monotonic()
+        )  # when its state was stored or given up, and when records came
         self.committed: Stored | None = None  # the state as it was last committed
         self.sent: Stored | None = None  # as a transaction commits it now
-        # what kq.queues says of it
-        self.noted = False  # that this site has state here
-        self.purged = self.purged_version = 0  # the purge mark that was applied, and since when
         self.chosen = 0  # items that on_lost="latest" skipped
         self.incidents: list[Incident] = []
-        self.incidents_version = self.incidents_noted = 0  # of the ledger: that goes with them, and whose are noted
+        self.incidents_version = 0  # of the ledger, that goes with them
         self.unnoted = False  # a rewind changed the incidents, and that is not noted yet
-        self.noting: Any = None  # how the last notes fare
-        self.last_noted: Stored | None = None
-        self.last_noted_at = -NEVER
 
     # --- records ---
 
@@ -223,11 +187,11 @@ class Partition:
         """These are noted with the next commit."""
         self.incidents = incidents
         self.changed()
-        self.wanted = self.incidents_version = self.version
+        self.awaited = self.incidents_version = self.version
 
     @whole
     def rewind(self, upto: int, back: bool) -> None:
-        """Incidents up to this time are over: their items are put back, as far as the ledger has room now, or forgotten."""
+        """Incidents up to this time are over: their items are put back, as far as the ledger has space now, or forgotten."""
         left = [each for each in self.incidents if each.at > upto]
         for each in self.incidents:
             if back and each.at <= upto and each.why == "skipped" and (rest := self._reopen(each)):
@@ -236,13 +200,13 @@ class Partition:
             self.set_incidents(sorted(left, key=lambda each: each.at))
 
     def _reopen(self, incident: Incident) -> Incident | None:
-        """Put back its items. What the ledger has no room for yet is returned; what is open already was put back before a crash."""
+        """Put back its items. What does not fit into the ledger yet is returned; what is open already was put back before a crash."""
         for start, end, attempts in incident.runs():
-            room = self.ledger.room_again()
-            new = self.ledger.reopen(start, end, attempts, room)
+            most = self.ledger.may_reopen()
+            new = self.ledger.reopen(start, end, attempts, most)
             for offset in (offset for first, last in new for offset in range(first, last)):
                 self.window.read_again(offset)
-            if sum(last - first for first, last in new) == room:
+            if sum(last - first for first, last in new) == most:
                 return replace(incident, start=self.ledger.open_until(start)).from_(0)
         return None
 
@@ -252,8 +216,7 @@ class Partition:
     def claim(self, most: int) -> Claimed:
         """Up to `most` items, in order. Counted in the ledger, not yet committed."""
         self.tidy()
-        self._number += 1
-        claimed = Claimed(Lease(self._number, NEVER), [], [])
+        claimed = Claimed(self.leases.new(), [], [])
         self.blocked = ALONE if self._alone is not None else UNNOTED if self.unnoted else ""
         if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
@@ -304,7 +267,7 @@ class Partition:
         return most is not None and made + 1 >= most - 1 and offset in self._inherited
 
     def _claim_fresh(self, claimed: Claimed, most: int) -> None:
-        """New items. Those that cannot go out now are passed over, if the ledger has room for that."""
+        """New items. Those that cannot go out now are passed over, if the ledger has space for that."""
         order = self.order
         while order.fresh and (left := most - len(claimed.offsets)) > 0 and not self.blocked:
             if row := order.plain_row(left):
@@ -321,7 +284,7 @@ class Partition:
             self.blocked = NO_ROOM_TO_PASS
 
     def _hand_out(self, claimed: Claimed, offsets: list[int]) -> int:
-        """Count their attempts; how many of them the ledger has room for."""
+        """Count their attempts; how many of them fit into the ledger."""
         attempts = self.ledger.claim(offsets)
         given = offsets[: len(attempts)]
         claimed.offsets.extend(given)
@@ -339,12 +302,8 @@ class Partition:
         lease, offsets, _ = claimed
         lease.deadline = self.terms.clock() + seconds
         self.terms.rates.note("claims", len(offsets), time.monotonic())
-        self._expires(lease.deadline, offsets)
+        self.leases.ends_at(lease.deadline, offsets)
         return lease.deadline
-
-    def _expires(self, deadline: float, offsets: list[int]) -> None:
-        heapq.heappush(self._expiring, (deadline, offsets))
-        self._listed += len(offsets)
 
     @whole
     def undo(self, claimed: Claimed) -> None:
@@ -356,9 +315,8 @@ class Partition:
     @whole
     def undo_all(self, thread: int) -> None:
         """No claim of this thread was handed out, of those that are under way."""
-        for offset, lease in list(self.leases.items()):
-            if lease.deadline == NEVER and lease.thread == thread:
-                self.unclaim(offset)
+        for offset in self.leases.of_thread(thread):
+            self.unclaim(offset)
 
     @whole
     def unclaim(self, offset: int, delay: float = 0.0) -> None:
@@ -371,26 +329,14 @@ class Partition:
         """What became due, or whose lease ended, is ready again."""
         now = self.terms.clock()
         self.order.tidy(now)
-        while self._expiring and self._expiring[0][0] <= now:
-            _, offsets = heapq.heappop(self._expiring)
-            self._listed -= len(offsets)
-            for offset in offsets:
-                if (lease := self.leases.get(offset)) is None:
-                    continue
-                if lease.deadline > now:  # extended, or another lease
-                    self._expires(lease.deadline, [offset])
-                else:
-                    self._release(offset)
-        if self._listed > 2 * len(self.leases) + 10_000:  # what was acked is still listed
-            self._expiring = [(lease.deadline, [offset]) for offset, lease in self.leases.items()]
-            self._listed = len(self._expiring)
-            heapq.heapify(self._expiring)
+        for offset in self.leases.ended(now):
+            self._release(offset)
 
     # --- what claims ask ---
 
     def next_change(self) -> float:
         """When `tidy` will find something."""
-        return min((heap[0][0] for heap in (self.order.later, self._expiring) if heap), default=NEVER)
+        return min(self.order.next_due(), self.leases.next_end())
 
     def claimable(self) -> bool:
         """Is there something that a claim would look at?"""
@@ -406,6 +352,14 @@ class Partition:
         later = len(self.order.later) + len(self.ending)
         return bool(self.leases or self.order.cached or later > len(self.stuck()))
 
+    def why_aside(self) -> str:
+        """Why an item that waits cannot be buried; '' if there is none."""
+        return self.order.why_aside(self.ending)
+
+    def stuck(self) -> dict[int, KqError]:
+        """What was given up, and cannot be buried until a right or a topic is mended; why not."""
+        return self.order.stuck(self.ending)
+
     def view(self) -> View:
         """What is open, how many items are read beyond that, and where reading goes on."""
         return View(self.ledger.copy(), self.order.fresh_items(), self.window.head)
@@ -413,35 +367,6 @@ class Partition:
     def counts(self) -> dict[str, int]:
         """How many items are claimed, and how many are delayed."""
         return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self.order.later)}
-
-    # --- what cannot be buried ---
-
-    def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
-        """Due later, because it cannot be buried. given_up: by the queue's attempts, or before by a `Retry`."""
-        self.release(offset, AGAIN)
-        self._keep_aside(offset, why, given_up)
-
-    def _keep_aside(self, offset: int, why: KqError, given_up: bool = True) -> None:
-        self._aside[offset] = why, given_up
-        warn_once(self.terms, type(why).__name__, UNBURIED.format(why))
-
-    def why_aside(self) -> str:
-        """Why an item that waits cannot be buried; '' if there is none."""
-        return next((UNBURIED.format(why) for why, _ in self._unburied().values()), "")
-
-    def stuck(self) -> dict[int, KqError]:
-        """What was given up, and cannot be buried before somebody mends something; why not."""
-        return {
-            offset: why
-            for offset, (why, given_up) in self._unburied().items()
-            if given_up and offset not in self.ending and not isinstance(why, Unreachable)
-        }
-
-    def _unburied(self) -> dict[int, tuple[KqError, bool]]:
-        if self._aside:
-            waits = {*(offset for _, offset in self.order.later), *self.ending}
-            self._aside = {offset: why for offset, why in self._aside.items() if offset in waits}
-        return self._aside
 
     # --- the verbs ---
 
@@ -482,8 +407,8 @@ class Partition:
         """Done: their leases were checked."""
         pop = self.leases.pop
         for offset in offsets:
-            if (handled := pop(offset).handled) is not None:
-                handled.ended = "done"
+            if (job := pop(offset).job) is not None:
+                job.ended = "done"
         self.terms.rates.note("acks", len(offsets), time.monotonic())
         self._done(offsets)
 
@@ -500,13 +425,17 @@ class Partition:
     @whole
     def release(self, offset: int, delay: float) -> None:
         """Back to the front, or due later; the attempt counts."""
-        if (handled := self.leases[offset].handled) is not None:
-            handled.ended = "released"
+        if (job := self.leases[offset].job) is not None:
+            job.ended = "released"
         self._release(offset, delay)
+
+    def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
+        """It cannot be buried, so it is due later. given_up: by the queue's attempts, or before by a `Retry`."""
+        self.release(offset, AGAIN)
+        self.order.keep_why(offset, why, given_up)
 
     def _release(self, offset: int, delay: float = 0.0) -> None:
         del self.leases[offset]
-        self._aside.pop(offset, None)
         self.blocked = ""  # not known before the next claim
         if self._alone == offset:
             self._alone = None
@@ -515,17 +444,14 @@ class Partition:
     @whole
     def extend(self, offset: int, seconds: float) -> float:
         """Only the deadline moves; the number stays, so both values ack."""
-        old = self.leases[offset]
-        new = Lease(old.number, self.terms.clock() + seconds, old.thread, old.handled)
-        self.leases[offset] = new
-        self._expires(new.deadline, [offset])
-        return new.deadline
+        deadline = self.terms.clock() + seconds
+        self.leases.extend(offset, deadline)
+        return deadline
 
     def handle(self, item: Item) -> Handled:
         """A handler of `work` gets it: a drain waits for that, and what is returned says how it ended."""
-        offset = item.offset
-        old, handled = self.leases[offset], Handled(item, partition=self)
-        self.leases[offset] = Lease(old.number, old.deadline, old.thread, handled)
+        old, handled = self.leases[item.offset], Handled(item, partition=self)
+        self.leases[item.offset] = Lease(old.number, old.deadline, old.thread, handled)
         return handled
 
     @whole
@@ -533,7 +459,7 @@ class Partition:
         """Done without having been claimed; why not, or ''."""
         self.tidy()
         if offset in self.leases or offset in self.ending:
-            return "somebody has claimed it"
+            return "it is claimed"
         while self.order.fresh and self.order.fresh[0] <= offset:
             self.blocked = ""
             self._pass_over()
@@ -562,14 +488,14 @@ class Partition:
         for offset in offsets:
             lease = self.ending.pop(offset, None)
             if done or self.ledger.attempts(offset) is None:  # done, or purged meanwhile
-                if done and lease is not None and lease.handled is not None:
-                    lease.handled.ended = "done"
+                if done and lease is not None and lease.job is not None:
+                    lease.job.ended = "done"
             elif lease is None:  # its owner could not bury it
                 self.order.come_back(offset, AGAIN)
-                self._keep_aside(offset, why or KqError("It was not tried to the end"))
+                self.order.keep_why(offset, why or KqError("It was not tried to the end"), given_up=True)
             else:
                 self.leases[offset] = lease
-                self._expires(lease.deadline, [offset])
+                self.leases.ends_at(lease.deadline, [offset])
         if done:
             self.terms.rates.note("acks", len(offsets), time.monotonic())
             self._done(offsets)
@@ -578,7 +504,7 @@ class Partition:
 
     @whole
     def purge(self, below: int) -> None:
-        """Everything below counts as done, whoever has it."""
+        """Everything below counts as done, handed out or not."""
         if below <= self.ledger.floor:
             return
         for offset in [offset for offset in self.leases if offset < below]:
@@ -595,12 +521,12 @@ class Partition:
         self.changed()
 
     def busy_elsewhere(self, closing: int | None) -> bool:
-        """Does somebody still work on one of these?"""
+        """Does a thread still work on one of these?"""
         self.tidy()
         return bool(self.ending) or any(lease.at_work(closing) for lease in self.leases.values())
 
     def at_work(self, closing: int | None) -> list[str]:
-        """The ids of what somebody works on."""
+        """The ids of the items that threads work on."""
         offsets = [*self.ending, *(offset for offset, lease in self.leases.items() if lease.at_work(closing))]
         return [f"{self.terms.queue}/{self.partition}/{offset}" for offset in offsets]
 

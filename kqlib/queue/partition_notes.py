@@ -7,21 +7,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from confluent_kafka import KafkaError
 
 from kqlib.queue import incidents
 from kqlib.queue.assigned import Assigned, At
-from kqlib.queue.incidents import Incident
+from kqlib.queue.incidents import Incident, Stored
 from kqlib.queue.notes import Key, Notes
 from kqlib.queue.partition import Partition
-from kqlib.queue.sender import Sender
+from kqlib.queue.sender import Sender, Sent
 
 NOTED = (
     60.0  # seconds after which a state that changed is noted again, for another program's commit to be compared with
 )
+
+
+@dataclass(eq=False)
+class Noted:
+    """What this process has noted of one partition."""
+
+    state: bool = False  # that this site has state here
+    purged: int = 0  # the purge mark that was applied
+    purged_version: int = 0  # of the ledger, since when
+    incidents_version: int = 0  # of the ledger, whose incidents are noted
+    last: Stored | None = None
+    last_at: float = float("-inf")
+    sent: Sent | None = None  # how the last notes fare
 
 
 class PartitionNotes:
@@ -29,6 +44,7 @@ class PartitionNotes:
 
     def __init__(self, assigned: Assigned, notes: Notes, sender: Sender) -> None:
         self.assigned, self.notes, self.sender = assigned, notes, sender
+        self._noted: WeakKeyDictionary[Partition, Noted] = WeakKeyDictionary()
 
     # --- what others have noted ---
 
@@ -40,11 +56,11 @@ class PartitionNotes:
         """Apply the queue's purge mark and its rewind, once."""
         if owner.dropped:
             return
-        mark = self.mark_for(at, owner.ledger.topic)
-        if mark > owner.purged:
+        noted, mark = self._of(owner), self.mark_for(at, owner.ledger.topic)
+        if mark > noted.purged:
             owner.purge(mark)
-            owner.purged, owner.purged_version = mark, owner.version
-            owner.wanted = owner.version
+            noted.purged, noted.purged_version = mark, owner.version
+            owner.awaited = owner.version
         upto = self._rewound(at, owner)
         if upto and owner.incidents:
             before = owner.incidents
@@ -54,28 +70,43 @@ class PartitionNotes:
     def _rewound(self, at: At, owner: Partition) -> int:
         return self.notes.mark(self.assigned.site, *at, owner.ledger.topic, kind="rewind")
 
+    def _of(self, owner: Partition) -> Noted:
+        return self._noted.setdefault(owner, Noted())
+
     # --- what we note ---
 
-    def write(self, at: At, owner: Partition, last: bool = False) -> None:
-        """Note what must be known beside the ledger, when it is committed. last: the partition is being given up."""
-        site, new, now = self.assigned.site, list[tuple[Key, Any]](), time.monotonic()
+    def committed(self, at: At, owner: Partition) -> None:
+        """A state was committed: note once that there is one, and that a purge mark was applied; and all the rest."""
+        site, topic, noted, new = self.assigned.site, owner.ledger.topic, self._of(owner), list[tuple[Key, Any]]()
+        if not noted.state:
+            noted.state, key = True, (site, at[0], "state", at[1])
+            if self.notes.get(*key) != topic:  # missing, it is lost: from now on
+                new.append((key, topic))
+        if noted.purged and noted.purged_version <= owner.saved:
+            noted.purged_version = 1 << 62  # noted once
+            new.append(((site, at[0], "purged", at[1]), {"topic": topic, "offset": noted.purged}))
+        self.write(at, owner, new)
+
+    def write(self, at: At, owner: Partition, more: Iterable[tuple[Key, Any]] = (), last: bool = False) -> None:
+        """Note incidents and the last state, when they are committed. last: the partition is being given up."""
+        site, noted, new, now = self.assigned.site, self._of(owner), list(more), time.monotonic()
         if owner.lost:
             lost = Incident("removed", *owner.lost_between, owner.lost, int(time.time() * 1000))
             owner.lost = 0
             owner.set_incidents(incidents.together(owner.incidents, [lost], self._rewound(at, owner)))
-        if owner.unnoted and owner.incidents_noted >= owner.incidents_version and owner.noting.wait(0):
-            owner.unnoted = None in owner.noting.ids
-            owner.incidents_noted *= not owner.unnoted  # its producer was replaced: once more
+        if owner.unnoted and noted.incidents_version >= owner.incidents_version and noted.sent and noted.sent.wait(0):
+            owner.unnoted = None in noted.sent.ids
+            noted.incidents_version *= not owner.unnoted  # its producer was replaced: once more
             self.assigned.changed.notify_all()
-        if owner.incidents_noted < owner.incidents_version <= owner.saved:
+        if noted.incidents_version < owner.incidents_version <= owner.saved:
             new.append(((site, at[0], "incidents", at[1]), incidents.note(owner.ledger.topic, owner.incidents)))
-            owner.incidents_noted = owner.incidents_version
-        if owner.committed and owner.committed != owner.last_noted and (last or now - owner.last_noted_at > NOTED):
-            floor, text = owner.last_noted = owner.committed
-            owner.last_noted_at = now
+            noted.incidents_version = owner.incidents_version
+        if owner.committed and owner.committed != noted.last and (last or now - noted.last_at > NOTED):
+            floor, text = noted.last = owner.committed
+            noted.last_at = now
             new.append(((site, at[0], "last", at[1]), {"floor": floor, "text": text}))
         if new:
-            owner.noting = self.notes.post(new, self.sender, partial(self._unwritten, owner))
+            noted.sent = self.notes.post(new, self.sender, partial(self._unwritten, noted))
 
     def write_last(self, ours: Iterable[At]) -> None:
         """The same for partitions that are being given up in good order."""
@@ -83,22 +114,7 @@ class PartitionNotes:
             if (owner := self.assigned.owners.get(at)) and not owner.dropped:
                 self.write(at, owner, last=True)
 
-    def committed(self, at: At, owner: Partition, version: int) -> None:
-        """This version was committed: note that there is a state, and that a purge mark was applied, once each."""
-        site, topic, new = self.assigned.site, owner.ledger.topic, list[tuple[Key, Any]]()
-        if not owner.noted:
-            owner.noted, key = True, (site, at[0], "state", at[1])
-            if self.notes.get(*key) != topic:  # missing, it is lost: from now on
-                new.append((key, topic))
-        if owner.purged and owner.purged_version <= version:
-            owner.purged_version = 1 << 62  # noted once
-            new.append(((site, at[0], "purged", at[1]), {"topic": topic, "offset": owner.purged}))
-        if new:
-            self.notes.post(new, self.sender, partial(self._unwritten, owner))
-        self.write(at, owner)
-
-    def _unwritten(self, owner: Partition, error: KafkaError) -> None:
+    def _unwritten(self, noted: Noted, error: KafkaError) -> None:
         """Notes could not be written: they go with a later commit."""
-        owner.incidents_noted, owner.last_noted = 0, None
-        owner.noted, owner.purged_version = False, 0
+        noted.state, noted.purged_version, noted.incidents_version, noted.last = False, 0, 0, None
         self.assigned.complain(error)

@@ -156,10 +156,10 @@ class Queue(Claiming, Workable):
         self._check_bury()
         with self._member.changed:
             owner = self._held(item)
-            handled = owner.leases[item.offset].handled
+            job = owner.leases[item.offset].job
             self.site._end(self._burial(owner, item.offset, reason, item.lease))
-            if handled is not None:
-                handled.ended = "buried"
+            if job is not None:
+                job.ended = "buried"
 
     def _check_bury(self) -> None:
         if self.name.endswith(dead.DEAD):
@@ -246,7 +246,7 @@ class Queue(Claiming, Workable):
     def _store_soon(self) -> None:
         with self._member.changed:
             for owner in self._member.owners_of(self.name):
-                owner.wanted = owner.version
+                owner.awaited = owner.version
             self._member.wake.set()
 
     def _flush(self) -> None:

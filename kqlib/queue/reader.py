@@ -1,4 +1,4 @@
-"""Reads what lies between two offsets of a partition, in no group: for whoever only looks.
+"""Reads the records between two offsets of a partition, in no group: for verbs that only look.
 
 In:  a partition, offsets. Out: its records, read committed, so that what transactions left in the log is no record. Thread-safe.
 """

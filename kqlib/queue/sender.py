@@ -1,4 +1,4 @@
-"""Puts that are durable when the call returns: one idempotent producer, one thread that hears how each record fared.
+"""Puts that are durable when the call returns: one idempotent producer, one thread that gets the delivery reports.
 
 In:  records for topics. Out: each one's id, or why it has none. Thread-safe.
 """
@@ -40,8 +40,8 @@ class Sent:
         self._topic, self._all = topic, threading.Event()
         self._open, self._refused = many, 0  # each is changed by one thread only
 
-    def heard(self, at: int, error: KafkaError | None, message: Any) -> None:
-        """A record's delivery report; called by the thread that hears."""
+    def delivered(self, at: int, error: KafkaError | None, message: Any) -> None:
+        """A record's delivery report; called by the thread that polls."""
         if error is None:
             self.ids[at] = f"{self._topic}/{message.partition()}/{message.offset()}"
         elif error.code() not in PURGED:
@@ -70,7 +70,7 @@ class Sent:
             self._failed(error)
 
     def wait(self, seconds: float) -> bool:
-        """Has every record been heard of?"""
+        """Is every record acknowledged, or has it failed?"""
         return not self.ids or self._all.wait(seconds)
 
 
@@ -80,7 +80,7 @@ class Sender:
     def __init__(self, cluster: Kafka, batch: int = 1_000_000) -> None:
         # batch: a batch larger than its topic takes would be refused as a whole
         self._cluster, self._turn = cluster, cluster.turn
-        self._doubted = self._fatal = False  # its producer is to be judged; it has said itself that it is dead
+        self._doubted = self._fatal = False  # its producer is to be judged; it has reported a fatal error
         self._settings: dict[str, Any] = {
             **SETTINGS,
             "error_cb": self._complaint,
@@ -119,16 +119,16 @@ class Sender:
     ) -> Sent:
         """Send them and do not wait. failed: called with the error of each that is not stored."""
         sent = Sent(topic, many, failed)
-        produce, heard = self._made().produce, sent.heard
+        produce, delivered = self._made().produce, sent.delivered
         for at, (value, key, headers, partition) in enumerate(records):
-            answer = MethodType(heard, at)  # heard(at, …), and the quickest to make and to call
+            answer = MethodType(delivered, at)  # delivered(at, …), and the quickest to make and to call
             while True:
                 try:
                     produce(topic, value, key, partition, answer, None, 0, headers)  # named, they take a third longer
                     break
                 except BufferError:  # back-pressure: the client's buffer is full
                     time.sleep(0.005)
-                except KafkaException as error:  # said at once: no such partition, too large, fatal
+                except KafkaException as error:  # known at once: no such partition, too large, fatal
                     sent.refused(at, error.args[0])
                     break
         return sent
@@ -143,7 +143,7 @@ class Sender:
                 self._judge()
 
     def _judge(self) -> None:
-        """A dead producer is replaced; what it had may be stored or not, and those who wait for it are told so."""
+        """A dead producer is replaced; what it had may be stored or not, and the verbs that wait for it say so."""
         dead = self._fatal or judge(self._cluster, self._producer, HOLDS)
         self._fatal = self._doubted = False
         self._turn = self._cluster.turn

@@ -83,13 +83,13 @@ class Session(Assigned):
 
     def save(self, owners: Iterable[Partition]) -> None:
         """Return when what the ledgers say now is committed; a partition lost meanwhile is the caller's to notice."""
-        wanted = [(owner, owner.version) for owner in owners]
-        for owner, version in wanted:
-            owner.wanted = max(owner.wanted, version)
+        versions = [(owner, owner.version) for owner in owners]
+        for owner, version in versions:
+            owner.awaited = max(owner.awaited, version)
         self.active = time.monotonic()
         self.wake.set()
         deadline = time.monotonic() + PATIENCE
-        while not all(o.saved >= version or o.dropped for o, version in wanted):
+        while not all(o.saved >= version or o.dropped for o, version in versions):
             if (left := deadline - time.monotonic()) <= 0:
                 why = self.trouble or f"no answer to a commit in {PATIENCE:g} s"
                 raise Unreachable(address=self.cluster.bootstrap, why=why)
@@ -128,7 +128,7 @@ class Session(Assigned):
         self.changed.notify_all()
 
     def apply_marks(self) -> None:
-        """What somebody has purged is not there any more, in this process too. Takes the lock itself."""
+        """Apply purges and rewinds of other processes now. Takes the lock itself."""
         with self.changed:
             for at, owner in self.owners.items():
                 self.notes.apply(at, owner)
@@ -151,7 +151,7 @@ class Session(Assigned):
             except GivenUp:
                 commits.close()
                 return
-            except Exception as error:  # never a silent end: those who wait are told why
+            except Exception as error:  # never a silent end: the verbs that wait say why
                 if fatal(error) and self._leave(error):
                     return
                 log.exception("the site's thread met something unforeseen")
@@ -203,7 +203,7 @@ class Session(Assigned):
         return any(bool(o.leases or o.ending) for (name, _), o in self.owners.items() if name == topic)
 
     def _consumer(self) -> Any:
-        self.heartbeats = Heartbeats(self.cluster, self.site, self.told + self.drain)
+        self.heartbeats = Heartbeats(self.cluster, self.site, self.decided_after + self.drain)
         own = {"group.id": self.site, "error_cb": self.complain}
         return Consumer(self.cluster.client(**own, **SETTINGS, **self.heartbeats.settings()))
 
@@ -234,10 +234,10 @@ class Session(Assigned):
                 self.notes.write(at, owner)
                 if now - owner.saved_at > LONG:
                     owner.changed()
-                    owner.wanted = owner.version
+                    owner.awaited = owner.version
 
     def _judge(self) -> None:
-        """Is this consumer dead, and has not said so? Then it is left as one that has."""
+        """Is this consumer dead without having reported it? Then another one takes its place."""
         dead = self.consumer is not None and judge(self.cluster, self.consumer, HOLDS)
         self.doubted, self._turn = False, self.cluster.turn
         if dead:
@@ -249,7 +249,7 @@ class Session(Assigned):
         ours = [(part.topic, part.partition) for part in parts]
         log.info("site %s: assigned %s", self.site, ours)
         with self.changed:
-            self.joined |= {topic for topic, _ in ours}  # told nothing, it may not have been decided yet
+            self.joined |= {topic for topic, _ in ours}  # a topic without a partition of ours may not be decided yet
             self.trouble, self._left, self.group = "", "", None
             for at in ours:  # of an assignment before this one nothing counts
                 self.drop(at, ANEW)
@@ -291,7 +291,7 @@ class Session(Assigned):
             self.group = None
             for at in ours:
                 self.drop(at, "this process was out of its group for too long, and the partition went to another")
-            self.joined, self.begun = set(), {}  # what is ours is not known before the group has said it again
+            self.joined, self.begun = set(), {}  # the group has to assign again
             self.changed.notify_all()
 
     def _end_of_topics(self, ours: list[At]) -> None:
@@ -334,8 +334,8 @@ class Session(Assigned):
             for owner in owners:
                 if self.give_back:
                     owner.give_back(self.closing)
-                owner.wanted = owner.version
-        while any(o.saved < o.wanted and not o.dropped for o in owners):
+                owner.awaited = owner.version
+        while any(o.saved < o.awaited and not o.dropped for o in owners):
             if (self.commits.run() and not any(o.frozen for o in owners)) or time.monotonic() > deadline:
                 return
             time.sleep(0.02)
@@ -369,7 +369,7 @@ class Session(Assigned):
                     self.owners[each.at] = owner
                     self.notes.apply(each.at, owner)
                     owner.changed()
-                    owner.wanted = owner.version  # the new epoch is committed before the first claim
+                    owner.awaited = owner.version  # the new epoch is committed before the first claim
                 self.changed.notify_all()
 
     # --- the end ---
@@ -403,7 +403,7 @@ class Session(Assigned):
             log.exception("leaving the group")
 
     def _give_up(self) -> None:
-        """Whoever waits for one of our partitions hears of it."""
+        """Drop everything, and wake the verbs that wait for it."""
         with self.changed:
             for at in [*self.owners, *self.loadings]:
                 self.drop(at, "its site is closed")

@@ -74,7 +74,7 @@ class Site(Connection):
         self._opening = threading.Lock()
         if session is not None:
             self._member.drain = min(self._member.drain, session / 2)
-            self._member.told = min(self._member.told, session / 3 + 1.5)
+            self._member.decided_after = min(self._member.decided_after, session / 3 + 1.5)
         _one_a_process(self)  # last: a site that cannot be made closes no older one
 
     def queue(

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER, patient
 from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed
 from kqlib.queue.clients import SOON, Kept, judge
+from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right
 
@@ -30,20 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kqlib.queue")
 ANSWER = 0.5  # seconds for a coordinator's answer, until the client is asked whether it found one
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One partition as the cluster shows it."""
-
-    topic_id: str
-    low: int
-    end: int  # of what is committed; behind an open transaction nothing is in the queue yet
-    committed: int | None  # None: no commit
-    metadata: str
-    leader: int = -1  # the leader epoch of the broker that said so
-    kept: int = 1 << 62  # up to here the log is the one that the state describes
-    known: bool = False  # the notes, if they were given, had a state of this very topic before the commit was asked for
 
 
 class Looker:
@@ -70,7 +57,7 @@ class Looker:
         """
         noted = {at: notes.get(self.site, at[0], "state", at[1]) if notes else None for at in partitions}
         ids = topic_ids(self.cluster, sorted({topic for topic, _ in partitions}), seconds)
-        numbers = {topic: set(said[1]) for topic, said in ids.items()}
+        numbers = {topic: set(parts) for topic, (_, parts) in ids.items()}
         there = [(topic, number) for topic, number in partitions if number in numbers.get(topic, ())]
         commits = self.committed(there, seconds)
         lows = _offsets(self.cluster, there, OffsetSpec.earliest(), seconds)
@@ -136,14 +123,14 @@ def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[s
     asked = _describe(cluster, topics, seconds) if topics else {}
     for name in topics:
         try:
-            said = patient(partial(_described, cluster, name, seconds, asked), seconds, dead)
+            answer = patient(partial(_described, cluster, name, seconds, asked), seconds, dead)
         except KafkaException as error:
             ours = as_ours(first(error), cluster.bootstrap, f"look at '{name}'", "Nothing was changed.", name)
             raise ours from None
         except TimeoutError:
             raise Unreachable(address=cluster.bootstrap, why=f"no answer about '{name}'") from None
-        if said is not None:
-            found[name] = (plain(str(said.topic_id)), tuple(part.id for part in said.partitions))
+        if answer is not None:
+            found[name] = (plain(str(answer.topic_id)), tuple(part.id for part in answer.partitions))
     return found
 
 
@@ -268,8 +255,8 @@ def ledger_from(seen: Seen, on_lost: str, where: str) -> Ledger:
         if seen.known and on_lost == "raise":
             raise LedgerLost(
                 f"The state of {where} is gone, and it was there: Kafka forgets a group's offsets after offsets.retention.minutes "
-                "without a commit, and somebody may have deleted them. Nothing was handed out again. Say what to do: "
-                'site.queue(…, on_lost="earliest") hands out every item still in the log, on_lost="latest" only new ones. '
+                "without a commit, or they were deleted. Nothing was handed out again. Choose what to do: "
+                'site.queue(…, on_lost="earliest") delivers every item still in the log, on_lost="latest" only new ones. '
                 "On the command line: kq queue work … --on-lost earliest (or latest)"
             )
         return Ledger(seen.low, seen.low, int(time.time()) if seen.known else 0, seen.topic_id)

@@ -1,8 +1,8 @@
 """Which topics a site's process wants to be subscribed to: joined at the first claim, left when nobody claims, visited daily.
 
 In:  claims, the time. Out: the topics to subscribe to now. Pure.
-Kafka forgets a group's state a week after its last commit (offsets.retention.minutes) once nobody is subscribed, so a process that
-has claimed from a queue joins it for a moment every day, and an owner commits a new epoch. Where no process of the site lives for
+Kafka forgets a group's state a week after its last commit (offsets.retention.minutes) once no member is subscribed. So a process
+that has claimed from a queue joins it for a moment every day, and an owner commits a new epoch. Where no process of the site lives for
 that long the state is gone: `LedgerLost`, never a replay.
 """
 
@@ -24,7 +24,7 @@ class Subscriptions:
         self._visits: set[str] = set()  # joined for their states' sake
 
     def claim(self, topic: str, now: float) -> None:
-        """Somebody claims."""
+        """A claim begins."""
         self._claimed[topic] = now
         self._left.pop(topic, None)
         self._visits.discard(topic)

@@ -48,7 +48,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Terms:
-    """How a queue of a site hands out items."""
+    """What was agreed for a queue of a site."""
 
     queue: str
     site: str

@@ -72,9 +72,9 @@ class Ending:
     def report(self) -> Callable[[Any, Any], None]:
         """A new try begins: what its delivery reports call. Those of an earlier one count no more."""
         self._turn, self.open, self.refused = self._turn + 1, Counter(out.topic for out in self.outs), None
-        return partial(self._heard, self._turn)
+        return partial(self._delivered, self._turn)
 
-    def _heard(self, turn: int, error: Any, message: Any) -> None:
+    def _delivered(self, turn: int, error: Any, message: Any) -> None:
         if turn != self._turn:
             return
         if error is not None:
@@ -150,7 +150,7 @@ class Transactions:
             self.why = self._refusal(endings, first(error), doubted)
             if self._abort(error) and first(error).code() in REFUSED:
                 self.forget()  # it writes nothing more, and its next abort takes 10 s (seen with MSG_SIZE_TOO_LARGE)
-            return False  # its end was never asked for, and whoever could ask for it has aborted or is gone
+            return False  # its end was never asked for, and now nothing can ask for it
         except NoAnswer:  # it is never committed: the broker ends it when its time is up
             return self.leave("no answer to a transaction", False)
         try:
@@ -209,7 +209,9 @@ class Transactions:
                 max(0.1, deadline - time.monotonic()),
             )
             if any(o.dropped for o in offsets) or not self._may_commit(offsets):
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the group has not said whose the partition is"))
+                raise KafkaException(
+                    KafkaError(KafkaError._TIMED_OUT, "the group has not decided whose the partition is")
+                )
             parts = []
             for owner, some in offsets.items():
                 owner.frozen, ledger = owner.version, owner.with_acked(some)
@@ -273,7 +275,7 @@ class Transactions:
 def _cause(producer: Any) -> KafkaException | None:
     """Why this transaction must be aborted; None if the client knows no reason.
 
-    A record's report says only that it was purged. Who asks for a second transaction inside of one is told the first one's error.
+    A record's report says only that it was purged. A second begin inside of a transaction raises the first one's error.
     """
     try:
         producer.begin_transaction()

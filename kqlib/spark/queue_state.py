@@ -24,6 +24,7 @@ from kqlib.errors import NotInTime, TopicMissing
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import state
 from kqlib.queue.dead import DEAD
+from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.notes import QUEUES
 
@@ -38,7 +39,7 @@ Ends = dict[str, dict[int, int]]  # topic -> partition -> offset
 class PartitionState:
     """The ledger of one partition. `mark`: everything below it was purged."""
 
-    seen: state.Seen
+    seen: Seen
     ledger: Ledger
     mark: int = 0
 

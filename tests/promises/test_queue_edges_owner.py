@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Retry, Site, fetch, partition, subscriptions, transactions
+from kqlib.queue import Item, Retry, Site, fetch, order, subscriptions, transactions
 from tests.patience import WAIT
 from tests.promises.play import decided, delete
 from tests.promises.queues import SESSION, Clock, Start, alone, data, put, taken, topic
@@ -328,7 +328,7 @@ def test_used_up_items_that_cannot_be_buried_wait_and_it_is_said_until_they_can(
         assert len(asked) == 1 == caplog.text.count("cannot be buried") and queue.depth() == 2
         monkeypatch.setattr(transactions.Transactions, "run", transaction)
         monkeypatch.setattr(transactions, "PATIENCE", WAIT)
-        clock.now += partition.AGAIN
+        clock.now += order.AGAIN
         while queue.depth() == 2:
             assert queue.claim(wait=0.1) is None and time.monotonic() < begun + WAIT
         assert queue.blocked == "" and data(queue.dead.peek(2)) == [b"bad"]

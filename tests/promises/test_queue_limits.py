@@ -49,10 +49,12 @@ def test_only_the_first_claim_waits_for_the_assignment(kq_cluster: Kafka, name: 
     worker = Worker(kq_cluster.bootstrap, name, name, SESSION)
     try:
         worker.do("claim now", 1)  # it has the only partition
-        queue, here._member.told = here.queue(name), 2.0  # seconds until it is clear that nothing is ours
+        queue, here._member.decided_after = here.queue(name), 2.0  # seconds until it is clear that nothing is ours
         assert queue.claim() is None
         here._member.trouble = "a broker was away for a moment"
-        here._member.told = WAIT  # a claim that waits for the assignment again takes longer than the test allows
+        here._member.decided_after = (
+            WAIT  # a claim that waits for the assignment again takes longer than the test allows
+        )
         for _ in range(3):
             begun = time.monotonic()
             assert queue.claim(wait=0.1) is None

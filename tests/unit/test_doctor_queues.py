@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from kqlib.queue.incidents import Incident
+from kqlib.queue.incidents import Incident, Seen
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.state import Seen
 from kqlib.workshop.doctor import Finding, queues, topics
 
 DAY = 86400.0

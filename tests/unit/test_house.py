@@ -24,7 +24,7 @@ DOORS = ("kqlib", "kqlib.kafka", "kqlib.command")
 # They compute: nothing that they import, and nothing that this imports, talks to Kafka.
 PURE = (
     *("kqlib.errors", "kqlib.keys", "kqlib.text", "kqlib.topic_rules"),
-    *("kqlib.queue.ledger", "kqlib.queue.retry", "kqlib.schemas.rules"),
+    *("kqlib.queue.partition", "kqlib.queue.retry", "kqlib.queue.dead", "kqlib.schemas.rules"),
     *("kqlib.workshop.view", "kqlib.workshop.groups.values", "kqlib.workshop.groups.timeline"),
 )
 # Who may not know whom: the queue knows no room that builds on it.

@@ -33,7 +33,7 @@ def test_no_commit_is_made_for_a_partition_whose_state_is_a_transactions_or_unkn
         arrive(each, Rec(0))
         each.partition = number
         each.changed()
-        each.wanted = each.version
+        each.awaited = each.version
     assigned.consumer = consumer = Consumer()
     commits = Commits(assigned, cast(Any, SimpleNamespace(committed=print)))
     setattr(assigned.owners["football", 1], what, value)

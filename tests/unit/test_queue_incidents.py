@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kqlib.queue import incidents
-from kqlib.queue.incidents import Incident, Stored
+from kqlib.queue.incidents import Incident, Seen, Stored
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.state import Seen, ledger_from
+from kqlib.queue.state import ledger_from
 
 ID = "id"
 

@@ -11,9 +11,9 @@ import pytest
 
 from kqlib.errors import LedgerLost
 from kqlib.queue.assigned import Loading
+from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.loader import Loader
-from kqlib.queue.state import Seen
 from tests.patience import WAIT
 
 AT = ("football", 0)

@@ -184,7 +184,7 @@ def test_by_key_nothing_goes_out_before_all_that_is_open_was_read() -> None:
 
 def test_an_inherited_item_on_its_last_two_attempts_is_out_alone() -> None:
     ledger = Ledger()
-    ledger.claim([0])  # whoever had it is gone
+    ledger.claim([0])  # its worker is gone
     some = owner(ledger, max_attempts=3)
     arrive(some, *(Rec(n) for n in range(4)))
     assert take(some) == [(0, 2)] and take(some) == [] and some.why_blocked() == ALONE
@@ -215,7 +215,7 @@ def test_what_was_acked_does_not_stay_listed_until_its_lease_would_have_ended() 
         some.ack([offset for offset, _ in take(some, 1_000, seconds=300)])
     arrive(some, Rec(30_000), Rec(30_001))
     assert take(some, 2, seconds=10) == [(30_000, 1), (30_001, 1)]
-    assert sum(len(offsets) for _, offsets in some._expiring) == some._listed < 12_000
+    assert sum(len(offsets) for _, offsets in some.leases._ends) == some.leases._listed < 12_000
     some.terms.clock.now += 11
     assert take(some, 2) == [(30_000, 2), (30_001, 2)]
 
@@ -250,7 +250,7 @@ def test_a_drain_gives_back_what_nobody_works_on(thread: Any, seconds: float | N
     assert opened(some.ledger) == left
 
 
-def test_a_full_ledger_blocks_and_says_so_and_goes_on_when_there_is_room() -> None:
+def test_a_full_ledger_blocks_and_says_so_and_goes_on_when_there_is_space() -> None:
     some = owner()
     arrive(some, *(Rec(n) for n in range(3_500)))
     got = take(some, 3_500)
@@ -411,7 +411,7 @@ def test_discarding_takes_one_out_of_the_line() -> None:
     some = owner()
     arrive(some, Rec(0), Rec(1), Rec(2))
     take(some, 1)
-    assert some.discard(0) == "somebody has claimed it" and some.discard(1) == ""
+    assert some.discard(0) == "it is claimed" and some.discard(1) == ""
     assert some.discard(1) == "it is not there, or done already"
     assert take(some) == [(2, 1)]
 
@@ -491,7 +491,7 @@ def test_what_is_put_back_goes_out_once_and_before_what_is_new() -> None:
     some.incidents = [skipped(3, at=1), skipped(5, at=2, start=3)]
     arrive(some, Rec(5))
     some.rewind(1, back=True)
-    assert [each.at for each in some.incidents] == [2] and some.incidents_version == some.wanted == some.version
+    assert [each.at for each in some.incidents] == [2] and some.incidents_version == some.awaited == some.version
     some.rewind(1, back=True)
     assert some.target() == 0 and some.ledger.floor == 0
     some.window.position = 0

@@ -43,4 +43,4 @@ def _tell(sent: Sent, at: int, how: str, error: Any) -> None:
     if how == REFUSED:
         sent.refused(at, error)
     else:
-        sent.heard(at, error if how == FAILED else None, Message(partition=2, offset=at))
+        sent.delivered(at, error if how == FAILED else None, Message(partition=2, offset=at))

@@ -9,9 +9,9 @@ import pytest
 
 from kqlib.errors import BadPayload, KqError, LedgerCorrupt, LedgerLost, NotAllowed
 from kqlib.queue import Item, Put, Retry, dead, state
+from kqlib.queue.incidents import Seen
 from kqlib.queue.item import put_of, size
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.state import Seen
 from tests.unit.test_queue_partition import Rec
 
 ID = "u8F_x-3kTUqPZr2bGv0aWg"

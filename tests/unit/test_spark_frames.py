@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kqlib.errors import KqError, NotAllowed
-from kqlib.queue import state
+from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
 from kqlib.spark import frames, progress, queue_state
 from kqlib.spark.stream import explained
@@ -75,7 +75,7 @@ def part(low: int, end: int, claimed: int, acked: list[int], mark: int = 0) -> q
     ledger = Ledger(0, 0, 1, "id")
     ledger.claim(range(claimed))
     ledger.ack(acked)
-    return queue_state.PartitionState(state.Seen("id", low, end, ledger.floor, ledger.text()), ledger, mark)
+    return queue_state.PartitionState(Seen("id", low, end, ledger.floor, ledger.text()), ledger, mark)
 
 
 def test_a_partition_says_what_is_open_and_how_deep_it_is() -> None:
@@ -90,7 +90,7 @@ def test_what_left_the_log_too_soon_is_counted() -> None:
     assert {case: part(case[0], 12, case[1], [1], case[2]).gone for case in cases} == cases
 
     def plain(committed: int | None) -> int:
-        return queue_state.PartitionState(state.Seen("id", 7, 9, committed, ""), Ledger(7, 7)).gone
+        return queue_state.PartitionState(Seen("id", 7, 9, committed, ""), Ledger(7, 7)).gone
 
     assert (plain(None), plain(3), plain(9)) == (0, 4, 0)
 

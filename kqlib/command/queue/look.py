@@ -139,7 +139,7 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
     first, depths = look.peek(site, name, 1), look.depths(site, [name, name + DEAD])
     sites = {each: _depth_for(site, each, name) for each in users(site, name)}
     incidents = [(part.number, one) for part in there for one in part.incidents]
-    full = [part.number for part in there if not part.ledger.room() and part.seen.end > part.ledger.top]
+    full = [part.number for part in there if not part.ledger.space() and part.seen.end > part.ledger.top]
     parts = []
     for number, seen, floor, ledger, _ in there:
         tries = max((attempts for _, _, attempts in ledger.runs()), default=0)

@@ -15,10 +15,10 @@ from kqlib.command.output import near, tell
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.kafka.reading import described
-from kqlib.queue import Site, look, state
+from kqlib.queue import Site, look
 from kqlib.queue.answers import not_there
 from kqlib.queue.dead import DEAD
-from kqlib.queue.incidents import Incident
+from kqlib.queue.incidents import Incident, Seen
 from kqlib.queue.ledger import Ledger
 from kqlib.topic_rules import RESERVED
 from kqlib.workshop.cluster.up import current
@@ -64,7 +64,7 @@ class Partition(NamedTuple):
     """A partition of a queue as any process can see it."""
 
     number: int
-    seen: state.Seen
+    seen: Seen
     floor: int  # below it all is done, purged items aside
     ledger: Ledger
     incidents: list[Incident]

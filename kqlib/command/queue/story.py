@@ -20,6 +20,7 @@ from kqlib.kafka import reading
 from kqlib.kafka.reading import Place
 from kqlib.queue import Item, Site, gc, look, state
 from kqlib.queue.dead import DEAD
+from kqlib.queue.incidents import Seen
 from kqlib.queue.item import AGAIN, DUE, SITE
 from kqlib.queue.ledger import Ledger
 from kqlib.text import as_json, count
@@ -209,7 +210,7 @@ def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
     return word, how
 
 
-def standing(ledger: Ledger, seen: state.Seen, mark: int, offset: int) -> tuple[str, str]:
+def standing(ledger: Ledger, seen: Seen, mark: int, offset: int) -> tuple[str, str]:
     """The same from plain values: a ledger, the log's bounds, a purge mark."""
     attempts, where = ledger.attempts(offset), f"floor {ledger.floor}, top {ledger.top}"
     if offset >= seen.end:

@@ -20,8 +20,7 @@ from kqlib.workshop.doctor.finding import Finding, words
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
     from kqlib.queue import Site
-    from kqlib.queue.incidents import Incident
-    from kqlib.queue.state import Seen
+    from kqlib.queue.incidents import Incident, Seen
 
 DAY = 86400.0
 ENOUGH = 30 * DAY  # a site that stands still for a month has other troubles

@@ -22,7 +22,7 @@ from kqlib.workshop.doctor.finding import Finding, words
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
     from kqlib.queue import Site
-    from kqlib.queue.state import Seen
+    from kqlib.queue.incidents import Seen
 
 SECONDS = 2.0  # for reading what waits: its age and its size
 ALTER = "kq kafka configs --alter --entity-type topics --entity-name {topic} --add-config {setting}"

@@ -22,8 +22,8 @@ from kqlib.command.queue.site import queues, warnings_shown
 from kqlib.command.queue.story import standing
 from kqlib.queue import Item
 from kqlib.queue.gc import Garbage
+from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.state import Seen
 from kqlib.text import as_json
 from tests.conftest import Marked
 from tests.patience import PATIENCE
