@@ -56,12 +56,12 @@ class ChildEnded(Exception):  # noqa: N818 - not always an error
 class Children:
     """Child processes that end with this one. `close()` ends them and removes `home`, their directory.
 
-    home: None makes a temporary one. keep: do not remove it. modules: what forks need; they must not start a thread.
+    home: None makes a temporary one. modules: what forks need; they must not start a thread.
     """
 
-    def __init__(self, home: Path | None = None, *, keep: bool = False, modules: Iterable[str] = ()) -> None:
+    def __init__(self, home: Path | None = None, *, modules: Iterable[str] = ()) -> None:
         self.home = home or Path(tempfile.mkdtemp(prefix="kqlib-"))
-        self._reaper = reaper.Reaper(None if keep else self.home)
+        self._reaper = reaper.Reaper(self.home)
         self._modules, self._forking = list(modules), None  # type: tuple[list[str], Command | None]
 
     def run(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Command:

@@ -5,7 +5,7 @@
     queue = ladder.LeasesInMemory(cluster, "football")
 
 In:  a cluster and a topic. Out: some of the verbs put claim ack release extend depth; plain confluent-kafka, nothing hidden.
-They are lessons, not tools: what each gives up stands in its `costs`, and `kq.promises` shows it. The second and the third are
+They are lessons, not tools. What each gives up is in its `costs`, and `kq.promises` shows it. The second and the third are
 the mapping of Drupal's Queue API to Kafka to the letter (a low-level consumer, which is in no group), flaws included.
 """
 
@@ -68,9 +68,9 @@ def _count(source: str) -> int:
     return sum(bool(line.strip()) for line in ast.unparse(_Bare().visit(ast.parse(source))).splitlines())
 
 
-def lines_of(room: str, *without: str) -> int:
-    """Lines of code of a room's modules but these, rounded: no table shall change with each line of the house."""
-    files = [file for file in (Path(__file__).parents[1] / room).glob("*.py") if file.stem not in without]
+def lines_of(package: str, *without: str) -> int:
+    """Lines of code of a package's modules but these, rounded: a table shall not change with each line of kqlib."""
+    files = [file for file in (Path(__file__).parents[1] / package).glob("*.py") if file.stem not in without]
     return round(sum(_count(file.read_text(encoding="utf-8")) for file in files) / 500) * 500
 
 
@@ -322,10 +322,10 @@ class LeasesInMemory(Put):
         return RungItem(item.partition, item.offset, item.data, 1)
 
     def _mine(self, item: RungItem) -> None:
-        """Refuse a claim that is over, or that somebody has had since."""
+        """Refuse a claim that is over, or whose item was claimed again."""
         held, until = self.open.get((item.partition, item.offset), (None, 0.0))
         if held is None or held.attempt != item.attempt or until <= time.monotonic():
-            raise LeaseLost("this lease is over; the item may be somebody else's by now. Claim again")
+            raise LeaseLost("this lease is over; another worker may have the item by now. Claim again")
 
     def _forget(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
         """What another member has now is no longer ours."""
@@ -345,7 +345,7 @@ LADDER: dict[str, Callable[..., Any]] = {
 
 
 class Ledger:
-    """The house's own queue, to be scored beside the rungs: what is open stands in the group's commit."""
+    """kqlib's own queue, to be scored beside the rungs: what is open is in the group's commit."""
 
     def __call__(self, cluster: Kafka, name: str, order: str = "any") -> Any:
         """A queue of a site of its own."""
@@ -355,7 +355,7 @@ class Ledger:
 
     @property
     def costs(self) -> dict[str, str]:
-        """Its lines: all rooms of the queue but the lessons, the checks and Drupal's words, rounded."""
+        """Its lines: all modules of the queue but Drupal's words, rounded."""
         lines = lines_of("queue", "drupal", "__init__")
         return {"lines · commits an item": f"≈ {lines:,} · ≤ 2", "gives up": "the small size"}
 

@@ -1,11 +1,9 @@
-"""The embedded Kafka: real brokers to start, stop, kill and pause; a directory to keep; an error that says why, and nothing left."""
+"""The embedded Kafka: real brokers to start, stop, kill and pause; an error that says why, and nothing left."""
 
 from __future__ import annotations
 
 import gc
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,6 @@ from confluent_kafka.admin import ResourceType
 from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
 from kqlib.kafka import Kafka
 from kqlib.workshop.cluster import Cluster, node
-from kqlib.workshop.cluster import embedded as cluster
 from kqlib.workshop.cluster.embedded import START
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import create, put, setting, values
@@ -59,16 +56,6 @@ def test_a_number_of_brokers_that_cannot_be_is_refused_before_anything_starts(mo
     with pytest.raises(NotAllowed, match="brokers must be a number from 1 to 9, not"):
         Cluster(brokers)
     assert litter(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("place", "why"), [("a file", "File exists"), ("a file/in", "Not a directory"), ("a,b", "comma")]
-)
-def test_a_directory_that_cannot_hold_a_cluster_is_refused(tmp_path, place, why):
-    (tmp_path / "a file").write_text("mine")
-    with pytest.raises(NotAllowed, match=why):
-        Cluster(dir=tmp_path / place)
-    assert (tmp_path / "a file").read_text() == "mine"
 
 
 # --- three brokers ----------------------------------------------------------------------------------------------------
@@ -201,59 +188,6 @@ def test_a_killed_leader_is_replaced_and_no_record_that_was_confirmed_is_lost(
 
 
 # --- one broker -------------------------------------------------------------------------------------------------------
-
-
-def test_a_kept_directory_is_one_clusters_at_a_time_and_its_records_outlive_the_cluster(
-    tmp_path: Path, marked: Any
-) -> None:
-    home = tmp_path / "kept here ü"  # Java reads a settings file as Latin-1
-    with Cluster(dir=home, config={"message.max.bytes": 2_000_000}) as first:
-        assert setting(first, ResourceType.BROKER, "1", "message.max.bytes") == "2000000"
-        create(first, "football")
-        put(first, "football", b"a", b"b")
-        address, pid = first.bootstrap, first.broker(1).pid
-        controllers = f"127.0.0.1:{first.broker(1).node.controller_port}"
-        code = "import sys; from kqlib.workshop.cluster import Cluster; Cluster(dir=sys.argv[1])"
-        other = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True, check=False)
-        assert "NotAllowed" in other.stderr and "in use by another running cluster" in other.stderr
-        with pytest.raises(NotAllowed, match="in use by another running cluster"):
-            Cluster(dir=home)
-        assert values(first, "football") == [b"a", b"b"]  # and neither harmed it
-    assert pid is not None and not psutil.pid_exists(pid)
-    assert (home / "broker-1" / "broker.log").exists()
-
-    with pytest.raises(NotAllowed, match=r"holds a cluster of 1 brokers; it cannot go on with 3"):
-        Cluster(3, dir=home)
-
-    with Cluster(dir=str(home)) as second:
-        assert second.bootstrap == address
-        assert values(second, "football") == [b"a", b"b"]
-
-    with socket.socket() as squatter:
-        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        squatter.bind(("127.0.0.1", int(controllers.split(":")[1])))
-        squatter.listen()
-        with pytest.raises(BrokerDied, match="Address already in use"):  # its controllers know each other by port
-            Cluster(dir=home)
-
-    (home / "broker-1" / "data" / "meta.properties").write_text("version=1\nnode.id=7\n")
-    start = time.monotonic()
-    with pytest.raises(BrokerDied, match=r"meta\.properties") as caught:
-        Cluster(dir=home)
-    assert time.monotonic() - start < START / 2  # nobody waited for the end of the patience
-    assert caught.value.broker == 1
-    assert marked.alive() == []
-    cluster._take(home).close()  # and the directory is free again
-
-
-def test_a_directory_whose_first_start_was_cut_off_is_begun_anew(tmp_path: Path) -> None:
-    for name in ("broker-1", "broker-2", "mine"):
-        (tmp_path / name / "data").mkdir(parents=True)
-    assert cluster._remembered(tmp_path, 2) is None
-    assert (tmp_path / "broker-1").exists()  # nothing says that these are ours
-    (tmp_path / cluster.UNFINISHED).touch()
-    assert cluster._remembered(tmp_path, 2) is None
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", cluster.UNFINISHED]
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_wrong_arguments_get_a_sentence(kq_cluster: Kafka, kq_topic: str) -> Non
             "'ben' has left": lambda: group.crash("ben"),
             "'zoe' is not here": lambda: group.leave("zoe"),
             "who? Say a name; nobody is in group": group.pause,
-            "let somebody join() first": group.resume,
+            "a member must join() first": group.resume,
         }
         for words, ask in wrong.items():
             with pytest.raises(NotAllowed) as error:

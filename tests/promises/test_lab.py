@@ -240,7 +240,7 @@ def test_a_group_that_somebody_else_is_in_is_told_and_not_handed_out_as_fresh(la
     topic, wait = lab.topic("busy"), Lab.until
     with monkeypatch.context() as patch, reading(lab, topic, 0.02):
         patch.setattr(Lab, "until", lambda self, condition, _, why: wait(self, condition, 2, why))  # it does not come
-        patch.setattr(sys.modules["kqlib.workshop.lab"], "_consumers", list)  # the reader is another process's
+        patch.setattr(sys.modules["kqlib.workshop.lab"], "consumers", list)  # the reader is another process's
         with pytest.raises(NotInTime, match="for readers in other threads or processes to leave group 'reading-"):
             lab.group("reading-busy-0.02")
     assert lab.group("reading-busy-0.02") == "reading-busy-0.02"

@@ -126,7 +126,7 @@ def test_a_lease_of_the_past_is_refused_with_a_sentence(kq_cluster, kq_topic):
     item = queue.claim(lease=0.01, wait=WAIT)
     again = queue.claim(wait=WAIT)
     assert again.attempt == 2
-    with pytest.raises(LeaseLost, match=r"this lease is over; the item may be somebody else's by now\. Claim again"):
+    with pytest.raises(LeaseLost, match=r"this lease is over; another worker may have the item by now\. Claim again"):
         queue.ack(item)
     queue.ack(again)
     queue.close()

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
 from kqlib.errors import BrokerDied, NotAllowed, Unreachable
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
-from kqlib.runtime import places, program
+from kqlib.runtime import program
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop.children import Children, Command
 from kqlib.workshop.cluster import node as nodes
@@ -29,7 +27,6 @@ from kqlib.workshop.cluster.node import Node
 from kqlib.workshop.cluster.secure import Security, allow_app
 
 MOST = 9
-UNFINISHED = "unfinished"  # this file stands in a directory whose disks are not formatted to the end
 START = 60.0 * PATIENCE  # seconds until a start is given up; it takes two
 
 
@@ -71,7 +68,7 @@ class Broker:
         return self
 
     def stop(self, timeout: float = 15) -> Broker:
-        """End it in good order: it hands its partitions over first."""
+        """End it in good order: its partitions move to other brokers first."""
         self._cluster._check_here()
         if self._child:
             self._child.stop(timeout)  # too few controllers may be left to hand over to
@@ -113,8 +110,7 @@ class Broker:
 class Cluster(Kafka):
     """An embedded Kafka: `with kq.Cluster(brokers=3) as cluster: …`. Loopback only, gone with this process.
 
-    dir: a directory to keep (a later Cluster on it goes on with its data); None: a temporary one, removed at the end.
-    secure: TLS, logins and access rules, users "deploy" and "app". auto_create: topics appear when somebody names them.
+    secure: TLS, logins and access rules, users "deploy" and "app". auto_create: naming a topic creates it.
     config: any further broker setting, in Kafka's words.
     """
 
@@ -126,57 +122,52 @@ class Cluster(Kafka):
         *,
         secure: bool = False,
         auto_create: bool = False,
-        dir: str | Path | None = None,  # noqa: A002 - the word that people look for
         config: dict[str, Any] | None = None,
     ) -> None:
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST:
             raise NotAllowed(f"brokers must be a number from 1 to {MOST}, not {brokers!r}")
         super().__init__("")  # the address comes with the ports
         self._brokers: dict[int, Broker] = {}
-        self._keep = dir is not None
-        self.home = _home(dir)
-        self._taken = _take(self.home)
-        self._children = Children(self.home, keep=self._keep)
-        self._finish = weakref.finalize(self, forks.only_here(_finish), self._children, self._taken)
+        self.home = Path(tempfile.mkdtemp(prefix="kqlib-"))
+        self._children = Children(self.home)
+        lock = (self.home / "in-use").open("w")  # `kq doctor` asks it whether this directory is in use
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self._finish = weakref.finalize(self, forks.only_here(_finish), self._children, lock)
+        more = {"auto.create.topics.enable": "true"} if auto_create else {}
         try:
-            self._begin(brokers, secure, {"auto.create.topics.enable": "true"} if auto_create else {}, config or {})
+            self._begin(brokers, secure, more | {key: str(value) for key, value in (config or {}).items()})
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, brokers: int, secure: bool, more: dict[str, str], config: dict[str, Any]) -> None:
+    def _begin(self, brokers: int, secure: bool, extra: dict[str, str]) -> None:
         self._security = Security.make(self.home / "tls") if secure else None
-        extra = {
-            **(self._security.node_properties() if self._security else {}),
-            **more,
-            **{k: str(v) for k, v in config.items()},
-        }
-        for last in (False, False, True):
-            known = _remembered(self.home, brokers)
-            self._nodes = known or _plan(self.home, brokers)
+        if self._security:
+            extra = self._security.node_properties() | extra
+        for tries_left in (2, 1, 0):
+            ports = nodes.free_ports(2 * brokers)
+            self._nodes = [
+                Node(n, ports[2 * n - 2], ports[2 * n - 1], self.home / f"broker-{n}") for n in range(1, brokers + 1)
+            ]
             super().__init__(",".join(f"{nodes.HOST}:{n.port}" for n in self._nodes))
             if self._security:
                 self._own = self._security.client("deploy")
             self._brokers = {n.id: Broker(self, n) for n in self._nodes}
             try:
-                self._raise(known is None, extra)
+                self._start_all(extra)
                 break
             except BrokerDied as died:
-                if last or known or "Address already in use" not in died.facts["tail"]:
+                if not tries_left or "Address already in use" not in died.facts["tail"]:
                     raise
-                self._clear()  # another cluster took the port between the look and the bind: draw again
+                self._clear()  # another program took the port between the look and the bind: draw again
         if self._security:
             allow_app(self.admin)
 
-    def _raise(self, fresh: bool, extra: dict[str, str]) -> None:
-        """Format new disks, start every node, wait until the cluster says that all are in."""
+    def _start_all(self, extra: dict[str, str]) -> None:
+        """Format the disks, start every node, wait until the cluster says that all are in."""
         for each in self._nodes:
             program.write_properties(each.settings, nodes.properties(each, self._nodes, extra))
-        if fresh:
-            (self.home / UNFINISHED).touch()
-            nodes.format_disks(self._nodes, extra, nodes.new_id())
-            _remember(self.home, self._nodes)
-            (self.home / UNFINISHED).unlink()
+        nodes.format_disks(self._nodes, extra, nodes.new_id())
         for broker in self._brokers.values():
             broker._launch()
         self.wait_for([n.id for n in self._nodes], START)
@@ -185,7 +176,6 @@ class Cluster(Kafka):
         for broker in self._brokers.values():
             broker.kill()
         self.__dict__.pop("admin", None)
-        (self.home / "cluster.json").unlink(missing_ok=True)
         for each in self._nodes:
             shutil.rmtree(each.home, ignore_errors=True)
 
@@ -237,14 +227,10 @@ class Cluster(Kafka):
         return set()
 
     def close(self) -> None:
-        """End every broker and, unless `dir` was given, remove its directory. Calling it twice does no harm."""
+        """End every broker and remove the directory. Calling it twice does no harm."""
         if not self._finish.alive or self._process != os.getpid():
             return
         self._closed = True
-        if self._keep:
-            running = [broker._child for broker in self._brokers.values() if broker._child]
-            with ThreadPoolExecutor(MOST) as pool:
-                list(pool.map(lambda child: child.stop(10), running))
         self.__dict__.pop("admin", None)
         self._finish()
 
@@ -253,55 +239,6 @@ class Cluster(Kafka):
             return "Cluster(closed)"
         count = len(self._brokers)
         return f"Cluster({count} broker{'s' * (count > 1)}{', secure' * bool(self._security)})"
-
-
-def _home(named: str | Path | None) -> Path:
-    """The directory to work in: the named one, made if need be, else a temporary one."""
-    home = Path(tempfile.mkdtemp(prefix="kqlib-")) if named is None else Path(named).expanduser().absolute()
-    try:
-        if "," in str(home):
-            raise ValueError("Kafka takes a comma in its name for two directories")
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "in-use").touch()
-    except (OSError, ValueError) as error:
-        raise NotAllowed(f"{home} cannot hold a cluster: {getattr(error, 'strerror', None) or error}") from None
-    return home
-
-
-def _plan(home: Path, brokers: int) -> list[Node]:
-    ports = nodes.free_ports(2 * brokers)
-    return [Node(i + 1, ports[2 * i], ports[2 * i + 1], home / f"broker-{i + 1}") for i in range(brokers)]
-
-
-def _remember(home: Path, made: Sequence[Node]) -> None:
-    facts = [[n.id, n.port, n.controller_port] for n in made]
-    places.write_atomic(home / "cluster.json", json.dumps(facts))
-
-
-def _remembered(home: Path, brokers: int) -> list[Node] | None:
-    """The nodes that live in a kept directory: their controllers know each other by port, so the ports stay."""
-    file = home / "cluster.json"
-    if (home / UNFINISHED).exists():  # its first start was cut off: there is nothing in it to keep
-        for begun in home.glob("broker-*"):
-            shutil.rmtree(begun)
-        file.unlink(missing_ok=True)
-    if not file.exists():
-        return None
-    facts = json.loads(file.read_text())
-    if len(facts) != brokers:
-        raise NotAllowed(f"{home} holds a cluster of {len(facts)} brokers; it cannot go on with {brokers}")
-    return [Node(number, port, controller, home / f"broker-{number}") for number, port, controller, *_ in facts]
-
-
-def _take(home: Path) -> IO[str]:
-    """One cluster a directory; the lock falls with this process."""
-    lock = (home / "in-use").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise NotAllowed(f"{home} is in use by another running cluster") from None
-    return lock
 
 
 def _finish(children: Children, lock: IO[str]) -> None:

@@ -30,7 +30,7 @@ COMPLAINT = re.compile(r"\S+ (ERROR|FATAL) |Exception in thread|Error ")  # a lo
 CHECKPOINT = "bootstrap.checkpoint"
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
-# What a lab wants, and production would not: short clocks, few internal partitions, small buffers.
+# Settings for a lab, not for production: short timeouts, few internal partitions, small buffers.
 LAB = {
     "auto.create.topics.enable": "false",  # a typo must not become a topic
     "broker.session.timeout.ms": "4000",  # a killed leader is replaced in seconds, not in nine
@@ -73,7 +73,7 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """Everything this node has said."""
+        """The output of this node."""
         return self.home / "broker.log"
 
     @property
@@ -87,14 +87,14 @@ class Node:
         return self.home / "server.properties"
 
     def tail(self, lines: int = 15, since: int = 0) -> str:
-        """The end of its log: its last error, which a long farewell may follow, else the last lines. No stack frames.
+        """The end of its log: its last error and what follows, else the last lines. No stack frames.
 
-        since: where in the file this run of it begins.
+        since: where in the file its present run begins.
         """
         text = self.log.read_bytes()[since:].decode(errors="replace") if self.log.exists() else ""
-        said = [line for line in text.splitlines() if not line.startswith("\t")]
-        begin = next((i for i in reversed(range(len(said))) if COMPLAINT.match(said[i])), max(0, len(said) - lines))
-        return "\n".join(said[begin : begin + lines]) or "(it said nothing)"
+        found = [line for line in text.splitlines() if not line.startswith("\t")]
+        begin = next((i for i in reversed(range(len(found))) if COMPLAINT.match(found[i])), max(0, len(found) - lines))
+        return "\n".join(found[begin : begin + lines]) or "(no output)"
 
 
 def new_id() -> str:
@@ -122,7 +122,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def open_port(port: int) -> bool:
-    """Does anybody answer there?"""
+    """Does a process listen there?"""
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex((HOST, port)) == 0
@@ -159,14 +159,14 @@ def run_command(node: Node) -> list[str]:
 
 
 def format_disks(nodes: Sequence[Node], extra: Mapping[str, str], cluster_id: str) -> None:
-    """Give every node an empty formatted disk. What Kafka's tool writes is the same on all of them, but for three ids."""
+    """Give every node an empty formatted disk. Kafka's tool writes the same on all of them, except three ids."""
     written = _checkpoint()
     for node in nodes:
         for disk in map(Path, extra.get("log.dirs", str(node.data)).split(",")):
             ids = {"version": 1, "cluster.id": cluster_id, "node.id": node.id, "directory.id": new_id()}
             try:
                 disk.mkdir(parents=True, exist_ok=True)
-                with (disk / "meta.properties").open("x") as file:  # never over somebody's data
+                with (disk / "meta.properties").open("x") as file:  # never over other data
                     file.writelines(f"{key}={value}\n" for key, value in ids.items())
                 shutil.copyfile(written, disk / CHECKPOINT)
             except OSError as error:

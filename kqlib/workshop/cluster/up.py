@@ -2,9 +2,9 @@
 
 In:  how many brokers. Out: `start`, `find`, `stop`; `current()`, the cluster of a command; `status()`, how it is.
 A process of its own, the holder, has the cluster. Three files in `places.state()`:
-  up.lock   locked by the holder as long as it lives: whether one runs is asked of the system, never of a pid that may be recycled
-  up.json   where the cluster is; the holder ends as soon as this file is gone, so that nothing is ever signalled by number
-  up.log    what the holder said
+  up.lock   locked by the holder as long as it lives. So the system knows whether one runs, and no pid is used
+  up.json   where the cluster is. The holder ends as soon as this file is gone
+  up.log    the output of the holder
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Status:
 
 
 def find() -> Running | None:
-    """The cluster that `kq up` keeps now, if any; what a holder that died has left behind is removed."""
+    """The cluster that `kq up` keeps now, if any. Files of a holder that died are removed."""
     alone = _lock(fcntl.LOCK_SH)
     if alone is None:
         return _read()
@@ -89,7 +89,7 @@ def find() -> Running | None:
 
 
 def start(brokers: int) -> Running:
-    """The cluster that runs already, whatever its size, else a new one; returns when it is ready."""
+    """The cluster that runs already, whatever its size, else a new one. Return when it is ready."""
     if running := find():
         return running
     _check_what_it_takes()
@@ -106,7 +106,7 @@ def start(brokers: int) -> Running:
 
 
 def stop() -> bool:
-    """End it, and return when every process and file of it is gone; False when nothing ran."""
+    """End it. Return when every process and file of it is gone; False if nothing ran."""
     shared = _lock(fcntl.LOCK_SH)
     if shared:
         shared.close()
@@ -124,7 +124,7 @@ def stop() -> bool:
 
 
 def _check_what_it_takes() -> None:
-    """Java and jars, looked for here and not in the holder: here is a terminal that shows what is missing or fetched."""
+    """Look for Java and jars here and not in the holder: only here is a terminal that shows what is missing or fetched."""
     from kqlib.runtime import jars, java
 
     java.find()
@@ -132,7 +132,7 @@ def _check_what_it_takes() -> None:
 
 
 def _launch(brokers: int, alone: IO[str]) -> Running:
-    """Start the holder, which inherits the lock, and wait until it has said where the cluster is."""
+    """Start the holder, which inherits the lock. Wait until up.json says where the cluster is."""
     command = [sys.executable, "-P", "-m", "kqlib.workshop.cluster.up", str(brokers)]
     with _file("log").open("w") as log:
         holder = subprocess.Popen(
@@ -174,7 +174,7 @@ def _file(kind: str) -> Path:
 
 
 def _tail() -> str:
-    """The end of what the holder said."""
+    """The end of the holder's output."""
     with suppress(OSError):
         return "\n".join(_file("log").read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
     return ""
@@ -184,7 +184,7 @@ def _tail() -> str:
 
 
 def hold(brokers: int) -> None:
-    """Keep a cluster until up.json is gone or somebody ends this process; the reaper sees to it that nothing survives."""
+    """Keep a cluster until up.json is gone or this process ends. The reaper ends the brokers with it."""
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -242,7 +242,7 @@ def status() -> Status | None:
 
 
 def _answering(running: Running) -> dict[int, str]:
-    """Which of its brokers are up. Asked of each one's port: a cluster goes on counting a dead one for seconds, or for ever."""
+    """Which of its brokers are up, by their ports. The cluster itself counts a dead one for seconds, or for ever."""
     from kqlib.workshop.cluster.node import open_port
 
     ports = [int(address.rpartition(":")[2]) for address in running.bootstrap.split(",")]

@@ -97,8 +97,8 @@ def life(
         raise NotAllowed(f"a worker commits in the name of a group, as in group='workers', not {group!r}")
     sink = isinstance(done, Path)
     if named[0] in ORDERS and sink != (named[0] == "idempotent-sink"):
-        wanted = "a topic, by its name" if sink else "the file of a database, as in Path('results.db')"
-        raise NotAllowed(f"with '{named[0]}' done is {wanted}, not {done!r}")
+        should_be = "a topic, by its name" if sink else "the file of a database, as in Path('results.db')"
+        raise NotAllowed(f"with '{named[0]}' done is {should_be}, not {done!r}")
     partitions = len(cluster.partitions(topic))
     if not isinstance(done, Path):
         cluster.partitions(done)  # TopicMissing, before anything is read

@@ -77,7 +77,7 @@ CRASHES = ("read", "work", "write", "commit")
 
 
 class Worker:
-    """One life of a worker: real clients, and the verbs of the step. A verb that is told to dies at its end."""
+    """One life of a worker: real clients, and the verbs of the step. The job says at the end of which verb it dies."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.job, self.nth = job, 0
@@ -90,12 +90,12 @@ class Worker:
 
     @cached_property
     def producer(self) -> Producer:
-        """A careful producer: idempotent, and all replicas in sync answer for what it writes."""
+        """A careful producer: idempotent, and all replicas in sync acknowledge a record."""
         return met(Producer({**self.job["client"], "enable.idempotence": True, "acks": "all"}))
 
     @cached_property
     def database(self) -> sqlite3.Connection:
-        """A database of one's own, with a table `results` in which each item has one row at most."""
+        """A database with a table `results`, in which each item has one row at most."""
         return open_database(self.job["database"])
 
     def transactional(self) -> Producer:
@@ -126,11 +126,11 @@ class Worker:
 
     def _committed(self) -> list[TopicPartition]:
         """Where to begin; asked again while the group's coordinator is being made or moved."""
-        wanted = [TopicPartition(self.job["topic"], number) for number in range(self.job["partitions"])]
+        parts = [TopicPartition(self.job["topic"], number) for number in range(self.job["partitions"])]
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                return self.consumer.committed(wanted, timeout=PATIENCE)
+                return self.consumer.committed(parts, timeout=PATIENCE)
             except KafkaException as error:
                 if error.args[0].name() not in MOVING or time.monotonic() > deadline:
                     raise
@@ -164,7 +164,7 @@ class Worker:
         return [TopicPartition(item.topic(), item.partition(), item.offset() + 1)]
 
     def address(self, item: Message) -> str:
-        """What an item is called for ever: 'football/0/41', the same at each delivery."""
+        """An item's id: 'football/0/41', the same at each delivery."""
         return f"{item.topic()}/{item.partition()}/{item.offset()}"
 
     def reached(self, point: str) -> None:
@@ -174,14 +174,14 @@ class Worker:
 
 
 def open_database(file: str) -> sqlite3.Connection:
-    """A database that a killed process cannot tear: what was not committed in it is not there."""
+    """A database that survives a killed process: what was not committed is not there."""
     database = sqlite3.connect(file, timeout=PATIENCE)
     database.execute("CREATE TABLE IF NOT EXISTS results (item TEXT PRIMARY KEY, result BLOB)")
     return database
 
 
 def met(client: Client) -> Client:
-    """The client, once it knows the cluster: one that is asked for anything sooner looks again only a second later."""
+    """The client, when it knows the cluster. Asked sooner, it would look again only a second later."""
     client.list_topics(timeout=PATIENCE)
     return client
 

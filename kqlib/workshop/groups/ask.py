@@ -1,6 +1,6 @@
-"""What the cluster knows of a group: who has what, how far behind it is, its clocks.
+"""What the cluster knows of a group: who has what, how far behind it is, its timeouts.
 
-In:  a cluster, a group's name, topics. Out: `assignment(…)`, `lag(…)`; looking joins no group and changes nothing. `clocks(…)` sets.
+In:  a cluster, a group's name, topics. Out: `assignment(…)` and `lag(…)`, which change nothing; `clocks(…)`, which sets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMITS = "Limits are the brokers' own; a lab on its own cluster (unset KQ_BOOTST
 
 
 def assignment(cluster: Kafka, group: str, *topics: str) -> Assignment:
-    """Who has which partitions of these topics, as the cluster sees it: a member that has just crashed is still there."""
+    """Who has which partitions of these topics, as the cluster sees it. A member that has just crashed is still there."""
     parts = partitions(cluster, group, topics)
     members = described(cluster, group)
     ids = Counter(member.client_id for member in members)
@@ -32,7 +32,7 @@ def assignment(cluster: Kafka, group: str, *topics: str) -> Assignment:
 
 
 def lag(cluster: Kafka, group: str, *topics: str) -> Lag:
-    """How many offsets the group is behind in each partition: its end, less what is committed (or what the log begins with)."""
+    """LAG of each partition = log end − committed offset (or the log's beginning, if that is higher)."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
@@ -54,7 +54,7 @@ def lag(cluster: Kafka, group: str, *topics: str) -> Lag:
 
 
 def partitions(cluster: Kafka, group: str, topics: tuple[str, ...]) -> list[Part]:
-    """All partitions of these topics, in order; wrong arguments get their sentence here."""
+    """All partitions of these topics, in order. Wrong arguments are refused here."""
     check_group(group)
     if not topics:
         raise NotAllowed(f"of which topic? As in lag(cluster, {group!r}, 'football')")
@@ -66,23 +66,23 @@ def partitions(cluster: Kafka, group: str, topics: tuple[str, ...]) -> list[Part
     return parts
 
 
-def assigned(said: Any) -> list[Part]:
+def assigned(assignment: Any) -> list[Part]:
     """A MemberAssignment as plain pairs."""
-    return sorted((part.topic, part.partition) for part in (said.topic_partitions if said else ()))
+    return sorted((part.topic, part.partition) for part in (assignment.topic_partitions if assignment else ()))
 
 
 def clocks(cluster: Kafka, group: str, session: float | None = None, heartbeat: float | None = None) -> None:
-    """Set a KIP-848 group's clocks, in seconds: the cluster keeps them with the group, they are not a client's to choose."""
+    """Set a KIP-848 group's timeouts, in seconds. The cluster keeps them with the group; a client cannot choose them."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     check_group(group)
-    wanted = {"session.timeout.ms": session, "heartbeat.interval.ms": heartbeat}
-    for what, seconds in wanted.items():
+    settings = {"session.timeout.ms": session, "heartbeat.interval.ms": heartbeat}
+    for what, seconds in settings.items():
         check_seconds(what.partition(".")[0], seconds)
     entries = [
         ConfigEntry(f"consumer.{key}", str(int(seconds * 1000)), incremental_operation=AlterConfigOpType.SET)
-        for key, seconds in wanted.items()
+        for key, seconds in settings.items()
         if seconds is not None
     ]
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)

@@ -1,4 +1,4 @@
-"""A group with real members: they join, leave, get busy and crash when you say so, and everything they do is recorded.
+"""A group with real members: they join, leave, get busy and crash on your word, and all that they do is recorded.
 
 In:  a lab or a cluster, a group's name, its topics. Out: `Group`: the members' verbs, what they hold, lag, work, a timeline.
 
@@ -40,7 +40,7 @@ MOST = len(NAMES)  # members at a time: each is a process
 GONE = {"left": "has left", "crashed": "has crashed", "failed": "could not go on"}
 MOVES = {"assigned", "revoked", "lost"}
 HEARTBEAT = 0.1  # seconds; a lab allows no less
-SETTLE = 30.0 * PATIENCE  # seconds until somebody asks why
+SETTLE = 30.0 * PATIENCE  # seconds until it is given up
 _open: weakref.WeakValueDictionary[tuple[str, str], Group] = weakref.WeakValueDictionary()
 
 
@@ -49,7 +49,7 @@ class Group:
 
     where: a lab (the group begins without commits) or a cluster. topics: names, or a regular expression that begins with ^.
     protocol: "consumer" (KIP-848), "cooperative" or "eager" (both classic). session: seconds of silence until a member
-    counts as dead; None: the cluster's. max_poll: seconds between two polls that are allowed; None: the client's (300).
+    counts as dead; None: the cluster's. max_poll: the most seconds between two polls; None: the client's (300).
     static: members keep their place while they are away for less than a session. commit: after each batch, or never.
     pace: records a second that a member works on; None: as fast as it can.
     """
@@ -70,7 +70,7 @@ class Group:
         self.cluster = _cluster(where)
         self.cluster._check_open()
         self.topics, self.protocol, self.static = topics, protocol, static
-        self._matched()  # a topic that is missing is said now
+        self._matched()  # TopicMissing, if one is missing
         self._commit, self._pace = commit, pace
         self._members: dict[str, MemberProcess] = {}
         self._record, self._steps, self._begun = Record(), list[Step](), list[tuple[str, float]]()
@@ -138,7 +138,7 @@ class Group:
         return [name for name, each in self._members.items() if not each.over]
 
     def assignment(self) -> Assignment:
-        """Who holds what, as the members themselves say; whoever is busy goes by what it heard last."""
+        """Who holds what, as the members report it. A busy one knows what it held before."""
         with self._lock():
             held = {name: sorted(each.held) for name, each in self._members.items() if not each.over}
             busy = frozenset(name for name, each in self._members.items() if each.state == "busy")
@@ -188,7 +188,7 @@ class Group:
     def _clocks(self, session: float | None, max_poll: float | None) -> dict[str, Any]:
         """Session, heartbeat and poll interval; under KIP-848 the first two are the group's, and the cluster keeps them.
 
-        A change is heard of with the next heartbeat: here one comes ten times a second, at work every 3 or 5 s.
+        A member learns of a change with its next heartbeat: here ten times a second, at work every 3 or 5 s.
         """
         beat = HEARTBEAT if self.cluster.embedded else None if session is None else session / 9
         own: dict[str, Any] = {} if max_poll is None else {"max.poll.interval.ms": int(max_poll * 1000)}
@@ -241,7 +241,7 @@ class Group:
         self._check_open()
         there = f"in group '{self.name}' are {', '.join(self.members)}"
         if not self.members:
-            there = f"nobody is in group '{self.name}': let somebody join() first"
+            there = f"nobody is in group '{self.name}': a member must join() first"
         if not who:
             raise NotAllowed(f"who? Say a name; {there}")
         for name in who:
@@ -251,7 +251,7 @@ class Group:
         return list(dict.fromkeys(who))
 
     def _busy(self, who: tuple[str, ...], busy: bool) -> None:
-        """Tell members to stop or to go on, and wait until they have heard it."""
+        """Tell members to stop or to go on, and wait until they do."""
         names, state = self._here(who), "busy" if busy else "working"
         self._begin(names, *(("is busy", "are busy") if busy else ("is back", "are back")))
         for name in names:
@@ -283,7 +283,7 @@ class Group:
     def _is_settled(self) -> bool:
         """Does everybody who polls hold what the cluster says, and does the cluster want nothing else?"""
         if not self._who("working"):
-            return True  # nobody polls, so nothing will change hands
+            return True  # nobody polls, so no partition will move
         with self._lock():
             here = {name: (each.state, {*each.held}) for name, each in self._members.items()}
         seen = ask.described(self.cluster, self.name)
@@ -291,7 +291,7 @@ class Group:
         polls = {name for name, (state, _) in here.items() if state == "working"}
         may_be = polls | {n for n, (state, _) in here.items() if state == "busy" or (state == "left" and self.static)}
         if len({*names}) < len(names) or not polls <= {*names} <= may_be:
-            return False  # somebody is not in yet, or one that is dead is not out yet
+            return False  # a member is not in yet, or a dead one is not out yet
         given = {member.client_id: ask.assigned(member.assignment) for member in seen}
         if any({*given[name]} != here[name][1] for name in polls):
             return False
@@ -299,7 +299,7 @@ class Group:
             member.target_assignment and ask.assigned(member.target_assignment) != given[member.client_id]
             for member in seen
         ):
-            return False  # KIP-848: something is still to change hands
+            return False  # KIP-848: a partition is still to move
         sizes = [len(parts) for parts in given.values()]
         if max(sizes) - min(sizes) > len(self._matched()):  # each way of dealing is even, by topic at the least
             return False
@@ -369,7 +369,7 @@ def _too_many(here: int) -> str:
 def _check(name: Any, protocol: Any, **numbers: Any) -> None:
     """The arguments of a Group."""
     _name("group", name)
-    if protocol not in list(PROTOCOLS):  # a list: whatever somebody gives need not be hashable
+    if protocol not in list(PROTOCOLS):  # a list: the argument need not be hashable
         kinds = "; the classic protocol comes as 'eager' and as 'cooperative'" if protocol == "classic" else ""
         raise NotAllowed(f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {protocol!r}{kinds}")
     for what, value in numbers.items():

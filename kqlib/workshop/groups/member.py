@@ -38,7 +38,7 @@ class Orders(TypedDict):
 
 
 def main(line: Connection, orders: Orders) -> None:
-    """Live until told to leave."""
+    """Live until the word leave."""
     words: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(line, words), daemon=True).start()
     try:
@@ -67,7 +67,7 @@ class Member:
         self.consumer = Consumer({**orders["settings"], "on_commit": self.committed})
 
     def live(self) -> None:
-        """Subscribe, then poll, work and commit until told to leave."""
+        """Subscribe, then poll, work and commit until the word leave."""
         self.consumer.subscribe(
             self.orders["topics"],
             on_assign=lambda _, parts: self.tell("assigned", parts),

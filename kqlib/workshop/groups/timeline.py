@@ -37,7 +37,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Step:
-    """A change: from its cause until everybody who works had what the broker said."""
+    """A change: from its cause until each working member had what the broker assigned."""
 
     what: str
     start: float

@@ -1,6 +1,6 @@
 """What a group looks like at one moment, as plain values: who holds what, how far behind it is, what it has worked on.
 
-In:  names, partitions and offsets that somebody else has asked for. Out: `Assignment`, `Lag`, `Work`; no Kafka in here.
+In:  names, partitions and offsets. Out: `Assignment`, `Lag`, `Work`; no Kafka in here.
 
 Their repr is a *shape*: '3 members, 4 partitions: 2 + 1 + 1'. Kafka deals partitions by ids that are drawn at random, so which
 member has which is different on every run; how many have how many is not.
@@ -107,7 +107,7 @@ class Work:
 
     @property
     def times(self) -> int:
-        """How often somebody worked on a record."""
+        """How often a member worked on a record."""
         return sum(last - first + 1 for runs in self.runs.values() for first, last in runs)
 
     @property

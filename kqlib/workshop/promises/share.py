@@ -19,7 +19,7 @@ class Share:
 
     @property
     def costs(self) -> dict[str, str]:
-        """Its lines, beside what it takes of the queue's rooms (puts, items); the books are kept by the broker."""
+        """Its lines, without what it uses of the queue (puts, items). The broker keeps the state."""
         lines = lines_of("share", "__init__")
         return {"lines · commits an item": f"≈ {lines:,} · ≤ 1", "gives up": "key order, delay, dead letters"}
 

@@ -78,7 +78,7 @@ class Virtual:
 
     @property
     def costs(self) -> dict[str, str]:
-        """Its lines: all rooms of the nodes and their client, rounded, beside the queue's that they stand on."""
+        """Its lines: all modules of the nodes and their client, rounded, without what they use of the queue."""
         lines = lines_of("virtual", "outbox", "__init__")
         return {"lines · commits an item": f"≈ {lines:,} · 2", "gives up": "outputs with acks"}
 
