@@ -6,17 +6,15 @@ Item 0 was acked, item 1 buried, item 2 released once. Then 2, 3, 4 and 5 were c
 
 from __future__ import annotations
 
-import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
-from kqlib.workshop.cluster import Cluster
-from kqlib.workshop.cluster.node import free_ports
+from kqlib.workshop.cluster import Cluster, node
 from tests.patience import WAIT
 from tests.promises.queues import alone
 
@@ -24,14 +22,15 @@ ARCHIVE = Path(__file__).with_name("first_edition.tar.gz")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Kafka]:
-    """The first edition's broker, on ports that are free now."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    file = tmp_path / "cluster.json"
-    [[number, *_]] = json.loads(file.read_text())
-    file.write_text(json.dumps([[number, *free_ports(2)]]))
-    with Cluster(dir=tmp_path) as made:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
+    """A broker on the first edition's disk."""
+
+    def stored(nodes: Sequence[node.Node], *_: object) -> None:
+        with tarfile.open(ARCHIVE) as archive:
+            archive.extractall(nodes[0].home.parent, filter="data")
+
+    monkeypatch.setattr(node, "format_disks", stored)
+    with Cluster() as made:
         yield made
 
 
