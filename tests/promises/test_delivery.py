@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -269,12 +268,3 @@ def test_a_zombie_is_fenced_and_what_was_aborted_is_seen_by_those_alone_who_ask_
     assert caught.value.args[0].name() == "_FENCED"
     within(60, lambda: read(kq_cluster, kq_topic, "read_committed") == b"ab")
     assert read(kq_cluster, kq_topic, "read_uncommitted") == b"zaxb"
-
-
-def test_the_step_that_a_reader_is_shown_is_the_step_that_the_worker_takes(kq_cluster: Kafka) -> None:
-    import kqlib as kq
-
-    for name, order in ORDERS.items():
-        shown = kq.source(order).text
-        assert re.search(rf"def {name.replace('-', '_')}\(w: Worker\)", shown)
-        assert len(shown.splitlines()) <= 15

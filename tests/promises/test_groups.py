@@ -67,7 +67,7 @@ def test_each_partition_has_one_owner_and_the_fifth_member_of_four_partitions_id
         five = group.join()
         seen = assignment(kq_cluster, kq_topic, kq_topic)
         assert shapes == [(4,), (1, 1, 1, 1)]
-        assert (five.sizes, five.idle, five.disjoint, five.complete) == ((1, 1, 1, 1, 0), 1, True, True)
+        assert (five.sizes, five.idle, five.orphans) == ((1, 1, 1, 1, 0), 1, ())
         assert seen.sizes == five.sizes and {*seen.held} == {"ann", "ben", "cem", "dia", "eve"}
         began = time.monotonic()
         assert group.leave("ann", "ben", "cem").sizes == (2, 2)
@@ -149,7 +149,7 @@ def test_a_member_busy_for_longer_than_allowed_is_put_out_and_finds_out_when_it_
         assert group.settle().sizes == (1, 1)  # its heart beats: it is a member
         until(lambda: {*assignment(kq_cluster, kq_topic, kq_topic).held} == {"ben"})
         both = group.settle()
-        assert (both.sizes, both.disjoint) == ((2, 1), False)  # ann believes that she still has one
+        assert repr(both).endswith("1 with two owners")  # ann believes that she still has one
         assert group.resume().sizes == (1, 1)
         group.pause("ann", "ben")
         assert group.settle().busy == {"ann", "ben"}  # nobody polls, so there is nothing to wait for

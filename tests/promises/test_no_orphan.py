@@ -31,10 +31,7 @@ UP = ("cluster = Cluster()", "print(cluster.brokers, flush=True)", "sys.stdin.re
 FORK = "os.fork() or (time.sleep(60), os._exit(0))"  # a child that still holds everything that its parent had open
 ENDS: dict[str, tuple[tuple[str, ...], signal.Signals | None]] = {
     "its last line, without a close": ((), None),
-    "an exception": (("raise ValueError('oh')",), None),
-    "os._exit": (("os._exit(0)",), None),
     "SIGKILL": ((), signal.SIGKILL),
-    "SIGTERM": ((), signal.SIGTERM),
     "SIGKILL with a forked child that lives on": ((FORK,), signal.SIGKILL),
 }
 
@@ -69,12 +66,12 @@ def test_no_jvm_outlives_its_python(begin: Begin, tmp_path: Path, marked: Any, w
 def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
     begin: Begin, tmp_path: Path, marked: Any, within: Any
 ) -> None:
-    for number in range(5):
+    for number in range(3):
         process = begin("print('now', flush=True)", "cluster = Cluster(3)", "time.sleep(60)")  # dropped, it would end
         assert process.stdout and process.stdout.readline() == "now\n"
-        moment = random.uniform(number * 0.6, number * 0.6 + 0.6)
+        moment = random.uniform(number, number + 1)
         time.sleep(moment)
-        if number == 4:  # the last one has brokers when it is killed, also on a slow machine
+        if number == 2:  # the last one has brokers when it is killed, also on a slow machine
             within(60, lambda: marked.alive("java"), "no broker was started")
         assert process.poll() is None, "it ended by itself"
         process.kill()

@@ -99,10 +99,10 @@ def test_each_rung_keeps_what_it_is_known_to_keep(scores, name):
 
 SEEN = {
     ("save offset", "claimed is hidden"): "1 came to b while a had it",
-    ("leases", "empty means empty"): "items were waiting, and a claim said that there is none",
+    ("leases", "empty means empty"): "items were waiting, and a claim found none",
     ("save offset", "released together"): ("1 to 5 were released, and not all of them were out again together"),
     ("leases", "depth is exact"): (
-        "the second of 3 that were out was acked, and to another process depth said 35, not 34"
+        "the second of 3 that were out was acked, and for another process depth was 35, not 34"
     ),
     ("deleted list", "release disturbs nobody"): "1 was released, and 2 came again while it was out",
     ("save offset", "acks in any order"): "2 came again although it was done",
@@ -110,7 +110,7 @@ SEEN = {
     ("deleted list", "lease expires"): "the lease was over, and 1, 2 and 3 never came again",
     ("auto-commit", "survives a killed worker"): "the worker died with 1, 2 and 3, and 1, 2 and 3 never came again",
     ("deleted list", "zombie refused"): "a worker slept past its session, and 1 and 2 never came",
-    ("leases", "depth from outside"): "1 of 5 was acked, and to another process depth said 5, not 4",
+    ("leases", "depth from outside"): "1 of 5 was acked, and for another process depth was 5, not 4",
     ("save offset", "more processes than partitions"): "1, 2 and 3 came to both",
     ("leases", "more processes than partitions"): "one of the two got nothing",
     ("leases", "a crash is an attempt"): "after 1 crash it came as attempt 1",

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from kqlib.errors import LeaseLost, QueueDeleted, TopicMissing
-from kqlib.workshop.ladder import LADDER, DeletedList, LeasesInMemory, RungItem, SaveOffset
+from kqlib.workshop.ladder import LADDER, DeletedList, LeasesInMemory, SaveOffset
 from tests.patience import WAIT
 from tests.promises.play import create, delete
 
@@ -61,20 +61,6 @@ def test_the_list_is_collected_by_the_low_watermark_and_only_when_asked(kq_clust
     assert [queue._deleted(0, offset) for offset in range(5)] == [False, False, False, True, True]
 
 
-def test_eight_threads_ack_and_look_into_the_list_without_an_error(listed):
-    """Python 3.12 and later say InterfaceError when two threads are in one connection at once; 3.11 did not."""
-    queue = listed()
-
-    def work(number):
-        for offset in range(number, 200, 8):
-            queue.ack(RungItem(0, offset, b""))
-            assert queue._deleted(0, offset) and not queue._deleted(1, offset)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-    assert len(queue._sql("SELECT * FROM deleted")) == 200
-
-
 def test_one_statement_is_done_before_the_next_begins(listed, monkeypatch):
     queue, inside, most = listed(), [], []
 
@@ -114,10 +100,6 @@ def test_a_queue_without_a_topic_cannot_be_made_or_created(kq_cluster, kq_topic,
     delete(kq_cluster, kq_topic)
     with pytest.raises(TopicMissing, match="does not exist on this cluster"):
         queue.create()
-
-
-def test_depth_is_not_available_in_the_mapping(listed):
-    assert listed().depth() is None
 
 
 def test_a_lease_of_the_past_is_refused_with_a_sentence(kq_cluster, kq_topic):

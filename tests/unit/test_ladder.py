@@ -5,13 +5,9 @@ import inspect
 import pytest
 
 from kqlib.workshop import ladder
-from kqlib.workshop.ladder import LADDER, LEDGER, RungItem
+from kqlib.workshop.ladder import LADDER, LEDGER
 
 SCREEN = 75
-
-
-def test_the_ladder_has_its_four_rungs_in_order():
-    assert list(LADDER) == ["auto-commit", "save offset", "deleted list", "leases"]
 
 
 @pytest.mark.parametrize("name", LADDER)
@@ -53,12 +49,3 @@ def test_lines_are_lines_of_code():
 def test_the_real_one_says_that_it_is_longer():
     lines = LEDGER.costs["lines · commits an item"].split(" · ")[0]
     assert int(lines.removeprefix("≈ ").replace(",", "")) >= 500
-
-
-def test_an_item_shows_where_it_stands():
-    assert repr(RungItem(0, 41, b"x")) == "RungItem(partition=0, offset=41, data=b'x', attempt=None)"
-
-
-@pytest.mark.parametrize("rung", LADDER.values())
-def test_a_rung_is_made_from_a_cluster_and_a_topic(rung):
-    assert list(inspect.signature(rung).parameters)[:2] == ["cluster", "name"]

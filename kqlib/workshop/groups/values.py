@@ -40,18 +40,8 @@ class Assignment:
         return self.sizes.count(0)
 
     @property
-    def disjoint(self) -> bool:
-        """Has no partition two owners?"""
-        return max(self._owners().values(), default=0) <= 1
-
-    @property
-    def complete(self) -> bool:
-        """Has each partition an owner?"""
-        return not self.orphans
-
-    @property
     def orphans(self) -> tuple[Part, ...]:
-        """The partitions that nobody has."""
+        """The partitions without an owner."""
         owners = self._owners()
         return tuple(part for part in self.partitions if not owners[part])
 
@@ -73,8 +63,9 @@ class Assignment:
         head = f"{count(len(self.held), 'member')}, {count(len(self.partitions), 'partition')}"
         words = [f"{head}: {' + '.join(map(str, self.sizes))}" if self.held else head]
         words += [f"{self.idle} idle"] if self.idle else []
-        words += [] if self.complete else [f"{count(len(self.orphans), 'partition')} without an owner"]
-        words += [] if self.disjoint else [f"{sum(n > 1 for n in self._owners().values())} with two owners"]
+        words += [f"{count(len(self.orphans), 'partition')} without an owner"] if self.orphans else []
+        two = sum(owners > 1 for owners in self._owners().values())
+        words += [f"{two} with two owners"] if two else []
         return " · ".join(words)
 
 

@@ -1,4 +1,4 @@
-"""The promises that one worker can see, each a short check: it says what it does and what must come of it.
+"""The promises that one worker can see, each a short check: what it does and what must come of it.
 
 In:  a `Scenario`. Out: nothing, when the promise is kept; else `Broken` with what was seen, or `NotOffered` with the missing verb.
 An item's name is its data, "1" is put before "2". A lease that must end is short; all others are the queue's own.
@@ -15,7 +15,7 @@ SHORT = round(3.0 * PATIENCE, 1)  # a lease: long enough to claim three items an
 OVER = SHORT + 0.2  # when it has ended for sure
 DELAY = 1.5 * PATIENCE
 POISON = 3
-MOST_ATTEMPTS = 15  # more than any queue of the house allows
+MOST_ATTEMPTS = 15  # more than any queue of kqlib allows
 THREADS, ITEMS = 8, 40
 RELEASES = 3  # no more than a queue with few attempts allows
 OUT = 3.0 * PATIENCE  # seconds of sleep after which a group has given a worker's partition away
@@ -80,7 +80,7 @@ def _waiting(worker: Worker) -> Claim:
     """Claim an item that is there. Nothing may say that there is none."""
     claim = worker.claim(wait=0)
     if claim is None:
-        raise Broken("items were waiting, and a claim said that there is none")
+        raise Broken("items were waiting, and a claim found none")
     return claim
 
 
@@ -140,23 +140,23 @@ def depth(scenario: Scenario) -> None:
     a = scenario.worker()
     a.call("depth")
     a.put(*names(5))
-    said_depth(a, 5, "5 were put")
+    check_depth(a, 5, "5 were put")
     one, two = a.want(), a.want()
-    said_depth(a, 5, "2 of 5 were claimed")
+    check_depth(a, 5, "2 of 5 were claimed")
     a.ack(one)
-    said_depth(a, 4, "1 of 5 was acked")
+    check_depth(a, 4, "1 of 5 was acked")
     a.release(two)
-    said_depth(a, 4, "another was released")
+    check_depth(a, 4, "another was released")
     for _ in range(4):
         a.ack(a.want())
-    said_depth(a, 0, "all 5 were acked")
+    check_depth(a, 0, "all 5 were acked")
 
 
-def said_depth(worker: Worker, due: int, when: str, whom: str = "") -> None:
-    """The depth that is said must be this. whom: "to …" with a space, if it is said to anybody else."""
-    said = worker.call("depth")
-    if said != due:
-        raise Broken(f"{when}, and {whom}depth said {said}, not {due}")
+def check_depth(worker: Worker, due: int, when: str, whom: str = "") -> None:
+    """The depth must be this. whom: "for …" and a space, if another process asks."""
+    found = worker.call("depth")
+    if found != due:
+        raise Broken(f"{when}, and {whom}depth was {found}, not {due}")
 
 
 def expires(scenario: Scenario) -> None:
@@ -331,26 +331,24 @@ def back(scenario: Scenario) -> None:
 ONE = (
     Promise("first in, first out", "What is put first on a key comes out first.", 10, first_in),
     Promise("claimed is hidden", "While one worker has an item, no other gets it.", 5, hidden, slow=True),
-    Promise("empty means empty", "A claim says that there is nothing only when nothing waits.", 10, empty, slow=True),
+    Promise("empty means empty", "A claim returns nothing only when nothing waits.", 10, empty, slow=True),
     Promise("released comes back", "A released item comes again, before newer ones.", 3, released),
     Promise("released together", "Items that were released can all be out again together.", RELEASES, all_released),
     Promise("release disturbs nobody", "A release brings back that item, and none that is out.", 3, undisturbed),
     Promise(
         "acks in any order",
-        "What is acked stays done, whatever was released around it and whoever goes on.",
+        "What is acked stays done, whatever is released around it, also for the next worker.",
         5,
         any_order,
     ),
     Promise("depth counts claimed", "Depth counts what is not done: waiting and claimed items.", 5, depth),
     Promise("lease expires", "An item whose lease is over comes again.", 3, expires, slow=True),
     Promise("extend", "An extended lease ends later.", 3, extended),
-    Promise("stale ack refused", "Whoever acks too late, or twice, is told.", 3, stale),
+    Promise("stale ack refused", "An ack that comes too late, or twice, is refused.", 3, stale),
     Promise("delayed release", "An item released with a delay comes after it, not before.", 3, delayed),
     Promise("many threads", "Eight threads share one partition: all have work, none the same.", ITEMS, crowd),
     Promise("order by key", "Of each key one item is out at a time; later ones wait for it.", 4, by_key),
-    Promise(
-        "dead letter, once", "An item that used up its attempts lies with the dead letters, once.", POISON, dead_once
-    ),
+    Promise("dead letter, once", "An item that used up its attempts is in the dead letters, once.", POISON, dead_once),
     Promise("redrive chooses", "Of the dead letters only those go back that were chosen.", 2, redriven),
     Promise(
         "deleted and back",

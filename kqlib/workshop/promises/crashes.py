@@ -1,4 +1,4 @@
-"""The promises about what breaks: workers killed or stopped, topics recreated, brokers dead, and what others see.
+"""The promises about what breaks: workers killed or frozen, topics recreated, brokers dead; and what other processes see.
 
 In:  a `Scenario`. Out: as in `checks.py`.
 """
@@ -13,14 +13,14 @@ from kqlib.errors import NotAllowed
 from kqlib.runtime.patience import PATIENCE
 from kqlib.text import count
 from kqlib.workshop.promises.adapter import Claim
-from kqlib.workshop.promises.checks import names, said_depth
+from kqlib.workshop.promises.checks import check_depth, names
 from kqlib.workshop.promises.scenario import GRACE, Scenario, Worker, listed
 from kqlib.workshop.promises.values import Broken, NotOffered, Promise, Refused
 
 AT_WORK = 1.0 * PATIENCE  # seconds that a worker has an item before it dies: long enough for a timer to commit it
 BEFORE, AFTER = 20, 10  # items put before and after the leader's death
 DEATH = 5.0 * PATIENCE  # a wish: the lease of a queue that notices a worker's death by that alone, shorter than GRACE
-OTHER = "to another process "
+OTHER = "for another process "
 ELECTION = 60.0 * PATIENCE  # seconds until every item must have come
 AGAIN = 10.0 * PATIENCE  # seconds after an outage in which a call must work again
 HELD = 4.0 * PATIENCE  # seconds that an ack may take beside a transaction that fails
@@ -247,11 +247,11 @@ def from_outside(scenario: Scenario) -> None:
     b = scenario.worker()
     b.call("depth")
     a.put(last)
-    said_depth(b, 5, "1 of 5 was claimed", OTHER)
+    check_depth(b, 5, "1 of 5 was claimed", OTHER)
     a.want()
-    said_depth(b, 5, "2 of 5 were claimed", OTHER)
+    check_depth(b, 5, "2 of 5 were claimed", OTHER)
     a.ack(one)
-    said_depth(b, 4, "1 of 5 was acked", OTHER)
+    check_depth(b, 4, "1 of 5 was acked", OTHER)
 
 
 def depth_everywhere(scenario: Scenario) -> None:
@@ -261,19 +261,19 @@ def depth_everywhere(scenario: Scenario) -> None:
     one, two, three = a.want(), a.want(), a.want()
     b = scenario.worker()
     a.put(*names(35)[30:])
-    _both_said(a, b, 35, "3 of 30 were claimed, then 5 more were put")
+    _check_both(a, b, 35, "3 of 30 were claimed, then 5 more were put")
     a.ack(two)
-    _both_said(a, b, 34, "the second of 3 that were out was acked")
+    _check_both(a, b, 34, "the second of 3 that were out was acked")
     a.put("36")
-    _both_said(a, b, 35, "1 of 36 was acked before the last was put")
+    _check_both(a, b, 35, "1 of 36 was acked before the last was put")
     a.release(three)
     a.ack(one, a.want())
-    _both_said(a, b, 33, "3 of 36 were acked, one of them was released before")
+    _check_both(a, b, 33, "3 of 36 were acked, one of them was released before")
 
 
-def _both_said(a: Worker, b: Worker, due: int, when: str) -> None:
-    said_depth(a, due, when)
-    said_depth(b, due, when, OTHER)
+def _check_both(a: Worker, b: Worker, due: int, when: str) -> None:
+    check_depth(a, due, when)
+    check_depth(b, due, when, OTHER)
 
 
 def shared(scenario: Scenario) -> None:
@@ -296,7 +296,7 @@ def shared(scenario: Scenario) -> None:
 
 
 CRASHES = (
-    Promise("survives a killed worker", "What a killed worker had in its hands comes again.", 3, killed, slow=True),
+    Promise("survives a killed worker", "What a killed worker had claimed comes again.", 3, killed, slow=True),
     Promise(
         "a crash is an attempt", "An item that kills its workers is counted each time.", 2, crash_counts, slow=True
     ),
@@ -330,7 +330,7 @@ CRASHES = (
     ),
     Promise(
         "heals after an outage",
-        "All brokers stand still for a while: who puts, asks or claims goes on.",
+        "All brokers stand still for a while: a worker that puts, asks or claims goes on.",
         3,
         heals,
         fault="outage",

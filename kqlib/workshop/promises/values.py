@@ -1,7 +1,7 @@
 """What a promise is and how a queue kept it: plain values, no Kafka.
 
 In:  promises, and what was seen when each was tried. Out: `Scores`, the table that `kq.promises` shows.
-A check says what it saw by raising: `Broken` with one line, `NotOffered` with the verb that the queue does not have.
+A check raises `Broken` with one line of what it saw, or `NotOffered` with the verb that the queue does not have.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one queue kept one promise: kept True (`trials` says how often it was tried), False (`seen` says what happened), None."""
+    """How one queue kept one promise. kept: True, False (`seen` says what happened), or None (not offered)."""
 
     kept: bool | None
     trials: int = 0
@@ -54,7 +54,7 @@ class Verdict:
     answered: bool = field(default=True, compare=False, repr=False)  # False: a call of the trial got none in time
 
 
-class Broken(Exception):  # noqa: N818 - what is wrong, not that it is
+class Broken(Exception):  # noqa: N818
     """A promise was broken: one line of what was seen, and of which item."""
 
     def __init__(self, seen: str, item: str | None = None, *, answered: bool = True) -> None:
@@ -88,7 +88,7 @@ class Refused(Exception):  # noqa: N818
 
 @dataclass(frozen=True, repr=False)
 class Scores:
-    """Which queue keeps which promise. `scores["ledger", "extend"]` is one `Verdict`; `a | b` puts two tables side by side."""
+    """Which queue keeps which promise. `scores["ledger", "extend"]` is one `Verdict`."""
 
     verdicts: Mapping[str, Mapping[str, Verdict]]  # by queue, then by promise
     costs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by queue, then what is counted
@@ -119,10 +119,6 @@ class Scores:
         """The promises that a queue keeps."""
         return [name for name, verdict in self.verdicts[self._queue(queue)].items() if verdict.kept]
 
-    def broken(self, queue: str | None = None) -> list[str]:
-        """The promises that a queue breaks."""
-        return [name for name, verdict in self.verdicts[self._queue(queue)].items() if verdict.kept is False]
-
     def draw(self, promise: str, queue: str | None = None) -> Picture:
         """The deliveries of one item while this promise was tried: of the one that broke it, else of the busiest."""
         verdict = self[self._queue(queue), promise]
@@ -143,13 +139,6 @@ class Scores:
             rungs.append(Rung(name, steps, self.costs.get(name, {})))
         return Ladder(tuple(rungs))
 
-    def __or__(self, other: Scores) -> Scores:
-        if twice := sorted(set(self.queues) & set(other.queues)):
-            raise NotAllowed(
-                f"both tables have a queue {twice[0]!r}: score it under another name, as in {{'mine': factory}}"
-            )
-        return Scores({**self.verdicts, **other.verdicts}, {**self.costs, **other.costs})
-
     def __repr__(self) -> str:
         return self.ladder().text
 
@@ -164,6 +153,6 @@ class Scores:
             raise NotAllowed(f"no queue {name!r} was scored; there are {', '.join(self.queues)}")
         if len(self.verdicts) != 1:
             raise NotAllowed(
-                f"{count(len(self.verdicts), 'queue')} are in this table: say which, one of {', '.join(self.queues)}"
+                f"this table has {count(len(self.verdicts), 'queue')}: name one of {', '.join(self.queues)}"
             )
         return self.queues[0]
