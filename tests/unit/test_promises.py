@@ -54,12 +54,11 @@ class Near:
         pass
 
 
-class MemoryScenario(Scenario):
-    """A scenario in memory: nothing runs but the clock."""
+class MemoryWorld:
+    """A world in memory: nothing runs but the clock."""
 
     def __init__(self, kind):
         self.kind, self.world = kind, World()
-        super().__init__()
 
     def recreate(self):
         self.kind(self.world).recreated()
@@ -76,15 +75,19 @@ class MemoryScenario(Scenario):
     def now(self):
         return self.world.now
 
-    def _process(self, wishes):
+    def sleep(self, seconds):
+        self.world.now += seconds
+
+    def process(self, **wishes):
         return Near(self.kind(self.world, **wishes))
 
-    def _pass(self, seconds):
-        self.world.now += seconds
+
+def scenario(kind):
+    return Scenario(MemoryWorld(kind))
 
 
 def scored(kind, only=PROMISES):
-    return Scores({"memory": {name: judge(PROMISES[name], MemoryScenario(kind)) for name in only}})
+    return Scores({"memory": {name: judge(PROMISES[name], scenario(kind)) for name in only}})
 
 
 def broken(scores):
@@ -224,11 +227,13 @@ def test_a_queue_that_raises_breaks_the_promise_with_what_it_said():
     ],
 )
 def test_a_cross_knows_whether_every_call_was_answered(error, answered):
-    class Failing(MemoryScenario):
-        def _process(self, wishes):
-            raise error
+    failing = scenario(Queue)
 
-    verdict = judge(PROMISES["extend"], Failing(Queue))
+    def fails(**_):
+        raise error
+
+    failing.world.process = fails
+    verdict = judge(PROMISES["extend"], failing)
     assert (verdict.kept, verdict.answered) == (False, answered)
 
 
@@ -247,17 +252,17 @@ def test_an_ack_that_nobody_answered_is_not_an_ack_that_was_refused():
 
 @pytest.mark.parametrize(("late", "answered"), [(LATE - 0.1, True), (LATE + 0.1, False)])
 def test_a_cross_on_a_machine_that_answers_late_is_known(late, answered):
-    scenario = MemoryScenario(Queue)
-    worker, answers = scenario.worker(), []
+    busy = scenario(Queue)
+    worker, answers = busy.worker(), []
 
     def slow(verb, lease, wait):
-        scenario.world.now += wait + answers.pop()
+        busy.world.sleep(wait + answers.pop())
 
     worker._process.call = slow
     answers += [late, 5.0]  # the first claim may wait for the group
     worker.nothing("yet")
     worker.nothing("yet")
-    assert scenario.answered == answered
+    assert busy.answered == answered
 
 
 def test_the_deliveries_of_the_item_that_broke_it_can_be_drawn():

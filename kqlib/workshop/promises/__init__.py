@@ -43,7 +43,7 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | Non
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
         return score(factories, [(queue, PROMISES[name]) for queue, name in pairs])
 
-    found = store.verdicts(store.keys(known, [each.name for each in chosen]), tried)
+    found = store.verdicts(known, [each.name for each in chosen], tried)
     verdicts = {queue: {each.name: found[queue, each.name] for each in chosen} for queue in factories}
     return Scores(verdicts, {name: _costs(each) for name, each in factories.items()})
 

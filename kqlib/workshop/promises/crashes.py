@@ -87,7 +87,7 @@ def recreated(scenario: Scenario) -> None:
     a.put(*names(3))
     a.ack(*a.take(*names(3)))
     a.leave()
-    scenario.recreate()
+    scenario.world.recreate()
     b = scenario.worker()
     new = ["new 1", "new 2", "new 3"]
     b.put(*new)
@@ -123,7 +123,7 @@ def bad_output(scenario: Scenario) -> None:
     a.call("enter_step", good, "output", dead=True)
     a.leave_step(good)
     b = scenario.worker()
-    scenario.lose_dead()
+    scenario.world.lose_dead()
     a.call("enter_step", bad, "output", dead=True)
     a.call("leave_step_beside", bad)
     for claim in others:
@@ -145,7 +145,7 @@ def leader_dies(scenario: Scenario) -> None:
     out = [a.want() for _ in range(6)]
     a.ack(*out[:3])
     done = {claim.data for claim in out[:3]}
-    scenario.kill_leader()
+    scenario.world.kill_leader()
     for name in names(BEFORE + AFTER)[BEFORE:]:
         put += [name] if _stored(a, name) else []
     done |= _acked(a, out[3:])
@@ -168,7 +168,7 @@ def heals(scenario: Scenario) -> None:
     puts.put("before")
     claims.ack(claims.want("before"))
     asked = _offers_depth(asks)
-    scenario.outage()
+    scenario.world.outage()
     _again(scenario, "put", lambda: puts.put("after"))
     if asked:
         _again(scenario, "ask for the depth", lambda: asks.call("depth"))

@@ -84,7 +84,7 @@ def _on_cluster(
 
             def tried(pair: Pair, fault: Fault = fault) -> Verdict:
                 queue, promise = pair
-                return _try(promise, KafkaScenario(topic(*pair), factories[queue], cluster, children, fault))
+                return _try(promise, KafkaWorld(topic(*pair), factories[queue], cluster, children, fault))
 
             slow_first = sorted(pairs, key=lambda pair: not pair[1].slow)
             with ThreadPoolExecutor(len(pairs) if pairs and pairs[0][1].fault else AT_ONCE) as pool:
@@ -98,11 +98,11 @@ def _serving(factory: Factory) -> Callable[[Kafka], AbstractContextManager[Any]]
     return getattr(factory, "serving", None)
 
 
-def _try(promise: Promise, scenario: KafkaScenario) -> Verdict:
+def _try(promise: Promise, world: KafkaWorld) -> Verdict:
     try:
-        return judge(promise, scenario)
+        return judge(promise, Scenario(world))
     finally:
-        scenario.end()
+        world.end()
 
 
 def judge(promise: Promise, scenario: Scenario) -> Verdict:
@@ -121,11 +121,13 @@ def judge(promise: Promise, scenario: Scenario) -> Verdict:
     return Verdict(True, promise.trials, "", *deliveries())
 
 
-class KafkaScenario(Scenario):
-    """A scenario on a real cluster. A worker is a process."""
+class KafkaWorld:
+    """A queue's topic on a real cluster. A worker is a process."""
+
+    now = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
     def __init__(self, topic: str, factory: Factory, cluster: Cluster, children: Children, fault: Fault) -> None:
-        super().__init__()
         self._topic, self._factory, self._cluster, self._children = topic, factory, cluster, children
         self._fault, self._processes = fault, list[RemoteQueue]()
 
@@ -156,10 +158,6 @@ class KafkaScenario(Scenario):
         """Delete the topic of the queue's dead letters."""
         self._delete(f"{self._topic}.dead")
 
-    def now(self) -> float:
-        """Seconds on the clock."""
-        return time.monotonic()
-
     def end(self) -> None:
         """End its workers."""
         self._fault.leave()
@@ -169,13 +167,11 @@ class KafkaScenario(Scenario):
     def _delete(self, topic: str) -> None:
         _done(self._cluster.admin.delete_topics([topic], operation_timeout=ANSWER))
 
-    def _process(self, wishes: dict[str, Any]) -> RemoteQueue:
+    def process(self, **wishes: Any) -> RemoteQueue:
+        """A new process with the queue. A wish reaches a factory that takes it."""
         taken = {word: value for word, value in wishes.items() if word in taken_by(self._factory)}
         self._processes.append(RemoteQueue(self._children, self._factory, self._cluster, self._topic, **taken))
         return self._processes[-1]
-
-    def _pass(self, seconds: float) -> None:
-        time.sleep(seconds)
 
 
 def taken_by(factory: Factory) -> frozenset[str]:

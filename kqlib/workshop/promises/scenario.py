@@ -1,15 +1,15 @@
 """What a check is written in: workers to start, pause and kill, time to pass, things to break.
 
-In:  a way to make a queue in a process, to let time pass and to break things; in a test all of it is in memory. Out: `Scenario` and
-`Worker`, whose deliveries are recorded in a `History`.
+In:  a world that makes queues in processes, lets time pass and breaks things. Out: `Scenario` and `Worker`. A `History` records the
+deliveries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.promises.adapter import Claim
@@ -23,35 +23,25 @@ SOON = 0.5  # seconds in which nothing must come
 LATE = 0.5 * PATIENCE
 
 
-class Process(Protocol):
-    """A queue that can be paused and killed: `RemoteQueue`, or in a test one in memory."""
-
-    def call(self, verb: str, *args: Any, **how: Any) -> Any:
-        """One call of `QueueAdapter`. It raises `Refused` or `NotOffered`."""
-
-    def kill(self) -> None:
-        """SIGKILL."""
-
-    def pause(self) -> None:
-        """SIGSTOP."""
-
-    def resume(self) -> None:
-        """SIGCONT."""
-
-
 class Scenario:
-    """One promise, tried on one queue. A subclass says how processes are made, how time passes and how things break."""
+    """One promise, tried on one queue, in a world: `run.KafkaWorld`, or one in memory in a test.
 
-    def __init__(self) -> None:
+    A world has `process(**wishes)`, which gives a queue that can be called, paused and killed (`RemoteQueue`). It has `now()` and
+    `sleep(seconds)`. What can break: `recreate()`, `lose_dead()`, `kill_leader()`, `outage()`.
+    """
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.now: Callable[[], float] = world.now
         self.workers: list[Worker] = []
-        self.history = History(self.now)
+        self.history = History(world.now)
         self.answered = True  # False: a call got no answer, or a claim a late one
 
     def worker(self, **wishes: Any) -> Worker:
         """A new worker (a, b, …) in a process of its own. A wish, such as order="key", reaches a factory that takes it."""
         name = "abcdefgh"[len(self.workers)]
         with self.asking():
-            self.workers.append(Worker(self, name, self._process(wishes)))
+            self.workers.append(Worker(self, name, self.world.process(**wishes)))
         return self.workers[-1]
 
     @contextmanager
@@ -65,40 +55,14 @@ class Scenario:
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
-        self._pass(seconds)
+        self.world.sleep(seconds)
         self.history.time_passed()
-
-    def recreate(self) -> None:
-        """Delete the queue's topic and create it again."""
-        raise NotImplementedError
-
-    def kill_leader(self) -> None:
-        """Kill the broker that leads the queue's partition."""
-        raise NotImplementedError
-
-    def outage(self) -> None:
-        """All brokers stand still for longer than a session, and go on."""
-        raise NotImplementedError
-
-    def lose_dead(self) -> None:
-        """Delete the topic of the queue's dead letters."""
-        raise NotImplementedError
-
-    def now(self) -> float:
-        """Seconds on the clock."""
-        raise NotImplementedError
-
-    def _process(self, wishes: dict[str, Any]) -> Process:
-        raise NotImplementedError
-
-    def _pass(self, seconds: float) -> None:
-        raise NotImplementedError
 
 
 class Worker:
     """One worker of a check. Each call is recorded."""
 
-    def __init__(self, scenario: Scenario, name: str, process: Process) -> None:
+    def __init__(self, scenario: Scenario, name: str, process: Any) -> None:
         self.name, self._scenario, self._process = name, scenario, process
         self._joined = False  # a first claim waits for the group as well
 

@@ -1,13 +1,13 @@
 """Verdicts of one test run: a queue is tried once, and not again by each notebook that shows it.
 
-In:  pairs of a queue and a promise, and the function that tries them; the directory named by KQ_VERDICTS.
-Out: a `Verdict` for each pair. Without KQ_VERDICTS nothing is stored or read: every table comes from a real run.
+In:  queues by name, promises, and the function that tries them; the directory named by KQ_VERDICTS.
+Out: a `Verdict` for each queue and promise. Without KQ_VERDICTS nothing is stored or read: every table comes from a real run.
 
-The file name is the sha256 of all that a verdict depends on: kqlib's own files (the queue and the checks among them), the two locks,
-Java, Python, the client, the factory and the promise. A verdict of other code is never found. Not stored are
+Each queue has a file with its verdicts. The file's name is the sha256 of all that they depend on: kqlib's own files (the queue and the
+checks among them), the two locks, Java, Python, the client and the factory. So a verdict of other code is never found. Not stored are
 - a queue that is not defined in kqlib: the code that it uses cannot be known in full;
 - a ✗ after a call that was not answered in time: the cause may be the cluster or a busy machine.
-Of two processes that want the same verdict one tries the queue, and the other waits for it.
+One process at a time tries a queue. Another one that wants its verdicts waits.
 """
 
 from __future__ import annotations
@@ -32,42 +32,37 @@ KQLIB = Path(__file__).resolve().parents[2]
 CODE = {".py", ".lock", ".properties"}
 
 Pair = tuple[str, str]  # a queue and a promise, by their names
+Score = Callable[[list[Pair]], dict[Pair, Verdict]]
 
 
 def verdicts(
-    keys: Mapping[Pair, str | None], score: Callable[[list[Pair]], dict[Pair, Verdict]]
+    queues: Mapping[str, tuple[Callable[..., Any], bytes]], promises: Sequence[str], score: Score
 ) -> dict[Pair, Verdict]:
-    """A verdict for each pair: the stored one, else from `score`. keys: from `keys`; None is never stored."""
+    """A verdict for each queue and promise: the stored one, else from `score`. queues: a factory, and the same as it travels."""
+    pairs = [(queue, promise) for queue in queues for promise in promises]
     if not (named := os.environ.get("KQ_VERDICTS")):
-        return score(list(keys))
+        return score(pairs)
     folder = Path(named)
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[Pair, Verdict] = {}
-    while left := {pair: key for pair, key in keys.items() if pair not in found}:
-        with ExitStack() as locks:
-            mine = [pair for pair, key in left.items() if key is None or _locked(locks, folder / key, wait=False)]
-            if not mine:  # other processes try all of them now
-                mine = list(left)[:1]
-                _locked(locks, folder / str(left[mine[0]]), wait=True)
-            stored = {pair: known for pair in mine if (known := _read(folder, left[pair])) is not None}
-            new = score(unknown) if (unknown := [pair for pair in mine if pair not in stored]) else {}
-            for pair, verdict in new.items():
-                if (name := left[pair]) and (verdict.answered or verdict.kept is not False):
-                    write_atomic(folder / name, json.dumps(asdict(verdict)))
-            found |= stored | new
-    return {pair: found[pair] for pair in keys}
+    files = {queue: folder / name for queue, each in queues.items() if (name := file_name(*each))}
+    with ExitStack() as locks:
+        for file in sorted(set(files.values())):  # in one order, so that no two processes wait for each other
+            lock = locks.enter_context(file.with_suffix(".lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system unlocks it when this process ends
+        stored = {queue: _read(file) for queue, file in files.items()}
+        found = {(queue, name): verdict for queue, each in stored.items() for name, verdict in each.items()}
+        found |= score(left) if (left := [pair for pair in pairs if pair not in found]) else {}
+        for queue, file in files.items():
+            new = {name: found[queue, name] for name in promises}
+            kept = {name: verdict for name, verdict in new.items() if verdict.answered or verdict.kept is not False}
+            _write(file, stored[queue] | kept)
+    return {pair: found[pair] for pair in pairs}
 
 
-def keys(queues: Mapping[str, tuple[Callable[..., Any], bytes]], promises: Sequence[str]) -> dict[Pair, str | None]:
-    """The file name of each verdict; None for one that is not stored. queues: a factory, and the same as it travels."""
-    ground = _ground() if os.environ.get("KQ_VERDICTS") else b""
-    found: dict[Pair, str | None] = {}
-    for queue, (factory, packed) in queues.items():
-        home = factory.__module__ if isinstance(factory, type) else type(factory).__module__
-        for promise in promises:
-            whole = hashlib.sha256(b"\0".join([ground, packed, promise.encode()])).hexdigest()
-            found[queue, promise] = whole if ground and home.startswith("kqlib.") else None
-    return found
+def file_name(factory: Callable[..., Any], packed: bytes) -> str:
+    """The name of a queue's file. Empty for one that is not stored."""
+    home = factory.__module__ if isinstance(factory, type) else type(factory).__module__
+    return hashlib.sha256(b"\0".join([_ground(), packed])).hexdigest() if home.startswith("kqlib.") else ""
 
 
 def _ground() -> bytes:
@@ -86,25 +81,14 @@ def _ground() -> bytes:
     return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).digest()
 
 
-def _locked(locks: ExitStack, name: Path, wait: bool) -> bool:
-    """Lock this verdict until `locks` is closed. False: another process has the lock, and `wait` is not set."""
-    file = name.with_suffix(".lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        file.close()
-        return False
-    except BaseException:  # Ctrl-C while it waits
-        file.close()
-        raise
-    locks.enter_context(file)  # closing it unlocks it; the system does so when the process is killed
-    return True
+def _read(file: Path) -> dict[str, Verdict]:
+    """A queue's stored verdicts."""
+    found = {}
+    for name, stored in json.loads(file.read_text(encoding="utf-8")).items() if file.exists() else ():
+        stored["deliveries"] = tuple(Delivery(**each) for each in stored["deliveries"])
+        found[name] = Verdict(**stored)
+    return found
 
 
-def _read(folder: Path, name: str | None) -> Verdict | None:
-    """A stored verdict."""
-    if name is None or not (file := folder / name).exists():
-        return None
-    stored = json.loads(file.read_text(encoding="utf-8"))
-    stored["deliveries"] = tuple(Delivery(**each) for each in stored["deliveries"])
-    return Verdict(**stored)
+def _write(file: Path, verdicts: Mapping[str, Verdict]) -> None:
+    write_atomic(file, json.dumps({name: asdict(verdict) for name, verdict in verdicts.items()}))
