@@ -246,15 +246,6 @@ def test_a_group_that_somebody_else_is_in_is_told_and_not_handed_out_as_fresh(la
     assert lab.group("reading-busy-0.02") == "reading-busy-0.02"
 
 
-def test_a_cell_run_again_gets_an_empty_folder_that_goes_with_the_cluster() -> None:
-    with kq.lab("90-folder") as lab:
-        first = Path(lab.folder("checkpoint"))
-        (first / "offsets").mkdir()
-        assert Path(lab.folder("checkpoint")) == first and not list(first.iterdir())
-        assert Path(lab.folder("other")) != first
-    assert not first.exists()
-
-
 def test_a_picture_shows_what_a_group_has_committed(lab: Lab) -> None:
     topic, group = lab.topic("drawn"), lab.group("drawn")
     put(lab, topic, b"a", b"b", b"c")
@@ -341,4 +332,8 @@ def test_a_lab_opened_again_is_a_new_cluster_with_the_same_chance_and_the_first_
         assert setting(second.cluster, ResourceType.BROKER, "1", "auto.create.topics.enable") == "true"
         random.seed(0)
         assert drawn == (Lab("90-embedded", second.cluster).random.random(), random.random())
-    assert second.cluster._closed
+        folder = Path(second.folder("checkpoint"))
+        (folder / "offsets").mkdir()
+        assert Path(second.folder("checkpoint")) == folder and not list(folder.iterdir())
+        assert Path(second.folder("other")) != folder
+    assert second.cluster._closed and not folder.exists()
