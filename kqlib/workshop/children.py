@@ -24,6 +24,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -63,6 +64,7 @@ class Children:
         self.home = home or Path(tempfile.mkdtemp(prefix="kqlib-"))
         self._reaper = reaper.Reaper(self.home)
         self._modules, self._forking = list(modules), None  # type: tuple[list[str], Command | None]
+        self._lock = threading.Lock()
 
     def run(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Command:
         """Start a command. Its output is added to the file `log`."""
@@ -90,11 +92,12 @@ class Children:
     def _connect(self) -> Connection:
         """A connection to a new fork."""
         address = self.home / "forks"
-        if self._forking is None:
-            command = [sys.executable, "-P", "-c", FORKS, str(address), *self._modules]
-            path = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
-            env = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.home)}
-            self._forking = self.run("forks", command, self.home / "forks.log", env)
+        with self._lock:
+            if self._forking is None:
+                command = [sys.executable, "-P", "-c", FORKS, str(address), *self._modules]
+                path = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
+                env = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.home)}
+                self._forking = self.run("forks", command, self.home / "forks.log", env)
         deadline = time.monotonic() + START
         while True:
             with socket.socket(socket.AF_UNIX) as line, suppress(FileNotFoundError, ConnectionRefusedError):

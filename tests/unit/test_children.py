@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,14 @@ def double(line):
 def children():
     with Children(modules=["kqlib.kafka"]) as made:
         yield made
+
+
+def test_many_threads_share_one_python_that_forks(children):
+    with ThreadPoolExecutor(8) as pool:
+        forks = list(pool.map(lambda _: children.fork(double), range(8)))
+    for number, fork in enumerate(forks):
+        fork.send(number)
+    assert [fork.receive(10) for fork in forks] == [0, 2, 4, 6, 8, 10, 12, 14]
 
 
 def test_a_fork_answers_is_frozen_and_is_killed(children):
@@ -116,6 +125,7 @@ def test_a_command_is_stopped_by_sigterm_and_killed_if_it_minds_none(children, t
 
 HOLDS = """
 import sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from kqlib.workshop.children import Children
 

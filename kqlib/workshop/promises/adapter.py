@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -143,36 +144,30 @@ class QueueAdapter:
 
     def crowd(self, threads: int, items: int) -> tuple[int, list[str]]:
         """So many threads take these items: how many held one at the same time, and what they acked, sorted."""
-        together, done = threading.Barrier(threads), []  # type: tuple[threading.Barrier, list[str]]
-        held, troubles = [], []  # type: tuple[list[str], list[BaseException]]
+        together = threading.Barrier(threads)
+        held, done = list[str](), list[str]()
 
-        def work() -> None:
+        def work(_: int) -> None:
             try:
                 claim = self.claim(wait=TOGETHER)
                 if claim is None:
                     return
                 held.append(claim.data)
-                try:
-                    together.wait(TOGETHER)
-                except threading.BrokenBarrierError:
-                    return
-                end = time.monotonic() + TOGETHER
-                while claim is not None or (len(done) < items and time.monotonic() < end):
-                    if claim is not None:
-                        self.ack(claim.number)
-                        done.append(claim.data)
-                    claim = self.claim(wait=0.2) if len(done) < items else None
-            except BaseException as trouble:
-                troubles.append(trouble)
+                together.wait(TOGETHER)
+            except threading.BrokenBarrierError:
+                return
+            except Exception:
                 together.abort()
+                raise
+            end = time.monotonic() + TOGETHER
+            while claim is not None or (len(done) < items and time.monotonic() < end):
+                if claim is not None:
+                    self.ack(claim.number)
+                    done.append(claim.data)
+                claim = self.claim(wait=0.2) if len(done) < items else None
 
-        workers = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
-        for thread in workers:
-            thread.start()
-        for thread in workers:
-            thread.join()
-        if troubles:
-            raise troubles[0]
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, range(threads)))
         return len(held), sorted(done)
 
     def close(self) -> None:

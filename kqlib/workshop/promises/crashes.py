@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def killed(scenario: Scenario) -> None:
-    """A worker dies with three items of four in its hands."""
+    """A worker dies with three items of four."""
     a = scenario.worker(lease=DEATH)
     a.put(*names(4))
     for name in names(3):
@@ -147,17 +147,30 @@ def leader_dies(scenario: Scenario) -> None:
     done = {claim.data for claim in out[:3]}
     scenario.world.kill_leader()
     for name in names(BEFORE + AFTER)[BEFORE:]:
-        put += [name] if _stored(a, name) else []
+        with suppress(Refused):  # a put that was refused may be stored or not: it is not counted
+            a.put(name)
+            put.append(name)
     done |= _acked(a, out[3:])
     end = scenario.now() + ELECTION
     while not done >= set(put) and scenario.now() < end:  # what a refused put had stored may come as well
-        claim = _claimed(a)
-        if claim is not None:
-            done |= _acked(a, [claim])
+        with suppress(Refused):
+            if (claim := a.claim(wait=1.0)) is not None:
+                done |= _acked(a, [claim])
     if missing := [name for name in put if name not in done]:
         raise Broken(f"of {len(put)} items that were stored {len(missing)} never came", missing[0])
     if len(put) < BEFORE + 1:
         raise Broken("nothing could be put after the leader's death")
+
+
+def _acked(worker: Worker, claims: list[Claim]) -> set[str]:
+    """Ack these. Return the items that need not come again: an ack without an answer may have been stored."""
+    done = set()
+    for claim in claims:
+        with suppress(Refused):  # no answer
+            if worker.ack_refused(claim):
+                continue
+        done.add(claim.data)
+    return done
 
 
 def heals(scenario: Scenario) -> None:
@@ -174,7 +187,13 @@ def heals(scenario: Scenario) -> None:
         _again(scenario, "ask for the depth", lambda: asks.call("depth"))
     puts.leave()
     asks.leave()
-    while _again(scenario, "claim and ack", lambda: _one_done(claims)) != "after":
+
+    def one_done() -> str:
+        claim = claims.want("before", "after")
+        claims.ack(claim)
+        return claim.data
+
+    while _again(scenario, "claim and ack", one_done) != "after":
         pass
 
 
@@ -198,44 +217,9 @@ def _again(scenario: Scenario, verb: str, call: Callable[[], T]) -> T:
             return call()
         except Refused as error:
             if scenario.now() > end:
-                raise Broken(
-                    f"after an outage a worker could not {verb}: {error.kind}", answered=error.answered
-                ) from None
+                why = f"after an outage a worker could not {verb}: {error.kind}"
+                raise Broken(why, answered=error.answered) from None
         scenario.wait(0.1)
-
-
-def _one_done(worker: Worker) -> str:
-    """The item that came and is done."""
-    claim = worker.want("before", "after")
-    worker.ack(claim)
-    return claim.data
-
-
-def _stored(worker: Worker, name: str) -> bool:
-    """Was this put? What was refused may be stored or not, and is not counted."""
-    try:
-        worker.put(name)
-    except Refused:
-        return False
-    return True
-
-
-def _claimed(worker: Worker) -> Claim | None:
-    try:
-        return worker.claim(wait=1.0)
-    except Refused:
-        return None
-
-
-def _acked(worker: Worker, claims: list[Claim]) -> set[str]:
-    """Ack these; the items that need not come again. One that was refused must; without an answer the ack may have been stored."""
-    done = set()
-    for claim in claims:
-        with suppress(Refused):  # no answer
-            if worker.ack_refused(claim):
-                continue
-        done.add(claim.data)
-    return done
 
 
 def from_outside(scenario: Scenario) -> None:
