@@ -15,12 +15,17 @@ import pytest
 
 from kqlib.errors import NotAllowed, NotInTime
 from kqlib.workshop.children import ChildEnded, Children
+from tests.patience import WAIT
 
 
-def double(line):
-    """Answer each number with its double, until the other end is closed."""
-    while True:
-        line.send(2 * line.recv())
+def doubling():
+    """Answer each number with its double, until the other end is closed. A function in a function travels with its code."""
+
+    def double(line):
+        while True:
+            line.send(2 * line.recv())
+
+    return double
 
 
 @pytest.fixture
@@ -31,23 +36,23 @@ def children():
 
 def test_many_threads_share_one_python_that_forks(children):
     with ThreadPoolExecutor(8) as pool:
-        forks = list(pool.map(lambda _: children.fork(double), range(8)))
+        forks = list(pool.map(lambda _: children.fork(doubling()), range(8)))
     for number, fork in enumerate(forks):
         fork.send(number)
-    assert [fork.receive(10) for fork in forks] == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert [fork.receive(WAIT) for fork in forks] == [0, 2, 4, 6, 8, 10, 12, 14]
 
 
 def test_a_fork_answers_is_frozen_and_is_killed(children):
-    fork = children.fork(double)
+    fork = children.fork(doubling())
     fork.send(2)
-    assert fork.receive(10) == 4
+    assert fork.receive(WAIT) == 4
     fork.pause()
     assert psutil.Process(fork.pid).status() == psutil.STATUS_STOPPED
     fork.send(3)
     with pytest.raises(NotInTime):
         fork.receive(0.1)
     fork.resume()
-    assert fork.receive(10) == 6
+    assert fork.receive(WAIT) == 6
     fork.pause()
     fork.kill()
     fork.kill()  # twice does no harm
@@ -65,11 +70,11 @@ def test_a_function_of_a_cell_runs_with_what_it_uses_and_its_error_comes_back(ch
         raise KeyError(word)
 
     fork = children.fork(fails, "ha")
-    assert fork.receive(10) == "hahaha"
+    assert fork.receive(WAIT) == "hahaha"
     with pytest.raises(ChildEnded, match="KeyError: ha"):
-        fork.receive(10)
+        fork.receive(WAIT)
     with pytest.raises(ChildEnded) as ended:
-        fork.receive(10)
+        fork.receive(WAIT)
     assert ended.value.why == ""
 
 
@@ -81,7 +86,7 @@ def test_what_cannot_travel_is_refused_before_anything_starts(children):
 
 
 def test_the_python_that_forks_has_no_thread_and_no_connection_and_its_end_is_the_end_of_its_forks(children, within):
-    forks = [children.fork(double) for _ in range(2)]
+    forks = [children.fork(doubling()) for _ in range(2)]
     forks[0].pause()
     process = psutil.Process(children._forking.pid)
     assert process.num_threads() == 1
@@ -95,13 +100,13 @@ def test_modules_that_forks_need_are_imported_before_the_first_fork():
         line.send("kqlib.text" in sys.modules)
 
     with Children(modules=["kqlib.text"]) as children:
-        assert children.fork(loaded).receive(10)
+        assert children.fork(loaded).receive(WAIT)
     assert not children.home.exists()
 
 
 def test_modules_that_cannot_be_imported_say_so():
     with Children(modules=["kqlib.nowhere"]) as children, pytest.raises(ChildEnded, match="No module named"):
-        children.fork(double)
+        children.fork(doubling())
 
 
 STUBBORN = ["sh", "-c", 'trap "" TERM; echo ready; while :; do sleep 0.05; done']
