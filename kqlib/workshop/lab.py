@@ -1,7 +1,7 @@
 """A notebook's first line: `lab = kq.lab("03-keys")`.
 
-In:  the notebook's name. Out: `Lab`: a cluster, topics and groups that are fresh each time their cell runs, quiet client settings, a
-seeded random, and `until`, which waits for a state and not for a time.
+In:  the notebook's name. Out: `Lab`: a cluster, topics and groups that are fresh each time their cell runs, and quiet client settings.
+It has a seeded random, and `until`, which waits for a state and not for a time.
 
 The cluster is embedded and new, unless KQ_BOOTSTRAP names yours. On your cluster, names get a prefix: lab, user and machine. They are
 noted in `kq.labs`, and the next run removes them. Nothing else is touched.

@@ -47,7 +47,7 @@ def test_what_kafka_writes_on_a_new_disk_is_kept_and_every_disk_gets_its_own_ids
     assert all((each.data / node.CHECKPOINT).read_bytes() for each in nodes)
 
 
-# --- what is asked for wrongly is said before anything starts -----------------------------------------------------------
+# --- wrong arguments are refused before anything starts -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("brokers", [0, -1, 10, True, "3", 1.0, None, [1]])
@@ -66,7 +66,7 @@ def test_three_brokers_are_three_and_the_lab_settings_are_in_force(three: Cluste
     assert three.controller in {1, 2, 3}
     assert repr(three) == "Cluster(3 brokers)"
     assert repr(three.broker(2)) == "Broker(2, running)"
-    wanted = {
+    settings = {
         "offsets.retention.minutes": str(2**31 - 1),
         "auto.create.topics.enable": "false",
         "group.consumer.min.session.timeout.ms": "1000",
@@ -75,8 +75,8 @@ def test_three_brokers_are_three_and_the_lab_settings_are_in_force(three: Cluste
         "transaction.state.log.min.isr": "2",
     }
     for number in ("1", "3"):
-        found = {key: setting(three, ResourceType.BROKER, number, key) for key in wanted}
-        assert found == wanted
+        found = {key: setting(three, ResourceType.BROKER, number, key) for key in settings}
+        assert found == settings
     create(three, "settings")
     assert len(three.admin.list_topics("settings", timeout=WAIT).topics["settings"].partitions[0].replicas) == 3
 
@@ -137,7 +137,7 @@ def test_each_verb_does_to_a_broker_what_it_says(three: Cluster, within: Callabl
     broker.pause().start()
     assert (broker.state, broker.pid) == ("running", first)
 
-    # its controller lets it go when the others' heartbeats have told of the handover: on a busy machine not within 15 s
+    # its controller lets it go when the others' heartbeats have shown the handover: on a busy machine not within 15 s
     assert broker.stop(timeout=WAIT) is broker
     assert (broker.state, broker.alive, broker.pid) == ("stopped", False, None)
     assert "Shutdown completed" in broker.log.read_text()
@@ -211,7 +211,7 @@ def test_a_broker_that_dies_at_birth_says_why_with_the_end_of_its_log_and_leaves
     assert litter(tmp_path) == []
 
 
-def test_a_disk_that_somebody_has_is_not_formatted(tmp_path):
+def test_a_disk_in_use_is_not_formatted(tmp_path):
     theirs = tmp_path / "theirs" / "meta.properties"
     theirs.parent.mkdir()
     theirs.write_text("version=1\nnode.id=7\n")
@@ -248,7 +248,7 @@ def is_closed_and_says_so(made: Cluster) -> None:
     broker.stop().kill()  # it is down: that is what was asked for
 
 
-def test_a_port_that_somebody_takes_meanwhile_is_drawn_again_and_a_closed_cluster_says_that_it_is(
+def test_a_port_that_is_taken_meanwhile_is_drawn_again_and_a_closed_cluster_says_that_it_is(
     monkeypatch, tmp_path, within
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -158,7 +158,7 @@ class Frozen:
     """Producers whose broker stops in the middle: it has the request, and the client never hears of it."""
 
     def __init__(self, kafka: Any) -> None:
-        self.kafka, self.timeouts, self.said = kafka, Counter[str](), dict[str, list[str]]()
+        self.kafka, self.timeouts, self.answers = kafka, Counter[str](), dict[str, list[str]]()
 
     def producer(self, name: str, **settings: Any) -> Producer:
         def hear(record: logging.LogRecord) -> bool:
@@ -174,9 +174,11 @@ class Frozen:
     def send(self, names: dict[str, Producer], value: str) -> None:
         self.timeouts.clear()
         for name, producer in names.items():
-            said = self.said.setdefault(name, [])
+            answers = self.answers.setdefault(name, [])
             producer.produce(
-                name, value, on_delivery=lambda error, _, said=said: said.append(error.name() if error else "yes")
+                name,
+                value,
+                on_delivery=lambda error, _, answers=answers: answers.append(error.name() if error else "yes"),
             )
 
 
@@ -195,25 +197,25 @@ def test_idempotence_drops_what_the_client_sends_again_and_a_timeout_does_not_me
 
     def begun(name: str) -> bool:
         frozen.send({name: producers[name]}, "kick-off")
-        return producers[name].flush(WAIT) == 0 and frozen.said[name][-1] == "yes"
+        return producers[name].flush(WAIT) == 0 and frozen.answers[name][-1] == "yes"
 
     for name in names:  # in turn: a cluster's first producer id may take longer than the last one waits
         within(60, partial(begun, name))
-    said = len(frozen.said[impatient])
+    answers = len(frozen.answers[impatient])
     broker = kq_cluster.broker(1).pause()
     frozen.send(producers, "goal")
 
     def given_up() -> bool:
         for producer in producers.values():
             producer.poll(0)
-        return all(frozen.timeouts[name] for name in names) and len(frozen.said[impatient]) == said + 1
+        return all(frozen.timeouts[name] for name in names) and len(frozen.answers[impatient]) == answers + 1
 
     try:
         within(60, given_up)
     finally:
         broker.resume()  # others share it
     assert [producer.flush(WAIT) for producer in producers.values()] == [0, 0, 0]
-    last = {name: said[-1] for name, said in frozen.said.items()}
+    last = {name: answers[-1] for name, answers in frozen.answers.items()}
     assert last == {plain: "yes", idempotent: "yes", impatient: "_MSG_TIMED_OUT"}
 
     def goals(name: str) -> int:

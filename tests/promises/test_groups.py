@@ -127,7 +127,7 @@ def test_a_crashed_member_is_silent_and_its_uncommitted_work_comes_again(kq_clus
         until(lambda: group.work.times == 100)
         group.crash("ann", wait=False)
         seen = assignment(kq_cluster, kq_topic, kq_topic)
-        assert {*seen.held} == {"ann", "ben"}  # it said no goodbye, so the cluster believes in it
+        assert {*seen.held} == {"ann", "ben"}  # it sent no LeaveGroup, so the cluster believes in it
         assert group.assignment().sizes == (1,) and len(group.assignment().orphans) == 1
         assert group.settle().sizes == (2,)
         until(lambda: group.work.times == 150)

@@ -38,7 +38,7 @@ def reading(kafka: Any, topic: str, pause: float = 0) -> Iterator[threading.Thre
     reader.subscribe([topic])
 
     def loop() -> None:
-        with contextlib.suppress(RuntimeError):  # closed by somebody else
+        with contextlib.suppress(RuntimeError):  # closed elsewhere
             while not stop.is_set():
                 reader.poll(0.1)
                 time.sleep(pause)
@@ -171,7 +171,7 @@ def test_a_cell_run_again_closes_readers_made_from_the_labs_own_settings_and_no_
         Consumer(lab.client(group_id="mine")),
         Consumer(lab.client() | {"group.id": "mine"}),
         DeserializingConsumer({**lab.client(), "group.id": "mine"}),
-        Consumer({"bootstrap.servers": lab.cluster.bootstrap, "group.id": "somebody"}),
+        Consumer({"bootstrap.servers": lab.cluster.bootstrap, "group.id": "other"}),
         Consumer(lab.cluster.client(group_id="a-site")),
         Consumer(kq_cluster.client(group_id="elsewhere")),
         Consumer(other.client(group_id="another-lab")),
@@ -236,7 +236,7 @@ def test_a_cell_run_again_gets_a_group_that_has_committed_nothing(lab: Lab) -> N
         reader.poll(0)
 
 
-def test_a_group_that_somebody_else_is_in_is_told_and_not_handed_out_as_fresh(lab: Lab, monkeypatch) -> None:
+def test_a_group_with_a_foreign_member_is_refused_and_not_handed_out_as_fresh(lab: Lab, monkeypatch) -> None:
     topic, wait = lab.topic("busy"), Lab.until
     with monkeypatch.context() as patch, reading(lab, topic, 0.02):
         patch.setattr(Lab, "until", lambda self, condition, _, why: wait(self, condition, 2, why))  # it does not come
@@ -293,7 +293,7 @@ def three(lab: Lab) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.nightly)])
-def test_a_cell_run_again_and_again_meets_no_broker_that_has_not_heard_of_it(three: Lab, times: int) -> None:
+def test_a_cell_run_again_and_again_meets_no_broker_that_does_not_know_it(three: Lab, times: int) -> None:
     with stuttering(three):
         for _ in range(times):
             topic = three.topic("careful", 3)

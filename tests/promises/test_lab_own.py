@@ -113,7 +113,7 @@ def test_the_next_run_removes_what_a_killed_one_left(own: Kafka) -> None:
     process.communicate()
     with kq.lab("94-killed") as lab:
         assert not [name for name in topics(own) if name.startswith("94-killed")]
-        # a killed member is one until its session is over: its group is not forgotten, and waited for when it is wanted
+        # a killed member is one until its session is over: its group is not forgotten, and waited for when it is asked for
         assert noted(own) <= {"94-killed.anna.m1.members"}
         topic = lab.topic("football")
         assert values(own, topic) == []
@@ -221,8 +221,8 @@ def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Ka
         with kq.lab("99-beside"):  # a lab of another name is none of its business
             pass
     third = python(code)
-    said, wrong = third.communicate(timeout=WAIT)
-    assert (said, third.returncode) == ("99-both.anna.m1.football\n", 0), wrong
+    output, wrong = third.communicate(timeout=WAIT)
+    assert (output, third.returncode) == ("99-both.anna.m1.football\n", 0), wrong
 
 
 def test_two_machines_with_one_login_name_have_one_lab_each_and_neither_loses_its_topics(
@@ -317,8 +317,8 @@ def test_a_script_ends_although_its_readers_are_open_and_one_is_being_polled(own
         "    while True: busy.poll(0.1)\n"
         "busy.poll(1); threading.Thread(target=loop, daemon=True).start(); print('end', flush=True)"
     )
-    said, wrong = process.communicate(timeout=WAIT)
-    assert (said, process.returncode) == ("end\n", 0), wrong
+    output, wrong = process.communicate(timeout=WAIT)
+    assert (output, process.returncode) == ("end\n", 0), wrong
     with kq.lab("89-end"):
         pass
 

@@ -104,7 +104,7 @@ def test_who_has_not_all_it_takes_is_kept_out_within_five_seconds_and_hears_no_p
         assert "certificate" in str(found[name][1])
 
 
-def test_the_right_login_opens_the_door(locked: Cluster, app: Kafka) -> None:
+def test_the_right_login_lets_in(locked: Cluster, app: Kafka) -> None:
     for kafka in (locked, app):
         assert reach(kafka.bootstrap, login(kafka)).brokers == [1, 2]
 
@@ -190,8 +190,8 @@ def test_no_password_is_shown_anywhere(locked: Cluster, app: Kafka, passwords: l
             shown[f"process {process.pid}"] = " ".join([*process.cmdline(), *process.environ().values()])
         except psutil.Error:
             continue
-    told = [name for name, text in shown.items() if any(password in text for password in passwords)]
-    assert told == []
+    leaks = [name for name, text in shown.items() if any(password in text for password in passwords)]
+    assert leaks == []
     assert "Cluster(2 brokers, secure)" in shown["cluster"]
 
 
@@ -231,7 +231,7 @@ STYLES: dict[str, Callable[[dict[str, Any], str], str]] = {
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_file_opens_the_door(
+def test_a_settings_file_lets_in(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, app: Kafka, passwords: list[str], style: str
 ) -> None:
     file = tmp_path / "client.properties"

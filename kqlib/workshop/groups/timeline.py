@@ -22,7 +22,7 @@ from kqlib.workshop.view.timeline import timeline as drawn
 
 What = Part | Literal["busy", "in"]
 OVER = {"left", "crashed", "failed"}
-MOST = 7  # steps that a picture has room for
+MOST = 7  # steps that fit into a picture
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Timeline:
         return Timeline(self.group, members, self.spans, (*begin, *kept), self.crashes)
 
     def draw(self) -> Picture:
-        """A row a member, a block a partition held, a gap where it stood still, ✕ a crash. It has room for seven steps."""
+        """A row a member, a block a partition held, a gap where it stood still, ✕ a crash. Seven steps fit into it."""
         if len(self.steps) > MOST:
             return self.last(MOST - 1).draw()
         columns: list[Column] = []
