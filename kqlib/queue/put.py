@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, cast
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import Closed, KqError, NotAllowed, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
@@ -102,54 +102,47 @@ class Putting(One):
         return Out(self.name, put.data, put.key, headers or None)
 
     def _ids(self, sent: Sent, puts: list[Put]) -> list[str]:
-        """Each one's id; the error has what is not known to be stored."""
+        """The id of each; an error if not all of them are known to be stored."""
         if sent.errors or None in sent.ids:
-            raise self._too_large(sent, puts) or self._not_all(sent)
+            raise self._failure(sent, puts)
         return cast(list[str], sent.ids)
 
-    def _too_large(self, sent: Sent, puts: list[Put]) -> KqError | None:
-        """The broker refused records by a limit that is lower than the one that we knew."""
-        refused = _too_large(sent)
-        if not refused:
-            return None
-        self._limit_changed()
-        taken, done = max(puts[at].size for at in refused), {at: id_ for at, id_ in enumerate(sent.ids) if id_}
-        limit = self.largest if taken > self.largest else f"less{self._why_unknown()}"
-        unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in sent.errors]
-        safe = f"Of {len(puts)} items {len(done)} are stored" if done or unknown else "Nothing was stored"
-        safe += f"; {len(unknown)} others may have been, or not. {TWICE}" if unknown else "."
-        ours = PayloadTooLarge(topic=self.name, size=taken, limit=limit, safe=safe)
-        ours.__dict__.update(done=done, unknown=unknown)
-        return ours
-
-    def _why_unknown(self) -> str:
-        """Why the topic's limit is not known, if a right is missing."""
-        see, cluster = Right("DESCRIBE_CONFIGS", "topic", self.name), self.site.cluster
-        return f" ({lacks(cluster, see)}, so its limit is not known)" if granted(cluster, [see])[see] is False else ""
-
-    def _not_all(self, sent: Sent) -> KqError:
+    def _failure(self, sent: Sent, puts: list[Put]) -> KqError:
+        """The error with `.done` by place, and `.unknown` places; records of other places were refused."""
         done = {at: id_ for at, id_ in enumerate(sent.ids) if id_}
         refused = {at for at, error in sent.errors.items() if is_refused(error)}
         unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in refused]
-        safe = f"Of {len(sent.ids)} items {len(done)} are stored"
-        safe += f", {len(refused)} refused and not stored" * bool(refused)
-        safe += f"; the other {len(unknown)} may have been, or not. {TWICE}" if unknown else "."
-        error = next(iter(sent.errors.values()), None)
-        if error is None:
-            ours: KqError = Unreachable(
-                address=self.site.cluster.bootstrap, why=f"no answer to a put. {safe}".rstrip(".")
-            )
+        safe = f"Of {len(puts)} items {len(done)} are stored"
+        maybe = f"; the other {len(unknown)} may have been, or not. {TWICE}" if unknown else "."
+        if large := _too_large(sent):
+            safe = safe if done or unknown else "Nothing was stored"
+            ours = self._larger_than_known(max(puts[at].size for at in large), safe + maybe)
         else:
-            right = not_allowed(WRITE_QUEUE.of(self.name, ""), self.site.cluster, safe, site=self.site.name)
-            address, few = (
-                self.site.cluster.bootstrap,
-                "" if is_refused(error) else too_few(self.site.cluster, self.name),
-            )
-            ours = as_ours(error, address, f"put into '{self.name}'", safe, self.name, lacks=right)
-            if few:  # the client retries that, and only says that time is up
-                ours = NotNow(address=address, why=f"{few}. {safe}".rstrip("."))
+            safe += f", {len(refused)} refused and not stored" * bool(refused)
+            ours = self._not_stored(next(iter(sent.errors.values()), None), safe + maybe)
         ours.__dict__.update(done=done, unknown=unknown)
         return ours
+
+    def _larger_than_known(self, taken: int, safe: str) -> KqError:
+        """The topic's limit is lower than the one that we knew."""
+        self._limit_changed()
+        limit: int | str = self.largest
+        if taken <= self.largest:  # the limit is not known: perhaps a right is missing
+            see, cluster = Right("DESCRIBE_CONFIGS", "topic", self.name), self.site.cluster
+            limit = "less"
+            if granted(cluster, [see])[see] is False:
+                limit += f" ({lacks(cluster, see)}, so its limit is not known)"
+        return PayloadTooLarge(topic=self.name, size=taken, limit=limit, safe=safe)
+
+    def _not_stored(self, error: KafkaError | None, safe: str) -> KqError:
+        cluster, address = self.site.cluster, self.site.cluster.bootstrap
+        if error is None:
+            return Unreachable(address=address, why=f"no answer to a put. {safe}".rstrip("."))
+        if not is_refused(error) and (few := too_few(cluster, self.name)):
+            # the client retries that, and only says that time is up
+            return NotNow(address=address, why=f"{few}. {safe}".rstrip("."))
+        right = not_allowed(WRITE_QUEUE.of(self.name, ""), cluster, safe, site=self.site.name)
+        return as_ours(error, address, f"put into '{self.name}'", safe, self.name, lacks=right)
 
     def _usable(self) -> None:
         self.site._check_open()

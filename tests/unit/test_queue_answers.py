@@ -13,6 +13,8 @@ from kqlib.errors import KqError, NotAllowed, NotNow, TopicMissing, Unreachable
 from kqlib.kafka.cluster import user
 from kqlib.queue import claim, gc, put
 from kqlib.queue.answers import as_ours, is_refused, not_allowed
+from kqlib.queue.connection import TopicFacts
+from kqlib.queue.item import Put
 from kqlib.queue.rights import READ_GROUP, WRITE_DEAD, WRITE_NOTES, Right
 from kqlib.queue.sender import Sent
 
@@ -94,12 +96,12 @@ def test_a_put_that_may_be_stored_warns_that_a_repeat_may_store_it_twice(
 ) -> None:
     monkeypatch.setattr(put, "too_few", lambda *_: few)
     cluster: Any = SimpleNamespace(bootstrap="h:1", _own={})
-    queue: Any = SimpleNamespace(name="football", site=SimpleNamespace(cluster=cluster, name="fans"))
+    site: Any = SimpleNamespace(cluster=cluster, name="fans")
     sent = Sent("football", 2)
     sent.ids[0] = "football/0/0"
     if code is not None:
         sent.errors[1] = KafkaError(code)
-    error = put.Putting._not_all(queue, sent)
+    error = put.Putting(site, "football", TopicFacts(1, 1_000_000))._failure(sent, [Put(b"1"), Put(b"2")])
     unknown = [] if kind is NotAllowed else [1]
     assert (type(error), vars(error)["unknown"]) == (kind, unknown)
     assert ("the other 1 may have been, or not. To put such an item again may store it twice" in str(error)) == bool(
