@@ -77,18 +77,19 @@ def site_name(value: Any) -> str:
 
 def data(value: Any) -> bytes | None:
     """A payload: bytes, or None."""
-    if value is None or isinstance(value, bytes):
-        return value
-    hint = ". Encode the text: data.encode()" if isinstance(value, str) else ""
-    raise BadPayload(f"put takes bytes or None, not {type(value).__name__}{hint}")
+    return _bytes("put takes bytes", "data", value)
 
 
 def key(value: Any) -> bytes | None:
     """A key: bytes, or None."""
+    return _bytes("a key is bytes", "key", value)
+
+
+def _bytes(what: str, name: str, value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    hint = ". Encode the text: key.encode()" if isinstance(value, str) else ""
-    raise BadPayload(f"a key is bytes or None, not {type(value).__name__}{hint}")
+    hint = f". Encode the text: {name}.encode()" if isinstance(value, str) else ""
+    raise BadPayload(f"{what} or None, not {type(value).__name__}{hint}")
 
 
 def headers(value: Any) -> list[tuple[str, bytes | None]]:
