@@ -198,7 +198,7 @@ class Claiming(Putting):
                     return items
             except BaseException:
                 for owner in self._member.owners_of(self.name):
-                    owner.undo_all(threading.get_ident())
+                    owner.undo(threading.get_ident())
                 raise
 
     def _choose(self, n: int) -> list[Taken]:
@@ -226,7 +226,7 @@ class Claiming(Putting):
             if owner.dropped:
                 continue
             if owner.leaving:
-                owner.undo(claimed)
+                owner.undo(threading.get_ident())
                 continue
             deadline, (lease, offsets, attempts) = owner.start(claimed, seconds), claimed
             name, partition, records, epoch = self.name, owner.partition, owner.records, owner.ledger.epoch

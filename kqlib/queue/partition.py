@@ -306,15 +306,8 @@ class Partition:
         return lease.deadline
 
     @whole
-    def undo(self, claimed: Claimed) -> None:
-        """The claim was not handed out after all."""
-        for offset in claimed.offsets:
-            if self.leases.get(offset) is claimed.lease:
-                self.unclaim(offset)
-
-    @whole
-    def undo_all(self, thread: int) -> None:
-        """No claim of this thread was handed out, of those that are under way."""
+    def undo(self, thread: int) -> None:
+        """The claim of this thread that is under way was not handed out after all."""
         for offset in self.leases.of_thread(thread):
             self.unclaim(offset)
 
@@ -520,13 +513,9 @@ class Partition:
         self._loaded()
         self.changed()
 
-    def busy_elsewhere(self, closing: int | None) -> bool:
-        """Does a thread still work on one of these?"""
-        self.tidy()
-        return bool(self.ending) or any(lease.at_work(closing) for lease in self.leases.values())
-
     def at_work(self, closing: int | None) -> list[str]:
-        """The ids of the items that threads work on."""
+        """The ids of the items that are in hand: of a thread other than `closing`, or of a transaction."""
+        self.tidy()
         offsets = [*self.ending, *(offset for offset, lease in self.leases.items() if lease.at_work(closing))]
         return [f"{self.terms.queue}/{self.partition}/{offset}" for offset in offsets]
 

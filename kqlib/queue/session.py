@@ -317,11 +317,12 @@ class Session(Assigned):
             self._introduce()
             self.commits.run()
             with self.changed:
-                if not any(owner.busy_elsewhere(self.closing) for owner in owners):
+                if not any(owner.at_work(self.closing) for owner in owners):
                     return owners
             self.wake.wait(0.01)
             self.wake.clear()
-        left = [id_ for owner in owners for id_ in owner.at_work(self.closing)]
+        with self.changed:
+            left = [id_ for owner in owners for id_ in owner.at_work(self.closing)]
         if left:
             some = ", ".join(left[:5]) + ", …" * (len(left) > 5)
             log.warning("site %s: handlers that did not end in time are left behind with %s", self.site, some)
