@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka import Producer
 
 from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
 from kqlib.kafka import Kafka
@@ -142,15 +141,6 @@ def test_a_mark_once_applied_is_not_applied_to_a_group_that_is_moved_back(
         assert drained(site.queue(name), 2) == [(b"a", 1), (b"b", 1)]
 
 
-def test_a_commit_without_metadata_is_where_it_goes_on(kq_cluster: Kafka, name: str) -> None:
-    put(kq_cluster, name, b"a", b"b", b"c")
-    for offset, left in ((2, [(b"c", 1)]), (1, [(b"b", 1), (b"c", 1)]), (99, [])):
-        moved(kq_cluster, name, offset)
-        with alone(kq_cluster, name) as site:
-            queue = site.queue(name)
-            assert queue.depth() == len(left) and drained(queue, len(left)) == left
-
-
 def test_a_state_that_is_gone_is_lost_and_not_replayed(kq_cluster: Kafka, name: str) -> None:
     with alone(kq_cluster, name) as site:
         queue = site.queue(name)
@@ -180,30 +170,6 @@ def test_a_state_that_cannot_be_read_is_not_guessed(kq_cluster: Kafka, name: str
             queue.claim()
         with pytest.raises(LedgerCorrupt):
             queue.depth()
-
-
-def test_new_partitions_are_found_while_it_runs(kq_cluster: Kafka, name: str, here: Site) -> None:
-    queue = here.queue(name)
-    queue.put(b"before")
-    assert queue.claim().data == b"before"
-    kq_cluster.admin.create_partitions([NewPartitions(name, 2)])[name].result(WAIT)
-    kq_cluster.wait_for_topic(name, 2)
-    producer = Producer(kq_cluster.client(acks="all"))
-    producer.produce(name, b"there", partition=1)
-    assert producer.flush(WAIT) == 0
-    assert queue.claim(wait=WAIT).data == b"there" and queue.depth() == 2
-
-
-def test_what_retention_took_is_counted_as_lost(kq_cluster: Kafka, name: str) -> None:
-    with alone(kq_cluster, name) as site:
-        queue = site.queue(name)
-        queue.put_many([(b"%d" % n, None) for n in range(6)])
-        queue.ack(taken(queue, 4)[1])
-    kq_cluster.admin.delete_records([TopicPartition(name, 0, 3)])[TopicPartition(name, 0, 3)].result(WAIT)
-    with alone(kq_cluster, name) as site:
-        queue = site.queue(name)
-        assert queue.depth() == 3
-        assert drained(queue, 3) == [(b"3", 1), (b"4", 1), (b"5", 1)] and queue.lost == 2
 
 
 def test_an_aborted_transactions_records_are_no_items_and_no_depth(kq_cluster: Kafka, name: str, here: Site) -> None:

@@ -369,39 +369,3 @@ def test_latest_is_where_the_log_ended_when_it_was_chosen_and_what_it_skips_is_l
         assert site.queue(name, on_lost="latest") is queue  # chosen already
         assert data(queue.claim_many(9, wait=WAIT)) == [b"c"]
         assert queue.lost == 2 and queue.claim() is None
-
-
-def test_of_one_that_became_due_and_one_that_was_released_the_older_is_first(kq_cluster: Kafka, name: str) -> None:
-    clock = Clock()
-    with Site(kq_cluster, name, session=SESSION, clock=clock) as site:
-        queue = site.queue(name)
-        for first, second in ((60, 0), (0, 60)):
-            queue.put(b"older", delay=first)
-            queue.put(b"newer", delay=second)
-            (item,) = queue.claim_many(2, lease=600, wait=WAIT)
-            assert queue.claim() is None  # both are read, and the other one is not due
-            clock.now += 61
-            queue.release(item)
-            again = queue.claim_many(2)
-            assert data(again) == [b"older", b"newer"]
-            queue.ack_many(again)
-
-
-def test_a_moment_far_ahead_is_cut_to_the_longest_delay_and_said_and_an_empty_site_is_everybodys(
-    kq_cluster: Kafka, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    month = str(round((time.time() + 30 * 24 * 3600) * 1000)).encode()
-    producer, clock = Producer(kq_cluster.client(acks="all")), Clock()
-    for value, header in ((b"far", ("kq-due", month)), (b"as far", ("kq-due", month)), (b"mine", ("kq-site", b""))):
-        producer.produce(name, value, headers=[header], partition=0)
-    assert producer.flush(WAIT) == 0
-    with alone(kq_cluster, name, clock=clock) as site, alone(kq_cluster, f"{name}-two") as other:
-        queue = site.queue(name)
-        assert queue.depth() == other.queue(name).depth() == 3
-        item = queue.claim(wait=WAIT)
-        assert item is not None and item.data == b"mine" and len(queue.peek(9)) == 3
-        queue.ack(item)
-        assert queue.claim() is None and queue.stats()["delayed"] == 2
-        assert caplog.text.count("720 hours from now. A delay is at most 900 s") == 1
-        clock.now += 901
-        assert sorted(data(taken(queue, 2))) == [b"as far", b"far"]

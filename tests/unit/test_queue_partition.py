@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.queue import fetch
+from kqlib.queue import fetch, terms
 from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import ALONE, Partition
@@ -53,10 +53,10 @@ class Clock:
         return self.now
 
 
-def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **terms: Any) -> Partition:
+def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **how: Any) -> Partition:
     clock = Clock()
     made = Partition(
-        Terms("football", "here", clock=clock, **{"max_attempts": None, **terms}), 0, ledger or Ledger(), low, mark
+        Terms("football", "here", clock=clock, **{"max_attempts": None, **how}), 0, ledger or Ledger(), low, mark
     )
     made.window.position = made.target()
     return made
@@ -148,10 +148,27 @@ def test_what_is_due_later_is_passed_over_and_comes_at_its_time() -> None:
     assert (0, 1) in take(some)
 
 
-def test_an_item_of_another_site_counts_as_done() -> None:
+@pytest.mark.parametrize("delayed", [0, 1], ids=["the older was delayed", "the newer was delayed"])
+def test_of_one_that_became_due_and_one_that_was_released_the_older_is_first(delayed: int) -> None:
     some = owner()
-    arrive(some, Rec(0, more=[("kq-site", b"there")]), Rec(1, more=[("kq-site", b"here")]))
-    assert take(some) == [(1, 1)] and some.ledger.floor == 1
+    arrive(some, *(Rec(n, more=late(60) if n == delayed else None) for n in (0, 1)))
+    assert take(some) == [(1 - delayed, 1)]
+    some.terms.clock.now += 61
+    some.release(1 - delayed, 0)
+    assert [offset for offset, _ in take(some)] == [0, 1]
+
+
+def test_an_item_of_another_site_counts_as_done_and_one_of_an_empty_name_is_everybodys() -> None:
+    some = owner()
+    arrive(some, *(Rec(n, more=[("kq-site", site)]) for n, site in enumerate((b"there", b"here", b""))))
+    assert take(some) == [(1, 1), (2, 1)] and some.ledger.floor == 1
+
+
+def test_a_moment_far_ahead_is_named_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(terms, "_warned", set())
+    some = owner()
+    arrive(some, *(Rec(n, more=late(30 * 24 * 3600)) for n in (0, 1)))
+    assert take(some) == [] and caplog.text.count("720 hours from now. A delay is at most 900 s") == 1
 
 
 def test_by_key_the_first_of_each_is_out_and_what_frees_it_lets_the_next_go() -> None:
