@@ -1,11 +1,15 @@
 """The rungs on paper: each fits on a screen, says what it costs, and the ladder has them in their order."""
 
 import inspect
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kqlib.kafka import Kafka
 from kqlib.workshop import ladder
-from kqlib.workshop.ladder import LADDER, LEDGER
+from kqlib.workshop.ladder import LADDER, LEDGER, DeletedList, RungItem, SaveOffset
 
 SCREEN = 75
 
@@ -49,3 +53,28 @@ def test_lines_are_lines_of_code():
 def test_the_real_one_says_that_it_is_longer():
     lines = LEDGER.costs["lines · commits an item"].split(" · ")[0]
     assert int(lines.removeprefix("≈ ").replace(",", "")) >= 500
+
+
+class OneThread:
+    """A connection that finds out if two threads use it at once. SQLite mixes up their answers then, or ends the process."""
+
+    def __init__(self):
+        self.used = threading.Lock()
+
+    def execute(self, *_):
+        assert self.used.acquire(blocking=False)
+        time.sleep(0.001)
+        return self
+
+    def fetchall(self):
+        self.used.release()
+        return []
+
+
+def test_threads_use_the_connection_of_a_deleted_list_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(SaveOffset, "__init__", lambda rung, cluster, name: setattr(rung, "topic", name))
+    rung = DeletedList(Kafka("127.0.0.1:1"), "football", ":memory:")
+    rung.db.close()
+    rung.db = OneThread()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda offset: rung.ack(RungItem(0, offset, b"")), range(40)))
