@@ -30,17 +30,10 @@ from tests.measured import Measured
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.plugin"]
 PLAIN = [*PYTEST, "-p", "no:nbval"]  # importing nbval takes longer than the unit tests of a whole package
-ONCE = [
-    "--max-worker-restart",
-    "0",
-]  # a test that ended its worker ends the part: xdist would try it again and again, or hang
-BY_FILE = [
-    *ONCE,
-    "--dist",
-    "loadfile",
-    "--no-loadscope-reorder",
-]  # a file's clusters belong to one worker; long files first
-BY_TEST = [*ONCE, "--dist", "load", "--maxschedchunk", "1"]  # long tests first
+# A test that ended its worker ends the part: xdist would try it again and again, or hang.
+ONCE = ["--max-worker-restart", "0"]
+# A file's clusters belong to one worker; long files come first.
+BY_FILE = [*ONCE, "--dist", "loadfile", "--no-loadscope-reorder"]
 
 PARTS = {
     "style": [sys.executable, "-m", "ruff", "check", "."],
@@ -50,19 +43,15 @@ PARTS = {
     "unit": [*PLAIN, "-n", "2", *ONCE, "--dist", "worksteal", "tests/unit"],
     "promises": [*PLAIN, "-n", "3", *BY_FILE, "tests/promises"],
     "notebooks": [sys.executable, "-m", "tests.notebooks.compare", "-n", "2"],
-    "gates": [*PYTEST, "-n", "2", *BY_TEST, "tests/notebooks"],
+    "gates": [*PYTEST, "-n", "2", *ONCE, "--dist", "load", "--maxschedchunk", "1", "tests/notebooks"],
     "spark": [*PLAIN, "-n", "1", *ONCE, "tests/spark"],  # one warm session
     "browser": [*PLAIN, "-n", "1", *ONCE, "tests/browser"],
-    "faults": [*PLAIN, "-n", "2", *BY_TEST, "tests/faults"],
 }
 CHECK = ["style", "format", "types", "size", "unit"]
 RUNS = {"test": [*CHECK, "promises", "notebooks", "gates", "spark", "browser"], "check": CHECK}
 LANES = 2  # parts at once: where one waits for a lease or a session, the other works
-NOT_MINE = (
-    "KQ_BOOTSTRAP",
-    "KQ_KAFKA_CONFIG",
-    "KQ_SPARK_MASTER",
-)  # tests start what they need, and touch nobody's cluster
+# Tests start what they need, and touch nobody's cluster.
+NOT_MINE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER")
 
 
 @dataclass(frozen=True)
