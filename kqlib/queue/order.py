@@ -149,32 +149,27 @@ class Order:
         self.later = [(at if offset not in offsets else 0.0, offset) for at, offset in self.later]
         heapq.heapify(self.later)
 
-    def plain_row(self, most: int) -> list[int]:
-        """The next fresh ones that need no second look: no order by key, no headers."""
-        row: list[int] = []
-        if self.terms.order == "any":
-            records = self.window.records
-            for offset in islice(self.fresh, most):
-                if records[offset].headers():
+    def row(self, most: int) -> list[int]:
+        """The next fresh items that can go out now, until one that cannot."""
+        records, row = self.window.records, list[int]()
+        by_key, keys = self.terms.order == "key", set[bytes]()
+        for offset in islice(self.fresh, most):
+            record = records[offset]
+            if record.headers() and (self.foreign(offset) or self._due(offset) > self.terms.clock()):
+                break
+            if by_key and (key := record.key()) is not None:
+                if key in self._busy or key in keys:
                     break
-                row.append(offset)
+                keys.add(key)
+            row.append(offset)
         return row
 
-    def may_go(self, offset: int) -> bool:
-        """Can this fresh item go out now?"""
-        key = self._key(offset)
-        return (
-            not self.foreign(offset)
-            and self._due(offset) <= self.terms.clock()
-            and (key is None or key not in self._busy)
-        )
-
-    def gone_out(self, many: int) -> None:
-        """So many of the fresh ones were handed out."""
-        for _ in range(many):
-            offset = self.fresh.popleft()
-            if (key := self._key(offset)) is not None:
-                self._busy[key] = offset
+    def gone_out(self, offsets: Sequence[int]) -> None:
+        """These were handed out, the next of the fresh ones."""
+        for _ in offsets:
+            self.fresh.popleft()
+        if self.terms.order == "key":
+            self._busy |= {key: offset for offset in offsets if (key := self._key(offset)) is not None}
 
     def pass_over(self) -> bool:
         """The next fresh one does not go out now: another site's is done, else it stays open. False: the ledger is full."""

@@ -220,26 +220,29 @@ class Partition:
         self.blocked = ALONE if self._alone is not None else UNNOTED if self.unnoted else ""
         if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
-        self._claim_back(claimed, most)
+        if self.order.back:
+            self._claim_back(claimed, most)
         self._claim_fresh(claimed, most)
         self._skip()
         return claimed
 
     def _claim_back(self, claimed: Claimed, most: int) -> None:
         """Items that came back, the older offset first."""
-        back = self.order.back
-        while back and len(claimed.offsets) < most and not self.blocked:
+        back, row, alone = self.order.back, list[int](), False
+        while back and len(row) < most and not alone:
             offset = back[0]
             if self._is_ready(offset):
                 alone = self._goes_alone(offset)
-                if alone and (self.leases or self.ending):
+                if alone and (self.leases or self.ending or row):
                     self.blocked = ALONE
-                    return
-                if not self._hand_out(claimed, [offset]):
-                    return
-                if alone:
-                    self._alone, self.blocked = offset, ALONE
+                    break
+                row.append(offset)
             heapq.heappop(back)
+        given = self._hand_out(claimed, row)
+        for offset in row[len(given) :]:
+            heapq.heappush(back, offset)
+        if alone and given:
+            self._alone, self.blocked = given[0], ALONE
 
     def _is_ready(self, offset: int) -> bool:
         """Can it be handed out again? If not, what else must be done is on its way."""
@@ -270,10 +273,8 @@ class Partition:
         """New items. Those that cannot go out now are passed over, if the ledger has space for that."""
         order = self.order
         while order.fresh and (left := most - len(claimed.offsets)) > 0 and not self.blocked:
-            if row := order.plain_row(left):
+            if row := order.row(left):
                 order.gone_out(self._hand_out(claimed, row))
-            elif order.may_go(order.fresh[0]):
-                order.gone_out(self._hand_out(claimed, [order.fresh[0]]))
             else:
                 self._pass_over()
 
@@ -283,10 +284,10 @@ class Partition:
         else:
             self.blocked = NO_ROOM_TO_PASS
 
-    def _hand_out(self, claimed: Claimed, offsets: list[int]) -> int:
-        """Count their attempts; how many of them fit into the ledger."""
+    def _hand_out(self, claimed: Claimed, offsets: list[int]) -> list[int]:
+        """Count their attempts; those that fit into the ledger."""
         attempts = self.ledger.claim(offsets)
-        given = offsets[: len(attempts)]
+        given = offsets if len(attempts) == len(offsets) else offsets[: len(attempts)]
         claimed.offsets.extend(given)
         claimed.attempts.extend(attempts)
         if given:
@@ -294,7 +295,7 @@ class Partition:
             self.changed()
         if len(given) < len(offsets):
             self.blocked = NO_ROOM
-        return len(given)
+        return given
 
     @whole
     def start(self, claimed: Claimed, seconds: float) -> float:
