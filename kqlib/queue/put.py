@@ -29,7 +29,7 @@ from kqlib.queue.transactions import Ending
 TWICE = "To put such an item again may store it twice."
 
 
-class One:
+class SinglePut:
     """`put`, for every queue that has `put_many`."""
 
     def put(
@@ -47,7 +47,7 @@ class One:
         raise NotImplementedError
 
 
-class Putting(One):
+class Putting(SinglePut):
     """The putting half of a queue."""
 
     reserve = ROOM  # bytes of its topic's limit that a put leaves free

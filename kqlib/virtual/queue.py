@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import arguments, dead
 from kqlib.queue.item import Put, put_of
-from kqlib.queue.put import One
+from kqlib.queue.put import SinglePut
 from kqlib.queue.redrive import broken_off
 from kqlib.queue.work import Workable
 from kqlib.virtual.names import DEAD
@@ -77,7 +77,7 @@ class Nodes(Protocol):
     def _partition(self, queue: str) -> int: ...
 
 
-class VirtualQueue(One, Workable):
+class VirtualQueue(SinglePut, Workable):
     """A queue among many in one topic: put, claim, ack."""
 
     def __init__(
