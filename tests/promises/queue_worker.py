@@ -19,12 +19,19 @@ from typing import Any
 
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
-from kqlib.queue import Queue, Site, claim, commits, look, queue, sender, site, transactions
+from kqlib.queue import Queue, Site, claim, commits, connection, look, queue, sender, transactions
 from kqlib.queue import session as sessions
 from kqlib.topic_rules import QUEUES
 from tests.patience import WAIT
 
-PATIENT = ((look, "BRIEFLY"), (claim, "FIRST"), (claim, "SEEN"), (queue, "FIRST"), (queue, "SEEN"), (site, "VISIBLE"))
+PATIENT = (
+    (look, "BRIEFLY"),
+    (claim, "FIRST"),
+    (claim, "SEEN"),
+    (queue, "FIRST"),
+    (queue, "SEEN"),
+    (connection, "VISIBLE"),
+)
 """Seconds after which the library stops looking and says what it knows. In these tests it looks as long as the run waits."""
 
 FORKS = multiprocessing.get_context("forkserver")
