@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from queue import SimpleQueue
-from types import SimpleNamespace
 
 import pytest
 
@@ -196,13 +194,6 @@ def test_what_a_queue_does_not_have_is_not_offered(offered, call, verb):
         call(QueueAdapter(offered))
 
 
-def test_a_verb_written_in_c_is_tried_with_what_it_must_take():
-    simple = SimpleQueue()
-    queue = QueueAdapter(SimpleNamespace(put=simple.put, claim=simple.get))
-    queue.put("1")
-    assert queue.claim() == Claim(0, "1")
-
-
 def test_what_is_not_offered_is_no_broken_promise():
     class Silent(Queue):
         extend = None
@@ -311,13 +302,13 @@ ONE = Scores({"mine": {"extend": Verdict(True, 3)}})
         (lambda: promises({1: Queue}), "a queue's name in the table is text, not 1"),
         (
             lambda: promises(7),
-            "'queue' is no factory: it is called with a cluster and a topic's name, and gives a queue",
+            "the factory 'queue' is a function that takes a cluster and a topic's name",
         ),
         (
             lambda: promises(lambda cluster: None),
-            "'queue' must take a cluster and a topic's name, as in lambda cluster, name: …",
+            "the factory 'queue' is a function that takes a cluster and a topic's name, as in lambda cluster, name: …",
         ),
-        (lambda: promises(Bare), "'Bare' must take a cluster and a topic's name, as in lambda cluster, name: …"),
+        (lambda: promises(Bare), "the factory 'Bare' is a function that takes a cluster"),
         (lambda: promises(Queue, only="extend"), "only is a list of names, as in only=['extend']"),
         (lambda: promises(Queue, only=[]), "only names no promise: leave it out, and all are tried"),
         (
@@ -326,7 +317,7 @@ ONE = Scores({"mine": {"extend": Verdict(True, 3)}})
         ),
         (
             lambda: promises(holding(threading.Lock())),
-            "'make': this cannot travel to another process (TypeError",
+            "this cannot travel to another process (TypeError",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | Non
     """Try the promises on a queue, or on several side by side: a table of which are kept. `only`: names from `PROMISES`."""
     factories, chosen = _named(factory), _chosen(only)
     check("lab", "kq.promises", "cloudpickle")
-    known = {name: (each, _packed(name, each)) for name, each in factories.items()}
+    known = {name: (each, packed(each)) for name, each in factories.items()}
     from kqlib.workshop.promises.run import score
 
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
@@ -49,32 +49,22 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | Non
 
 
 def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
-    """Factories by name; one alone is called by its own."""
+    """Factories by name. A single one has its own name."""
     if isinstance(factory, Mapping):
         named = dict(factory)
     else:
-        name = getattr(factory, "name", None) or getattr(factory, "__name__", "queue")
-        named = {name if isinstance(name, str) and name != "<lambda>" else "queue": factory}
+        named = {getattr(factory, "__name__", "queue").replace("<lambda>", "queue"): factory}
     if not named:
         raise NotAllowed("no queue to score: give a factory, as in kq.promises(MyQueue)")
     for name, each in named.items():
         if not isinstance(name, str) or not name:
             raise NotAllowed(f"a queue's name in the table is text, not {name!r}")
-        if not callable(each):
-            raise NotAllowed(
-                f"{name!r} is no factory: it is called with a cluster and a topic's name, and gives a queue"
-            )
-        _accepts(name, each)
+        try:
+            inspect.signature(each).bind(None, "topic")
+        except TypeError:
+            must = "is a function that takes a cluster and a topic's name, as in lambda cluster, name: …"
+            raise NotAllowed(f"the factory {name!r} {must}") from None
     return named
-
-
-def _accepts(name: str, factory: Factory) -> None:
-    try:
-        inspect.signature(factory).bind(None, "topic")
-    except TypeError:
-        raise NotAllowed(f"{name!r} must take a cluster and a topic's name, as in lambda cluster, name: …") from None
-    except ValueError:
-        return  # written in C: it says nothing about its arguments
 
 
 def _chosen(only: Sequence[str] | None) -> list[Promise]:
@@ -87,14 +77,6 @@ def _chosen(only: Sequence[str] | None) -> list[Promise]:
     if only is not None and not only:
         raise NotAllowed("only names no promise: leave it out, and all are tried")
     return [promise for name, promise in PROMISES.items() if only is None or name in only]
-
-
-def _packed(name: str, factory: Factory) -> bytes:
-    """The factory as it travels to a worker's process."""
-    try:
-        return packed(factory)
-    except NotAllowed as error:
-        raise NotAllowed(f"{name!r}: {error}") from None
 
 
 def _costs(factory: Factory) -> Mapping[str, str]:

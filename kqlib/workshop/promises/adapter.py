@@ -200,10 +200,7 @@ class QueueAdapter:
 
 def _given(verb: Callable[..., Any], name: str, must: Mapping[str, Any], may: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that this verb takes. One that it must take and does not is not offered."""
-    try:
-        known: Mapping[str, inspect.Parameter] = inspect.signature(verb).parameters
-    except ValueError:  # written in C: it does not say what it takes
-        known = {}
+    known = inspect.signature(verb).parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in known.values())
     for word in must:
         if word not in known and not anything:

@@ -169,17 +169,10 @@ class KafkaWorld:
 
     def process(self, **wishes: Any) -> RemoteQueue:
         """A new process with the queue. A wish reaches a factory that takes it."""
-        taken = {word: value for word, value in wishes.items() if word in taken_by(self._factory)}
+        known = inspect.signature(self._factory).parameters
+        taken = {word: value for word, value in wishes.items() if word in known}
         self._processes.append(RemoteQueue(self._children, self._factory, self._cluster, self._topic, **taken))
         return self._processes[-1]
-
-
-def taken_by(factory: Factory) -> frozenset[str]:
-    """The names of a factory's arguments."""
-    try:
-        return frozenset(inspect.signature(factory).parameters)
-    except ValueError:  # written in C: it says nothing about them
-        return frozenset()
 
 
 class Fault:
