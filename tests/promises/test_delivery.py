@@ -1,24 +1,21 @@
-"""A worker that is really killed, on a real broker: what each order loses and doubles, and what Kafka's own remedies drop."""
+"""A worker that is really killed, on a real broker: what each order loses and doubles."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.kafka import Kafka
 from kqlib.workshop import delivery
 from kqlib.workshop.delivery import CRASHES, ORDERS, CrashTable, Outcome
-from tests.patience import PATIENCE, WAIT
+from tests.patience import WAIT
 from tests.promises.play import committed, create, decided, put, topics, values
 
 ONCE = Outcome(0, 10, 0)
@@ -149,124 +146,3 @@ def test_a_topic_that_is_not_there_is_said_before_a_worker_begins(
         delivery.life(
             kq_cluster, kq_topic if topic is None else topic, done or kq_topic, "at-least-once", group="workers"
         )
-
-
-# --- Kafka's own remedies ----------------------------------------------------------------------------------------------
-
-
-class Frozen:
-    """Producers whose broker stops in the middle: it has the request, and the client never hears of it."""
-
-    def __init__(self, kafka: Any) -> None:
-        self.kafka, self.timeouts, self.answers = kafka, Counter[str](), dict[str, list[str]]()
-
-    def producer(self, name: str, **settings: Any) -> Producer:
-        def hear(record: logging.LogRecord) -> bool:
-            self.timeouts[name] += "REQTMOUT" in record.getMessage()  # its statistics were old, once in twelve runs
-            return False
-
-        log = logging.Logger(name)
-        log.addFilter(hear)
-        quick = {"acks": "all", "socket_timeout_ms": 500, "log_level": 5}
-        # linger: what is sent goes when the broker stands
-        return Producer(self.kafka.client(**quick, linger_ms=200, **settings), logger=log)
-
-    def send(self, names: dict[str, Producer], value: str) -> None:
-        self.timeouts.clear()
-        for name, producer in names.items():
-            answers = self.answers.setdefault(name, [])
-            producer.produce(
-                name,
-                value,
-                on_delivery=lambda error, _, answers=answers: answers.append(error.name() if error else "yes"),
-            )
-
-
-def test_idempotence_drops_what_the_client_sends_again_and_a_timeout_does_not_mean_unwritten(
-    kq_cluster: Any, kq_topic: str, within: Callable[..., float]
-) -> None:
-    plain, idempotent, impatient = names = [f"{kq_topic}-{kind}" for kind in ("plain", "idempotent", "impatient")]
-    for name in names:
-        create(kq_cluster, name)
-    frozen = Frozen(kq_cluster)
-    producers = {
-        plain: frozen.producer(plain, enable_idempotence=False),
-        idempotent: frozen.producer(idempotent, enable_idempotence=True),
-        impatient: frozen.producer(impatient, enable_idempotence=True, message_timeout_ms=int(1500 * PATIENCE)),
-    }
-
-    def begun(name: str) -> bool:
-        frozen.send({name: producers[name]}, "kick-off")
-        return producers[name].flush(WAIT) == 0 and frozen.answers[name][-1] == "yes"
-
-    for name in names:  # in turn: a cluster's first producer id may take longer than the last one waits
-        within(60, partial(begun, name))
-    answers = len(frozen.answers[impatient])
-    broker = kq_cluster.broker(1).pause()
-    frozen.send(producers, "goal")
-
-    def given_up() -> bool:
-        for producer in producers.values():
-            producer.poll(0)
-        return all(frozen.timeouts[name] for name in names) and len(frozen.answers[impatient]) == answers + 1
-
-    try:
-        within(60, given_up)
-    finally:
-        broker.resume()  # others share it
-    assert [producer.flush(WAIT) for producer in producers.values()] == [0, 0, 0]
-    last = {name: answers[-1] for name, answers in frozen.answers.items()}
-    assert last == {plain: "yes", idempotent: "yes", impatient: "_MSG_TIMED_OUT"}
-
-    def goals(name: str) -> int:
-        return values(kq_cluster, name).count(b"goal")
-
-    within(60, lambda: goals(plain) >= 2)  # a broker that wakes slowly gets it a third time
-    within(60, lambda: goals(impatient))
-    assert (goals(idempotent), goals(impatient)) == (1, 1)
-
-
-def transactional(kafka: Kafka, name: str) -> Producer:
-    """A producer of transactions, silent about its own end."""
-    quiet = logging.getLogger("kqlib.tests.quiet")
-    quiet.disabled = True
-    quick = {"retry.backoff.ms": 1, "retry.backoff.max.ms": 5, "transaction.timeout.ms": 10_000}
-    producer = Producer(kafka.client() | quick | {"transactional.id": name}, logger=quiet)
-    producer.init_transactions(WAIT)
-    return producer
-
-
-def read(kafka: Kafka, topic: str, level: str) -> bytes:
-    """What a consumer of this isolation gets, to the end."""
-    quick = {"group_protocol": "classic", "enable_partition_eof": True, "fetch_wait_max_ms": 10}
-    reader = Consumer(kafka.client(group_id="reads", isolation_level=level, **quick))
-    reader.assign([TopicPartition(topic, 0, 0)])
-    found = b""
-    while (message := reader.poll(WAIT)).error() is None:
-        found += message.value()
-    reader.close()
-    return found
-
-
-def test_a_zombie_is_fenced_and_what_was_aborted_is_seen_by_those_alone_who_ask_for_it(
-    kq_cluster: Kafka, kq_topic: str, within: Callable[..., float]
-) -> None:
-    zombie = transactional(kq_cluster, kq_topic)
-    zombie.begin_transaction()
-    zombie.produce(kq_topic, b"z")
-    zombie.flush(WAIT)
-    heir = transactional(kq_cluster, kq_topic)  # the same id: aborts what the zombie has open
-    for value, end in (
-        (b"a", heir.commit_transaction),
-        (b"x", heir.abort_transaction),
-        (b"b", heir.commit_transaction),
-    ):
-        heir.begin_transaction()
-        heir.produce(kq_topic, value)
-        heir.flush(WAIT)
-        end()
-    with pytest.raises(KafkaException) as caught:
-        zombie.commit_transaction()
-    assert caught.value.args[0].name() == "_FENCED"
-    within(60, lambda: read(kq_cluster, kq_topic, "read_committed") == b"ab")
-    assert read(kq_cluster, kq_topic, "read_uncommitted") == b"zaxb"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import string
 import subprocess
@@ -16,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 import kqlib as kq
-from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, connect
 from kqlib.runtime import places
 from kqlib.topics import Plan, QueueTopic
@@ -223,34 +222,6 @@ def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Ka
     third = python(code)
     output, wrong = third.communicate(timeout=WAIT)
     assert (output, third.returncode) == ("99-both.anna.m1.football\n", 0), wrong
-
-
-def test_two_machines_with_one_login_name_have_one_lab_each_and_neither_loses_its_topics(
-    own: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = (
-        "import kqlib as kq, sys\n"
-        "with kq.lab('88-twice') as lab:\n"
-        "    topic = lab.topic('football'); print(topic, flush=True); sys.stdin.readline()\n"
-        "    lab.topic('scores'); print(sorted(lab.cluster.describe().topics), flush=True); sys.stdin.readline()\n"
-    )
-    labs, names = list[Any](), list[str]()
-    for state in ("m3", "m4"):
-        monkeypatch.setenv("KQ_STATE", str(tmp_path / state))  # new: it makes its own id
-        labs.append(python(code))
-        names.append(labs[-1].stdout.readline().strip())
-    first, second = names
-    assert first != second and first.startswith("88-twice.anna.") and second.startswith("88-twice.anna.")
-    put(own, first, b"a")
-    for lab in labs:  # both are at work
-        print(file=lab.stdin, flush=True)
-        assert {first, second} <= set(ast.literal_eval(lab.stdout.readline()))
-    assert labs[1].communicate("\n", timeout=WAIT)[1] == ""
-    assert values(own, first) == [b"a"]
-    with pytest.raises(TopicMissing):
-        own.partitions(second)
-    assert labs[0].communicate("\n", timeout=WAIT)[1] == ""
-    assert noted(own) == set()
 
 
 def test_a_lab_that_another_computer_with_the_same_home_holds_is_left_alone_until_its_note_is_old(
