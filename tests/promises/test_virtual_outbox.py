@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from kqlib.errors import LeaseLost
 from kqlib.kafka import Kafka
 from kqlib.virtual.client import Client
 from kqlib.virtual.outbox import Outbox
+from kqlib.workshop.children import ChildEnded, Children
 from kqlib.workshop.promises.virtual import nodes
 from tests.patience import WAIT
 
@@ -34,12 +35,10 @@ POINTS = {
     "after the effect": (6, 0),
     "after the ack": (6, 0),
 }
-PROCESSES = multiprocessing.get_context("forkserver")  # each is forked from one that has imported all of this
-PROCESSES.set_forkserver_preload(["tests.promises.test_virtual_outbox"])
 
 
-def work(url: str, name: str, file: Path, dies: str, writes: bool) -> None:
-    """Write the orders and their jobs, move the jobs, work on them; killed at one point of that."""
+def work(line: Connection, url: str, name: str, file: Path, dies: str) -> None:
+    """Write the orders and their jobs, move the jobs, work on them; killed at one point of that. dies="": nothing is written."""
 
     def here(point: str) -> None:
         if point == dies:
@@ -55,7 +54,7 @@ def work(url: str, name: str, file: Path, dies: str, writes: bool) -> None:
 
     with closing(sqlite3.connect(file)) as db, Client(url) as client:
         outbox, queue = Outbox(db), client.queue(name, lease=2)
-        for number in range(JOBS if writes else 0):
+        for number in range(JOBS if dies else 0):
             db.execute("INSERT INTO orders VALUES (?)", [number])
             outbox.add(name, b"%d" % number)
             if number == JOBS - 1:
@@ -79,6 +78,7 @@ def work(url: str, name: str, file: Path, dies: str, writes: bool) -> None:
             except LeaseLost:  # this process stood still for longer than the lease: the item comes again
                 continue
             here("after the ack")
+    line.send("the end")
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +87,25 @@ def url(kq_cluster: Kafka) -> Iterator[str]:
         yield found[0]
 
 
+@pytest.fixture(scope="module")
+def children() -> Iterator[Children]:
+    with Children(modules=[__name__]) as children:
+        yield children
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_wherever_it_dies_what_was_committed_is_done_once_and_nothing_else(
-    url: str, tmp_path: Path, point: str
+    url: str, children: Children, tmp_path: Path, point: str
 ) -> None:
     committed, doubles = POINTS[point]
     file, queue = tmp_path / "data.db", point.replace(" ", "-")
     with closing(sqlite3.connect(file)) as db:
         db.execute("CREATE TABLE orders (number)")
         db.execute("CREATE TABLE effects (number)")
-    killed = run(url, queue, file, point, True)
+    killed = run(children, url, queue, file, point)
     assert killed == (point != "nowhere")
     if killed:
-        run(url, queue, file, "", False)
+        run(children, url, queue, file, "")
     with closing(sqlite3.connect(file)) as db, Client(url) as client:
         orders = [number for (number,) in db.execute("SELECT number FROM orders ORDER BY number")]
         effects = [number for (number,) in db.execute("SELECT number FROM effects ORDER BY number")]
@@ -109,13 +115,13 @@ def test_wherever_it_dies_what_was_committed_is_done_once_and_nothing_else(
     assert (copies, left) == (doubles, (0, 0))
 
 
-def run(url: str, queue: str, file: Path, dies: str, writes: bool) -> bool:
+def run(children: Children, *arguments: Any) -> bool:
     """One worker until its end; was it killed?"""
-    process = PROCESSES.Process(target=work, args=(url, queue, file, dies, writes))
-    process.start()
-    process.join(WAIT)
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return process.exitcode != 0
+    try:
+        return bool(children.fork(work, *arguments).receive(WAIT) != "the end")
+    except ChildEnded as ended:
+        assert ended.why == ""
+        return True
 
 
 def test_a_job_that_a_node_refuses_goes_aside_and_all_others_are_put(url: str) -> None:

@@ -1,44 +1,28 @@
-"""Nodes of virtual queues as processes, to be killed and stopped, and a small client that follows the map: for tests only.
+"""For tests: nodes of virtual queues as processes, to be killed and stopped, and a small client that follows the map.
 
-In:  a cluster and a topic. Out: `Nodes`: start, signal, ask. `Caller.ask` asks a queue's owner and goes on until it answers.
+In:  a cluster and a topic. Out: `Nodes`: start, signal, ask. `Caller.ask` asks a queue's owner until it answers.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from typing import Any, Self
 
 import httpx
 
 from kqlib.kafka import Kafka
 from kqlib.topics import Plan
+from kqlib.virtual import member
 from kqlib.virtual.member import AGAIN
 from kqlib.virtual.names import partition_of, topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.record_json import to_bytes, to_text
+from kqlib.workshop.children import ChildEnded, Children, Fork
 from tests.patience import PATIENCE, WAIT
-
-NODE = """
-import signal, sys, json
-from kqlib.kafka.cluster import Kafka
-from kqlib.virtual import member
-from kqlib.virtual.node import Node
-member.AGAIN = float(sys.argv[4])
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-node = Node(Kafka(sys.argv[1]), sys.argv[2], **json.loads(sys.argv[3])).start()
-print(node.url, node.id, flush=True)
-try:
-    sys.stdin.read()
-finally:
-    node.close()
-"""
 
 
 @contextmanager
@@ -54,44 +38,38 @@ def serving(cluster: Kafka, partitions: int = 1, config: dict[str, Any] | None =
         yield node
 
 
-class Process:
+def _serve(line: Connection, bootstrap: str, topic: str, again: float, settings: dict[str, Any]) -> None:
+    member.AGAIN = again
+    with Node(Kafka(bootstrap), topic, **settings) as node:
+        line.send((node.url, node.id))
+        with suppress(EOFError):
+            line.recv()
+
+
+class NodeProcess:
     """One node in a process of its own."""
 
-    def __init__(self, cluster: Kafka, topic: str, again: float, **settings: Any) -> None:
-        words = [sys.executable, "-c", NODE, cluster.bootstrap, topic, json.dumps(settings), str(again)]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout
-        self.url, self.id = [*self.process.stdout.readline().split(), "", ""][:2]
+    def __init__(self, fork: Fork) -> None:
+        self.fork, self.signal = fork, fork.signal
+        self.url, self.id = fork.receive(WAIT)
         self.http = httpx.Client(base_url=self.url, timeout=WAIT, trust_env=False)
-        if not self.url:
-            self.end()
-            raise AssertionError("the node did not start")
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
 
     def owned(self) -> list[int]:
         """What it answers for now."""
         with suppress(httpx.HTTPError):
-            said = self.http.get("/ready", timeout=5).json()
-            return sorted(int(number) for number, state in said["partitions"].items() if state == "serving")
+            states = self.http.get("/ready", timeout=5).json()["partitions"]
+            return sorted(int(number) for number, state in states.items() if state == "serving")
         return []
 
-    def leave(self, seconds: float = 30) -> None:
+    def leave(self) -> None:
         """End it in good order."""
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(seconds)
+        self.fork.send("leave")
+        with suppress(ChildEnded):
+            self.fork.receive(WAIT)
 
     def end(self) -> None:
         self.http.close()
-        with suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.wait(WAIT)
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe:
-                with suppress(OSError):
-                    pipe.close()
+        self.fork.kill()
 
 
 class Nodes:
@@ -109,26 +87,28 @@ class Nodes:
         """again: seconds until a node takes a partition back that another node has fenced, if the group still says it is its own."""
         Plan(topics(topic, partitions)).apply(cluster, quiet=True)
         self.cluster, self.topic, self.partitions = cluster, topic, partitions
-        self.settings = {"again": again, "session": session, **settings}
-        self.all: list[Process] = []
+        self.again, self.settings = again, {"session": session, **settings}
+        self.children = Children(modules=[__name__])
+        self.all: list[NodeProcess] = []
         self.callers: list[Caller] = []
 
-    def caller(self, *nodes: Process) -> Caller:
+    def caller(self, *nodes: NodeProcess) -> Caller:
         """Somebody who asks; knows these nodes at first, else all."""
         self.callers.append(Caller([node.url for node in nodes or self.all], self.partitions))
         return self.callers[-1]
 
-    def start(self, many: int = 1) -> list[Process]:
+    def start(self, many: int = 1) -> list[NodeProcess]:
         """So many more."""
         for _ in range(many):
-            self.all.append(Process(self.cluster, self.topic, **self.settings))
+            how = (self.cluster.bootstrap, self.topic, self.again, self.settings)
+            self.all.append(NodeProcess(self.children.fork(_serve, *how)))
         return self.all[-many:]
 
-    def end(self, node: Process) -> None:
+    def end(self, node: NodeProcess) -> None:
         self.all.remove(node)
         node.end()
 
-    def settled(self, seconds: float = WAIT) -> dict[int, Process]:
+    def settled(self, seconds: float = WAIT) -> dict[int, NodeProcess]:
         """Wait until each partition has one owner that serves it and all maps say so; who has what."""
         deadline = time.monotonic() + seconds
         while True:
@@ -151,7 +131,8 @@ class Nodes:
         for each in self.callers:
             each.close()
         for node in self.all:
-            node.end()
+            node.http.close()
+        self.children.close()
 
 
 class Caller:

@@ -1,4 +1,4 @@
-"""The lesson's shop without Kafka: the queue is a list, the kill an exception."""
+"""The lesson's orders without Kafka: the queue is a list, the kill an exception."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kqlib.virtual import client
-from kqlib.workshop import orders as shop
+from kqlib.workshop import orders
 from kqlib.workshop.orders import CONFLICTS, KILLED, Counted, Handler, Request
 
 
@@ -18,7 +18,7 @@ class Dead(BaseException):
 
 
 class Queue(list[bytes]):
-    """What a queue is to the shop and to an outbox."""
+    """What a handler and an outbox need of a queue."""
 
     name = "jobs"
 
@@ -58,7 +58,7 @@ def outbox(order: Request) -> None:
 def test_each_way_to_enqueue_loses_and_doubles_what_the_lesson_says(
     handler: Handler, counted: Counted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    queue, file = Queue(), str(tmp_path / "shop.db")
+    queue, file = Queue(), str(tmp_path / "orders.db")
 
     class Client:
         """Gives that queue."""
@@ -78,7 +78,7 @@ def test_each_way_to_enqueue_loses_and_doubles_what_the_lesson_says(
     monkeypatch.setattr(client, "Client", Client)
     monkeypatch.setattr(signal, "raise_signal", dies)
     with pytest.raises(Dead):
-        shop.serve(handler, "", file, 0)
-    shop.serve(handler, "", file, KILLED + 1)
-    assert shop.counted([int(data) for data in queue], file) == counted
+        orders.serve(None, handler, "", file, 0)
+    orders.serve(None, handler, "", file, KILLED + 1)
+    assert orders.counted([int(data) for data in queue], file) == counted
     assert len(CONFLICTS) == 30
