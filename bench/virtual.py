@@ -44,8 +44,8 @@ from starlette.routing import Route
 other = httpx.AsyncClient(base_url=sys.argv[1], trust_env=False, timeout=30)
 async def forward(request):
     body, head = await request.body(), {"content-type": "application/json"}
-    said = await other.request(request.method, request.url.path, content=body, headers=head)
-    return Response(said.content, said.status_code, media_type="application/json")
+    answer = await other.request(request.method, request.url.path, content=body, headers=head)
+    return Response(answer.content, answer.status_code, media_type="application/json")
 app = Starlette(routes=[Route("/{path:path}", forward, methods=["GET", "POST"])])
 made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 made.bind(("127.0.0.1", 0))

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from kqlib.command.output import tell
 
-FILES = 16_384  # room for 10,000 requests at once, see `kqlib.virtual.door`
+FILES = 16_384  # room for 10,000 requests at once, see `kqlib.virtual.request_limits`
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

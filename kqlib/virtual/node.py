@@ -176,7 +176,7 @@ class Node:
             return False, f"node {min(twins)} has the address {self.url}, too: each node needs an address of its own"
         spare = len(owners) == self.partitions and time.monotonic() - self._began > SPARE
         if not self._member.joined.is_set() and not spare:
-            return False, "the group has not said yet which partitions are this node's"
+            return False, "the group has not decided yet which partitions are this node's"
         known = {number for number, owner in owners if owner.node == self.id}
         loading = [number for number, server in self.servers().items() if number not in {*self.owned} & known]
         return not loading, f"partitions {', '.join(map(str, loading))} are being read" if loading else ""

@@ -58,7 +58,7 @@ class Request:
         self.outbox.add(self.queue.name, self.job)
 
     def commit(self) -> None:
-        """The database's transaction; now and then somebody was in its way."""
+        """The database's transaction; now and then another transaction is in its way."""
         if self.conflicts:
             self.conflicts -= 1
             raise Conflict

@@ -101,9 +101,9 @@ def test_an_index_of_a_hundred_thousand_queues_fits_into_tens_of_megabytes(nodes
 def pages(http: object) -> Iterator[list[dict[str, object]]]:
     after: str | None = ""
     while after is not None:
-        said = http.get("/queues", params={"after": after, "limit": 1000}).json()  # type: ignore[attr-defined]
-        yield said["queues"]
-        after = said["after"]
+        response = http.get("/queues", params={"after": after, "limit": 1000}).json()  # type: ignore[attr-defined]
+        yield response["queues"]
+        after = response["after"]
 
 
 def test_a_broker_of_three_dies_and_nothing_acknowledged_is_lost() -> None:
@@ -131,10 +131,10 @@ def test_no_request_that_its_own_page_allows_or_forbids_breaks_a_node(nodes: Nod
         for part in (case.query, case.body):
             if isinstance(part, dict) and isinstance(part.get("wait"), int | float) and part["wait"] > 0:
                 part["wait"] = min(part["wait"], 0.01)  # a long poll takes as long as it says
-        said = case.call(base_url=node.url, timeout=WAIT)
-        counts[said.status_code] += 1
-        assert said.status_code < 500, (case.method, case.path, case.query, case.body, said.text)
-        assert said.status_code in (200, 201, 204) or said.json()["why"], said.text
+        response = case.call(base_url=node.url, timeout=WAIT)
+        counts[response.status_code] += 1
+        assert response.status_code < 500, (case.method, case.path, case.query, case.body, response.text)
+        assert response.status_code in (200, 201, 204) or response.json()["why"], response.text
 
     for found in page.get_all_operations():
         operation = found.ok()
@@ -142,7 +142,7 @@ def test_no_request_that_its_own_page_allows_or_forbids_breaks_a_node(nodes: Nod
             if mode is GenerationMode.POSITIVE or operation.path_parameters or operation.query or operation.body:
                 run = given(case=operation.as_strategy(generation_mode=mode))(asked)
                 calm = list(HealthCheck)
-                with suppress(Unsatisfiable):  # nothing wrong can be said to a route that takes nothing
+                with suppress(Unsatisfiable):  # nothing wrong can be response to a route that takes nothing
                     settings(max_examples=32, deadline=None, database=None, suppress_health_check=calm)(run)()
     print(sorted(counts.items()))
     assert counts.total() >= 1_000 and {200, 201, 404, 422} <= counts.keys()
@@ -150,7 +150,7 @@ def test_no_request_that_its_own_page_allows_or_forbids_breaks_a_node(nodes: Nod
 
 
 def test_every_broker_is_stopped_and_killed_for_longer_than_its_clients_remember_and_the_node_goes_on() -> None:
-    """Clients that were told of no broker never come back (librdkafka 5301): the node takes others, and nobody has to restart it."""
+    """Clients that once knew no broker never come back (librdkafka 5301): the node makes others, and needs no restart."""
     with Cluster(1) as cluster, Nodes(cluster, "away", 4, session=4) as nodes:
         nodes.start(1)
         nodes.settled(120)
@@ -214,7 +214,7 @@ def left(cluster: Kafka, topic: str) -> int:
     return sum(map(len, snapshot.records(cluster, topic).values()))
 
 
-def test_ten_thousand_long_polls_at_once_are_held_and_one_more_is_told_to_come_again(nodes: Nodes) -> None:
+def test_ten_thousand_long_polls_at_once_are_held_and_one_more_is_refused_for_now(nodes: Nodes) -> None:
     soft, hard = getrlimit(RLIMIT_NOFILE)
     files = 20_000 if hard < 0 else min(20_000, hard)
     setrlimit(RLIMIT_NOFILE, (files, hard))  # the node inherits it
@@ -255,17 +255,19 @@ async def polled(url: str, places: int, caller: Caller) -> None:
     print(f"{len(waiting):,} wait after {time.monotonic() - begun:.0f} s")
     try:
         assert len(waiting) == places, len(waiting)
-        (said,) = await asyncio.gather(await poll("one-more"))
-        assert said.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in said
+        (response,) = await asyncio.gather(await poll("one-more"))
+        assert response.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in response
         assert not any(task.done() for task in waiting)
-        for writer in open_[-100:]:  # who hangs up makes room
+        for writer in open_[-100:]:  # a client that disconnects frees a place
             writer.close()
         for at in range(50):
             await asyncio.to_thread(caller.put, f"poll-{at}", b"x")
         answers = [task.result() for task in (await asyncio.wait(waiting[:50], timeout=WAIT))[0]]
-        assert len(answers) == 50 and all(said.startswith(b"HTTP/1.1 200 ") for said in answers)
+        assert len(answers) == 50 and all(response.startswith(b"HTTP/1.1 200 ") for response in answers)
         late = [item for at in range(50) for item in await asyncio.to_thread(caller.claim, f"poll-{at}", 1)]
-        assert sum(b'"receipt"' in said for said in answers) + len(late) == 50  # late: of polls that ended before
+        assert (
+            sum(b'"receipt"' in response for response in answers) + len(late) == 50
+        )  # late: of polls that ended before
     finally:
         for writer in open_:
             writer.close()
@@ -296,9 +298,9 @@ async def requested(url: str, many: int, at_once: int = 64) -> None:
         text = json.dumps(body)
         head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         open_[1].write(f"{head}content-length: {len(text)}\r\n\r\n{text}".encode())
-        said = await answer(open_[0])
-        assert said.startswith(b"HTTP/1.1 %d " % status), said
-        return said.partition(b"\r\n\r\n")[2]
+        response = await answer(open_[0])
+        assert response.startswith(b"HTTP/1.1 %d " % status), response
+        return response.partition(b"\r\n\r\n")[2]
 
     async def work(number: int) -> None:
         turn, lines = 0, [await asyncio.open_connection(host, int(port)) for _ in range(2)]

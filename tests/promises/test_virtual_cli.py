@@ -35,7 +35,7 @@ def kq(cluster: Kafka, *words: str, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", RUN, "virtual", *words], env=environment, text=True, **pipes)
 
 
-def test_a_node_is_served_until_it_is_told_to_end(kq_cluster: Kafka) -> None:
+def test_a_node_is_served_until_it_is_stopped(kq_cluster: Kafka) -> None:
     name = f"cli-{uuid.uuid4().hex[:8]}"
     Plan(topics(name, 2)).apply(kq_cluster, quiet=True)
     allowed = ("--allow-origin", PAGE, "--allow-host", "queues.test")
@@ -46,8 +46,8 @@ def test_a_node_is_served_until_it_is_told_to_end(kq_cluster: Kafka) -> None:
         assert httpx.get(f"{url}/health", timeout=WAIT, trust_env=False).json() == {"status": "ok"}
         assert httpx.get(f"{url}/map", timeout=WAIT, trust_env=False).status_code == 401
         token = {"Authorization": "Bearer a-secret-token"}
-        said = httpx.get(f"{url}/map", headers=token, timeout=WAIT, trust_env=False)
-        assert said.json()["partitions"] == 2
+        response = httpx.get(f"{url}/map", headers=token, timeout=WAIT, trust_env=False)
+        assert response.json()["partitions"] == 2
         asked = {
             headers: httpx.get(f"{url}/health", headers=[headers], timeout=WAIT, trust_env=False) for headers in ASKED
         }
@@ -62,8 +62,8 @@ def test_a_node_is_served_until_it_is_told_to_end(kq_cluster: Kafka) -> None:
 
 def test_the_topics_are_planned_in_a_file(kq_cluster: Kafka, tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
-    said, _ = kq(kq_cluster, "plan", "games", str(file), "--partitions", "3").communicate(timeout=WAIT)
-    assert said == f"Written: {file}. Now: kq topics apply {file}\n"
+    response, _ = kq(kq_cluster, "plan", "games", str(file), "--partitions", "3").communicate(timeout=WAIT)
+    assert response == f"Written: {file}. Now: kq topics apply {file}\n"
     assert Plan.read(file).all == Plan(topics("games", 3)).all
 
 
@@ -88,8 +88,8 @@ WRONG = (
 @pytest.mark.parametrize(("words", "sentence"), WRONG)
 def test_wrong_words_are_one_line(kq_cluster: Kafka, words: tuple[str, ...], sentence: str) -> None:
     process = kq(kq_cluster, *words)
-    _, said = process.communicate(timeout=WAIT)
-    assert process.returncode == 2 and said.startswith(f"kq: {sentence}") and said.count("\n") == 1
+    _, response = process.communicate(timeout=WAIT)
+    assert process.returncode == 2 and response.startswith(f"kq: {sentence}") and response.count("\n") == 1
 
 
 FEW = """

@@ -132,9 +132,9 @@ def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(client, m
     ask = client._ask
 
     def asks(*words, **how):
-        said = ask(*words, **how)
+        response = ask(*words, **how)
         client.close()
-        return said
+        return response
 
     monkeypatch.setattr(client, "_ask", asks)
     with pytest.raises(Closed, match=r"Dead letters that went back before this error: 1\.$"):
@@ -162,7 +162,7 @@ def test_another_order_than_the_consumers_first_is_refused_with_the_nodes_senten
         client.queue("terms", order="any").claim()
 
 
-def test_nobody_there_is_said_in_time_and_nothing_was_changed():
+def test_a_node_that_is_not_there_is_reported_in_time_and_nothing_was_changed():
     with Client("http://127.0.0.1:1", patience=0.5) as client, pytest.raises(NoNode, match="Nothing was changed"):
         client.queue("x").put(b"1")
 
@@ -178,9 +178,9 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
         with Client([node.url for node in there.all], patience=60) as client:
             queues = [client.queue(f"game-{number}", lease=10) for number in range(8)]
             put, done, maybe, stop, lock = [], [], [], threading.Event(), threading.Lock()
-            crew = [threading.Thread(target=_puts, args=(queue, put, stop, lock)) for queue in queues[:4]]
-            crew += [threading.Thread(target=_takes, args=(queue, done, maybe, stop, lock)) for queue in queues[:4]]
-            for thread in crew:
+            threads = [threading.Thread(target=_puts, args=(queue, put, stop, lock)) for queue in queues[:4]]
+            threads += [threading.Thread(target=_takes, args=(queue, done, maybe, stop, lock)) for queue in queues[:4]]
+            for thread in threads:
                 thread.start()
             try:
                 within(60, lambda: len(done) > 20, "nothing was done before")
@@ -190,7 +190,7 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
                 within(60, lambda: len(done) > before + 40 and set(client.owners.values()) == {_other(there, victim)})
             finally:
                 stop.set()
-                for thread in crew:
+                for thread in threads:
                     thread.join(WAIT)
             for queue in queues[:4]:
                 while (item := queue.claim(wait=WAIT if queue.depth() else 0)) is not None:
@@ -198,7 +198,7 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
                     done.append(item.data)
                 assert queue.depth() == 0
             assert set(put) <= set(done) | set(maybe)
-            assert len(maybe) <= len(crew)  # one a thread: the request that the node died over
+            assert len(maybe) <= len(threads)  # one a thread: the request that the node died over
 
 
 def _other(there, victim):
@@ -213,7 +213,7 @@ def _puts(queue, put, stop, lock):
         try:
             queue.put(data)
         except KqError:
-            continue  # it may be stored or not: nobody was told that it is
+            continue  # it may be stored or not: the put was not acknowledged
         with lock:
             put.append(data)
         stop.wait(0.02)

@@ -60,8 +60,8 @@ def test_a_node_that_was_stopped_and_lost_its_partition_serves_nothing_and_write
     answers: dict[str, tuple[int, object]] = {}
 
     def ask(verb: str, path: str, body: object) -> None:
-        said = httpx.request(verb, old.url + path, json=body, timeout=WAIT, trust_env=False)
-        answers[f"{verb} {path}"] = (said.status_code, said.json().get("queues"))
+        response = httpx.request(verb, old.url + path, json=body, timeout=WAIT, trust_env=False)
+        answers[f"{verb} {path}"] = (response.status_code, response.json().get("queues"))
 
     threads = [threading.Thread(target=ask, args=request) for request in REQUESTS]
     for thread in threads:
@@ -78,8 +78,8 @@ def test_a_node_that_was_stopped_and_lost_its_partition_serves_nothing_and_write
             assert old.http.request(verb, path, json=body).status_code == 409, path
     assert old.http.get("/queues").json().get("queues", []) == []  # it may be refusing still
 
-    said = others.ask("GET", "q", "/records").json()["records"]
-    assert len(said) == 4
+    response = others.ask("GET", "q", "/records").json()["records"]
+    assert len(response) == 4
     assert others.ask("GET", "q", "/consumers/c").json()["tracked"] == 1
     assert others.verb("ack", "q", *(item["receipt"] for item in held), consumer="w").status_code == 410
     assert others.verb("ack", "q", *(item["receipt"] for item in again), consumer="w").status_code == 200
@@ -101,9 +101,7 @@ def test_a_node_stopped_for_less_than_its_session_goes_on_with_its_leases(nodes:
 
 
 @pytest.mark.parametrize("nodes", [{"again": WAIT}], indirect=True, ids=["it does not take it back"])
-def test_two_nodes_that_both_believe_to_own_a_partition_are_told_apart_by_kafka(
-    kq_cluster: Kafka, nodes: Nodes
-) -> None:
+def test_of_two_nodes_that_both_believe_to_own_a_partition_kafka_refuses_one(kq_cluster: Kafka, nodes: Nodes) -> None:
     """Another group on the same topic: both groups give the partition away, and its id is still one."""
     node = nodes.start()[0]
     nodes.settled()
@@ -111,7 +109,7 @@ def test_two_nodes_that_both_believe_to_own_a_partition_are_told_apart_by_kafka(
     caller.put("q", b"0")
     before = time.monotonic()
     taken = Ownership(kq_cluster, nodes.topic, "stranger", 600).take_over(0)
-    said = node.http.post("/queues/q/records", json={"records": [{"data": to_text(b"1")}]})
-    assert said.status_code in (409, 503)
+    response = node.http.post("/queues/q/records", json={"records": [{"data": to_text(b"1")}]})
+    assert response.status_code in (409, 503)
     assert taken.epoch == 2 and taken.ready >= before + FRESH
     taken.writer.close()

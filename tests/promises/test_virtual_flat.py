@@ -109,8 +109,8 @@ def test_no_request_holds_up_the_others_for_long(node: Node, monkeypatch: pytest
     with httpx.Client(base_url=node.url, headers=JSON, timeout=WAIT, trust_env=False) as http:
         http.get("/openapi.json")  # made once
         for now, (path, body) in REQUESTS.items():  # noqa: B007 - `timed` reads it
-            said = http.post(path, content=body)
-            assert said.status_code in (201, 400, 413, 422), said.text
+            response = http.post(path, content=body)
+            assert response.status_code in (201, 400, 413, 422), response.text
     assert min(longest.values()) > 0, "a request was not timed"
     assert {what: took for what, took in longest.items() if took > LONGEST * PATIENCE} == {}
 

@@ -99,9 +99,12 @@ BODIES = {
 def test_a_body_that_is_not_what_it_should_be_is_refused_with_a_sentence(node: Node, what: str) -> None:
     kind, body = BODIES[what]
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": kind}
-    said = ask(node, "POST", "/queues/q/consumers/c/claim", content=body, headers=headers)
-    assert said.status_code in (400, 422) and said.json()["why"], said.text
-    assert kind == JSON or "it is JSON, and has to say so, as in 'Content-Type: application/json'" in said.json()["why"]
+    response = ask(node, "POST", "/queues/q/consumers/c/claim", content=body, headers=headers)
+    assert response.status_code in (400, 422) and response.json()["why"], response.text
+    assert (
+        kind == JSON
+        or "it is JSON, and has to say so, as in 'Content-Type: application/json'" in response.json()["why"]
+    )
 
 
 def test_a_connection_that_never_finishes_its_request_is_closed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +142,7 @@ def test_who_never_reads_its_answers_is_cut_off(
         within(30, lambda: silent.getsockname() in ended, "the connection is there")
 
 
-def test_more_requests_at_once_than_there_are_places_are_told_to_come_again(
+def test_more_requests_at_once_than_there_are_places_are_refused_for_now(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
     monkeypatch.setattr(request_limits, "MOST", 20)
@@ -149,12 +152,12 @@ def test_more_requests_at_once_than_there_are_places_are_told_to_come_again(
         for _ in range(20):
             waiting.enter_context(plain(node, raw))
         within(30, lambda: len(node.server(0)._parked.get("q", ())) == 20, "20 claims do not wait")
-        assert (said := ask(node, "GET", "/queues")).status_code == 503
-        assert said.headers["retry-after"] == "1" and said.json()["why"].startswith(
+        assert (response := ask(node, "GET", "/queues")).status_code == 503
+        assert response.headers["retry-after"] == "1" and response.json()["why"].startswith(
             "this node answers 20 requests at once"
         )
         assert ask(node, "GET", "/health").json() == {"status": "ok"}
-        put = threading.Thread(target=client.queue("q").put, args=(b"goal",))  # goes on when there is room
+        put = threading.Thread(target=client.queue("q").put, args=(b"goal",))  # goes on when there is a place
         put.start()
         within(30, lambda: client._trouble, "the put was not refused")
         waiting.close()

@@ -1,4 +1,4 @@
-"""A web page of somebody else and a node on this machine: a browser sends the page's requests, and the node refuses them."""
+"""A foreign web page and a node on this machine: a browser sends the page's requests, and the node refuses them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREIGN = (
     {"Origin": "https://elsewhere.example"},
     {"Origin": "null"},
     {"Origin": "http://127.0.0.1:1"},  # this machine, another server
-    {"Host": "elsewhere.example"},  # a name that somebody lets lead to 127.0.0.1
+    {"Host": "elsewhere.example"},  # an attacker's name that resolves to 127.0.0.1
     {"Host": "elsewhere.example", "Origin": "http://elsewhere.example"},
     {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},  # an image or a script
 )
@@ -64,10 +64,10 @@ def test_no_request_of_a_foreign_page_is_let_in_and_nothing_is_changed_by_it(nod
     refused, let_in = [], []
     for headers in FOREIGN:
         for verb, path, body in REQUESTS:
-            said = ask(node, verb, path, body, **headers)
-            (refused if said.status_code == 403 else let_in).append((verb, path, headers))
+            response = ask(node, verb, path, body, **headers)
+            (refused if response.status_code == 403 else let_in).append((verb, path, headers))
     assert let_in == [], f"{len(let_in)} of {len(let_in) + len(refused)} were let in"
-    assert said.json()["error"] == "Foreign" and "Nothing was done" in said.json()["why"]
+    assert response.json()["error"] == "Foreign" and "Nothing was done" in response.json()["why"]
     assert ask(node, "GET", "/queues/q").json() == before
 
 
@@ -88,26 +88,26 @@ OURS = (
 
 
 @pytest.mark.parametrize("headers", OURS, ids=str)
-def test_whoever_is_no_foreign_page_is_let_in(node: Node, headers: dict[str, str]) -> None:
-    said = ask(node, "GET", "/queues", **headers)
-    assert said.status_code == 200
-    assert said.headers.get("access-control-allow-origin") == (PAGE if headers.get("Origin") == PAGE else None)
+def test_what_is_not_of_a_foreign_page_is_let_in(node: Node, headers: dict[str, str]) -> None:
+    response = ask(node, "GET", "/queues", **headers)
+    assert response.status_code == 200
+    assert response.headers.get("access-control-allow-origin") == (PAGE if headers.get("Origin") == PAGE else None)
 
 
 def test_a_browser_that_asks_beforehand_is_answered(node: Node) -> None:
     asks = {"Access-Control-Request-Method": "DELETE", "Access-Control-Request-Headers": "authorization,content-type"}
-    said = ask(node, "OPTIONS", "/queues/q", Origin=PAGE, **asks, Access_Control_Request_Private_Network="true")
-    assert said.status_code == 200 and said.headers["access-control-allow-origin"] == PAGE
-    assert "DELETE" in said.headers["access-control-allow-methods"]
-    assert "authorization" in said.headers["access-control-allow-headers"].lower()
-    assert said.headers["access-control-allow-private-network"] == "true"
-    said = ask(node, "OPTIONS", "/queues/q", Origin="https://elsewhere.example", **asks)
-    assert said.status_code == 403 and "access-control-allow-origin" not in said.headers
+    response = ask(node, "OPTIONS", "/queues/q", Origin=PAGE, **asks, Access_Control_Request_Private_Network="true")
+    assert response.status_code == 200 and response.headers["access-control-allow-origin"] == PAGE
+    assert "DELETE" in response.headers["access-control-allow-methods"]
+    assert "authorization" in response.headers["access-control-allow-headers"].lower()
+    assert response.headers["access-control-allow-private-network"] == "true"
+    response = ask(node, "OPTIONS", "/queues/q", Origin="https://elsewhere.example", **asks)
+    assert response.status_code == 403 and "access-control-allow-origin" not in response.headers
 
 
 def test_a_page_that_may_ask_can_read_a_refusal_too(node: Node) -> None:
-    said = ask(node, "DELETE", "/queues/none", Origin=PAGE)
-    assert said.status_code == 404 and said.headers["access-control-allow-origin"] == PAGE
+    response = ask(node, "DELETE", "/queues/none", Origin=PAGE)
+    assert response.status_code == 404 and response.headers["access-control-allow-origin"] == PAGE
 
 
 WRONG = (
@@ -133,7 +133,7 @@ def test_a_page_or_a_name_that_cannot_be_is_refused(
 
 
 def test_a_body_that_is_refused_is_not_read(node: Node) -> None:
-    """The connection ends instead: whoever sends a gigabyte after a refusal would be listened to for as long as it takes."""
+    """The connection ends instead: who sends a gigabyte after a refusal would be listened to for as long as it takes."""
     for headers in ("host: elsewhere.example", f"host: x\r\norigin: {PAGE}x", "host: localhost"):
         head = f"POST /queues/q/records HTTP/1.1\r\n{headers}\r\ncontent-length: 1000000000\r\n\r\n"
         with plain(node, head) as connection, pytest.raises((ConnectionResetError, BrokenPipeError)):
@@ -141,7 +141,7 @@ def test_a_body_that_is_refused_is_not_read(node: Node) -> None:
                 connection.sendall(bytes(1_000_000))
 
 
-def test_bodies_that_come_at_once_are_let_in_only_as_far_as_there_is_room(
+def test_bodies_that_come_at_once_are_let_in_only_as_far_as_there_is_space(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kqlib.virtual.request_limits.BODIES", 10_000_000)

@@ -23,7 +23,7 @@ from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from tests.patience import PATIENCE, WAIT
 
-NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
+NOWHERE = Kafka("127.0.0.1:1")  # its clients know no broker, like one that once got an empty list (librdkafka 5301)
 LEFT_OPEN = """
 import os, signal, sys
 from kqlib.kafka.cluster import Kafka
@@ -56,8 +56,8 @@ def node(kq_cluster: Kafka, topic: str) -> Iterator[Node]:
 def test_a_node_whose_clients_hear_nobody_any_more_takes_others(
     node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
-    for room, name, seconds in ((member, "LOOK", 0.2), (member, "DEAF", 1.0), (fetcher, "PATIENCE", 0.5)):
-        monkeypatch.setattr(room, name, seconds * PATIENCE)
+    for module, name, seconds in ((member, "LOOK", 0.2), (member, "DEAF", 1.0), (fetcher, "PATIENCE", 0.5)):
+        monkeypatch.setattr(module, name, seconds * PATIENCE)
     with Client(node.url, patience=60) as client:
         queue = client.queue("q")
         queue.put(b"before")
@@ -130,6 +130,6 @@ def test_two_nodes_that_tell_the_same_address_are_not_ready_and_say_why(
         within(60, lambda: any(f"node {a.id} says that it answers at {a.url}, too" in b.ready()[1] for a, b in pairs))
 
 
-def test_a_port_that_is_taken_is_said_at_the_start(kq_cluster: Kafka, topic: str, node: Node) -> None:
+def test_a_port_that_is_taken_is_reported_at_the_start(kq_cluster: Kafka, topic: str, node: Node) -> None:
     with pytest.raises(KqError, match="Is it in use"):
         Node(kq_cluster, topic, port=int(node.url.rsplit(":", 1)[1]))

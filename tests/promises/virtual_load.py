@@ -1,6 +1,6 @@
 """Work on many virtual queues while their nodes come and go, and what must hold all the time: for tests only.
 
-In:  nodes, names of queues. Out: `Load`: putting, claiming, acking and reading until told to stop; then `check()`.
+In:  nodes, names of queues. Out: `Load`: putting, claiming, acking and reading until stopped; then `check()`.
 
     put       every put that was answered comes to a worker
     acked     what was acked never comes again
@@ -100,8 +100,8 @@ class Load:
                     self.broken.append(f"{queue}: {item['offset']} was acked and came again")
                 self.seen[queue].add(item["data"])
             if items:
-                said = caller.verb("ack", queue, *(item["receipt"] for item in items))
-                done = set(said.json().get("done", ()))
+                response = caller.verb("ack", queue, *(item["receipt"] for item in items))
+                done = set(response.json().get("done", ()))
                 self.acked |= {(queue, item["offset"]) for item in items if item["receipt"] in done}
 
     def _track(self, caller: Caller) -> None:
@@ -109,18 +109,18 @@ class Load:
         (end,) = caller.put("cursor", b"x")
         while not self._stop.is_set():
             end = caller.put("cursor", b"x")[0]
-            said = caller.ask("POST", "cursor", "/consumers/r/offset", {"offset": end, "allow_rewind": True})
-            if said.status_code != 200:
-                self.broken.append(f"tracking: {said.text}")
+            response = caller.ask("POST", "cursor", "/consumers/r/offset", {"offset": end, "allow_rewind": True})
+            if response.status_code != 200:
+                self.broken.append(f"tracking: {response.text}")
             for node in list(self.nodes.all):
                 try:
-                    told = httpx.get(f"{node.url}/queues/cursor/consumers/r/records", timeout=0.7, trust_env=False)
+                    answer = httpx.get(f"{node.url}/queues/cursor/consumers/r/records", timeout=0.7, trust_env=False)
                 except httpx.HTTPError:
                     continue
-                if told.status_code == 200:
+                if answer.status_code == 200:
                     self.reads += 1
-                    if (told.json()["tracked"] or 0) < end:
-                        self.broken.append(f"a node said {told.json()['tracked']} after {end} was acked")
+                    if (answer.json()["tracked"] or 0) < end:
+                        self.broken.append(f"a node answered {answer.json()['tracked']} after {end} was acked")
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Nodes:
         self.callers: list[Caller] = []
 
     def caller(self, *nodes: NodeProcess) -> Caller:
-        """Somebody who asks; knows these nodes at first, else all."""
+        """A client that knows these nodes at first, else all."""
         self.callers.append(Caller([node.url for node in nodes or self.all], self.partitions))
         return self.callers[-1]
 
@@ -146,12 +146,12 @@ class Caller:
     def look(self) -> None:
         for http in self.nodes.values():
             with suppress(httpx.HTTPError, ValueError, KeyError):  # a node that has too much to do says so
-                said = http.get("/map", timeout=2).json()
-                if said["version"] > self.map["version"]:
-                    self.map = said
+                response = http.get("/map", timeout=2).json()
+                if response["version"] > self.map["version"]:
+                    self.map = response
 
     def ask(self, verb: str, queue: str, path: str, body: Any = None, seconds: float = 40 * PATIENCE) -> httpx.Response:
-        """The answer of whoever owns it, whatever it takes."""
+        """The answer of who owns it, whatever it takes."""
         deadline, last = time.monotonic() + seconds, ""
         while time.monotonic() < deadline:
             self.tries += 1
@@ -160,10 +160,10 @@ class Caller:
                 if owner["url"] not in self.nodes:
                     self.nodes[owner["url"]] = httpx.Client(base_url=owner["url"], timeout=WAIT, trust_env=False)
                 try:
-                    said = self.nodes[owner["url"]].request(verb, f"/queues/{queue}{path}", json=body)
-                    if said.status_code not in (409, 503):
-                        return said
-                    last = said.text
+                    response = self.nodes[owner["url"]].request(verb, f"/queues/{queue}{path}", json=body)
+                    if response.status_code not in (409, 503):
+                        return response
+                    last = response.text
                 except httpx.HTTPError as error:
                     last = repr(error)
             time.sleep(0.05)
@@ -173,15 +173,15 @@ class Caller:
     def put(self, queue: str, *datas: bytes) -> list[int]:
         """Offsets."""
         records = [{"data": to_text(data)} for data in datas]
-        said = self.ask("POST", queue, "/records", {"records": records})
-        assert said.status_code == 201, said.text
-        offsets: list[int] = said.json()["offsets"]
+        response = self.ask("POST", queue, "/records", {"records": records})
+        assert response.status_code == 201, response.text
+        offsets: list[int] = response.json()["offsets"]
         return offsets
 
     def claim(self, queue: str, n: int = 1, consumer: str = "c", **body: Any) -> list[dict[str, Any]]:
-        said = self.ask("POST", queue, f"/consumers/{consumer}/claim", {"n": n, **body})
-        assert said.status_code == 200, said.text
-        items: list[dict[str, Any]] = said.json()["items"]
+        response = self.ask("POST", queue, f"/consumers/{consumer}/claim", {"n": n, **body})
+        assert response.status_code == 200, response.text
+        items: list[dict[str, Any]] = response.json()["items"]
         return [item | {"data": to_bytes(item["data"])} for item in items]
 
     def verb(self, verb: str, queue: str, *receipts: str, consumer: str = "c", **body: Any) -> httpx.Response:

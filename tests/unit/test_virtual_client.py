@@ -40,10 +40,10 @@ class Nodes:
         if request.url.path == "/map":
             return httpx.Response(200, json=self.map())
         self.asked.append((url, request.method, request.url.path, json.loads(request.content or b"null"), request))
-        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(said, Exception):
-            raise said
-        status, body = said(self) if callable(said) else said
+        response = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(response, Exception):
+            raise response
+        status, body = response(self) if callable(response) else response
         return httpx.Response(status, json=body)
 
 
@@ -158,14 +158,14 @@ def test_only_what_may_be_done_twice_is_asked_twice(nodes, client, case):
 
 
 @pytest.mark.parametrize(
-    ("said", "safe"),
+    ("response", "safe"),
     [
         (httpx.ConnectError("refused"), "Nothing was changed"),
         (httpx.ReadTimeout("slow"), "It may have been done, or not"),
     ],
 )
-def test_when_its_patience_is_over_it_says_what_is_safe(nodes, client, said, safe):
-    nodes.answers, client.patience = [said], 1.0
+def test_when_its_patience_is_over_it_says_what_is_safe(nodes, client, response, safe):
+    nodes.answers, client.patience = [response], 1.0
     with pytest.raises(NoNode, match=rf"No node of the virtual queues answered at http://a:1: .*{safe}"):
         client.queue(ON_0).depth()
     assert len(nodes.asked) > 1

@@ -1,4 +1,4 @@
-"""The door's room for bodies: what a request holds of it, and for how long."""
+"""The space for bodies: how much of it a request takes, and for how long."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_a_request_that_announces_no_length_gives_back_what_its_body_does_not_ta
         BODY,
         2,
         0,
-    )  # a long poll held 4 MB while it waited: 64 of them filled the room
+    )  # a long poll held 4 MB while it waited: 64 of them filled all space
 
 
 def test_a_request_holds_what_it_announces() -> None:
     assert long_poll(scope(headers=[*KNOWN, (b"content-length", b"100")]), b"x" * 100) == (100, 100, 0)
 
 
-def test_who_needs_no_token_takes_no_room_from_others() -> None:
+def test_who_needs_no_token_takes_no_space_from_others() -> None:
     assert long_poll(scope("/health", []), b"")[0] == 0
 
 
@@ -63,22 +63,22 @@ def test_who_needs_no_token_takes_no_room_from_others() -> None:
     ("path", "headers", "status"),
     [("/queues", [*KNOWN, PIECES], 503), ("/health", [PIECES], 200), ("/queues", [PIECES], 401)],
 )
-def test_when_the_room_is_full_only_who_needs_some_is_refused(
+def test_when_no_space_is_left_only_who_needs_some_is_refused(
     monkeypatch: pytest.MonkeyPatch, path: str, headers: list[tuple[bytes, bytes]], status: int
 ) -> None:
     monkeypatch.setattr(request_limits, "BODIES", BODY - 1)
-    said: list[int] = []
+    response: list[int] = []
 
     async def app(*_: Any) -> None:
-        said.append(200)
+        response.append(200)
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            said.append(message["status"])
+            response.append(message["status"])
 
     made = RequestLimits(app, TOKEN)
     asyncio.run(made(scope(path, headers), receive, send))
-    assert (said, made._bytes, made._at_once) == ([status], 0, 0)
+    assert (response, made._bytes, made._at_once) == ([status], 0, 0)

@@ -90,5 +90,5 @@ def test_without_its_packages_a_node_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None; from kqlib import virtual; virtual.topics('games', 2); virtual.Node"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, check=False)
-    assert 'virtual.Node needs uvicorn, which is not installed. Run pip install "kqlib[virtual]"' in said.stderr
+    response = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, check=False)
+    assert 'virtual.Node needs uvicorn, which is not installed. Run pip install "kqlib[virtual]"' in response.stderr

@@ -346,7 +346,7 @@ JOBS = ((b"1", b"k"), (bytes(LARGE + 1), b"k"), (b"3", b"k"), (b"4", b"other"), 
 
 
 def test_two_that_move_at_once_lose_nothing_and_block_neither_each_other_nor_those_who_add(file: Path) -> None:
-    """Both have read the same jobs, and wait in the queue's answer: whoever adds meanwhile is not held up by them."""
+    """Both have read the same jobs, and wait in the queue's answer: who adds meanwhile is not held up by them."""
     queues, both, names = Queues(), threading.Barrier(3), []
     with closing(sqlite3.connect(file)) as db:
         outbox = Outbox(db)
@@ -359,7 +359,7 @@ def test_two_that_move_at_once_lose_nothing_and_block_neither_each_other_nor_tho
         if name == "goals" and not getattr(met, "once", False):
             met.once = True
             both.wait(WAIT)  # all have come so far
-            both.wait(WAIT)  # somebody has added
+            both.wait(WAIT)  # a job was added
         queues(name).put_many(puts)
 
     def move() -> None:

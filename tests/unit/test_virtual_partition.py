@@ -217,7 +217,7 @@ ENDS: tuple[tuple[Exception, type[KqError], bool, str], ...] = (
 
 
 @pytest.mark.parametrize("case", ENDS, ids=lambda case: repr(case[0]))
-def test_who_waits_is_told_how_it_ended_and_nobody_is_left_waiting(
+def test_all_that_wait_get_the_reason_of_the_end(
     server: PartitionServer, writer: Writer, case: tuple[Exception, type[KqError], bool, str]
 ) -> None:
     error, kind, unknown, state = case
@@ -225,9 +225,9 @@ def test_who_waits_is_told_how_it_ended_and_nobody_is_left_waiting(
     server.ask(depth()).result(WAIT)
     writer.fails = error
     failed = server.ask(put())
-    with pytest.raises(kind) as said:
+    with pytest.raises(kind) as response:
         failed.result(WAIT)
-    assert said.value.unknown is unknown
+    assert response.value.unknown is unknown
     with pytest.raises(kind):
         parked.result(WAIT)
     until(lambda: server.state == state)
