@@ -54,7 +54,6 @@ class Operation:
     run: Run
     queue: str = ""
     until: float = 0.0  # waits until then for something
-    empty: Any = None  # the answer when nothing came
     alone: bool = False  # sees only what is committed
     seen: bool = False  # answered when this node has read what it wrote
     future: Future[Any] = field(default_factory=Future)
@@ -239,7 +238,7 @@ class PartitionServer:
             self._parked[operation.queue][operation] = None
             heapq.heappush(self._until, (operation.until, next(self._number), operation))
         else:
-            self._answers.append((operation, operation.empty))
+            self._answers.append((operation, None))  # nothing came
 
     def _wake(self, out: Writes) -> None:
         """Run those that wait for a queue which has something now, and those whose time is over."""

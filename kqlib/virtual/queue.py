@@ -59,21 +59,11 @@ class Read:
     next: int
 
 
-class Nodes(Protocol):
+class Asks(Protocol):
     """What a queue needs of its client."""
 
-    def queue(self, name: str, consumer: str = ..., *, lease: float = ...) -> VirtualQueue: ...
-    def _ask(
-        self,
-        verb: str,
-        queue: str,
-        path: str,
-        body: Any = None,
-        *,
-        wait: float = ...,
-        again: bool = ...,
-        params: Any = ...,
-    ) -> Any: ...
+    def queue(self, *words: Any, **how: Any) -> VirtualQueue: ...
+    def _ask(self, *words: Any, **how: Any) -> Any: ...
     def _partition(self, queue: str) -> int: ...
 
 
@@ -81,7 +71,7 @@ class VirtualQueue(SinglePut, Workable):
     """A queue among many in one topic: put, claim, ack."""
 
     def __init__(
-        self, client: Nodes, name: str, consumer: str, *, lease: float, max_attempts: int | None, order: str | None
+        self, client: Asks, name: str, consumer: str, *, lease: float, max_attempts: int | None, order: str | None
     ) -> None:  # made by Client.queue, which checks
         self.client, self.name, self.consumer, self.lease = client, name, consumer, lease
         self.max_attempts, self.order = max_attempts, order

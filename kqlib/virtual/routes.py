@@ -226,8 +226,8 @@ async def claim(request: Request, server: Server, q: Queue, c: Consumer, body: b
     def run(store: ItemStore, out: Writes) -> Any:
         return store.claim((q, c), body.n, body.lease, out, order=body.order, max_attempts=body.max_attempts)
 
-    items = await ask(server, run, request, body.wait, queue=q, empty=[])
-    return {"items": [_item(each) for each in items]}
+    items = await ask(server, run, request, body.wait, queue=q)
+    return {"items": [_item(each) for each in items or ()]}
 
 
 @router.post(CONSUMER + "/ack")

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed
+from kqlib.errors import Closed, KqError, LeaseLost
 from kqlib.queue.retry import Retry
 from kqlib.virtual.client import Client
 from kqlib.virtual.errors import NodeDied, NoNode, NotFound
@@ -153,18 +153,6 @@ def test_a_deleted_queue_is_gone_and_begins_anew(client):
     item = queue.claim(wait=WAIT)
     assert item.data == b"2"
     queue.ack(item)
-
-
-def test_another_order_than_the_consumers_first_is_refused_with_the_nodes_sentence(client):
-    client.queue("terms").put(b"1")
-    assert client.queue("terms", order="key").claim() is not None
-    with pytest.raises(NotAllowed, match="this consumer's order is 'key' since its first claim, not 'any'"):
-        client.queue("terms", order="any").claim()
-
-
-def test_a_node_that_is_not_there_is_reported_in_time_and_nothing_was_changed():
-    with Client("http://127.0.0.1:1", patience=0.5) as client, pytest.raises(NoNode, match="Nothing was changed"):
-        client.queue("x").put(b"1")
 
 
 # --- a node dies ----------------------------------------------------------------------------------------------------------
