@@ -127,7 +127,7 @@ def test_two_nodes_that_tell_the_same_address_are_not_ready_and_say_why(
     within(60, lambda: node.ready()[0])
     with Node(kq_cluster, topic, advertise=node.url) as twin:
         pairs = (node, twin), (twin, node)  # whichever the group gave the partition to, the other one says so
-        within(60, lambda: any(f"node {a.id} says that it answers at {a.url}, too" in b.ready()[1] for a, b in pairs))
+        within(60, lambda: any(f"node {a.id} has the address {a.url}, too" in b.ready()[1] for a, b in pairs))
 
 
 def test_a_port_that_is_taken_is_reported_at_the_start(kq_cluster: Kafka, topic: str, node: Node) -> None:
