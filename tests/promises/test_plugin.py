@@ -42,13 +42,13 @@ def test_odd_names(kq_cluster, kq_topic, odd):
     assert kq_cluster.leader(kq_topic, 0) == 1
 
 def test_one_topic_a_test(kq_cluster, kq_topic):
-    assert len(kq_cluster.admin.list_topics(kq_topic, timeout=60).topics[kq_topic].partitions) == 1
+    assert len(kq_cluster.admin.list_topics(kq_topic, timeout=SECONDS).topics[kq_topic].partitions) == 1
     mine = ("test-four", "test-odd-names", "test-one-topic")  # the cluster may be somebody's who has other topics
-    seen = [name for name in kq_cluster.admin.list_topics(timeout=60).topics if name.startswith(mine)]
+    seen = [name for name in kq_cluster.admin.list_topics(timeout=SECONDS).topics if name.startswith(mine)]
     assert seen == [kq_topic], seen
 
 def test_that_tidies_up_itself(kq_cluster, kq_topic):
-    kq_cluster.admin.delete_topics([kq_topic])[kq_topic].result(60)
+    kq_cluster.admin.delete_topics([kq_topic])[kq_topic].result(SECONDS)
 
 @pytest.mark.kq_partitions(2)
 @pytest.mark.parametrize("odd", ["ü b/c" * 60])
@@ -56,9 +56,9 @@ def test_a_queue_of_its_own(kq_cluster, kq_queue, odd):
     assert [kq_cluster.leader(kq_queue.name, number) for number in range(2)] == [1, 1]
     assert kq_queue.depth() == 0
     kq_queue.put(b"poison")
-    kq_queue.bury(kq_queue.claim(wait=60), "it is")
+    kq_queue.bury(kq_queue.claim(wait=SECONDS), "it is")
     assert [item.data for item in kq_queue.dead.peek()] == [b"poison"]
-    left = kq_queue.put(b"left"), kq_queue.claim(wait=60)
+    left = kq_queue.put(b"left"), kq_queue.claim(wait=SECONDS)
     assert left[0] == left[1].id
 
 def test_a_queue_that_is_closed_by_the_test(kq_queue):
@@ -74,7 +74,7 @@ def test_the_cluster_is_the_one_that_is_named_else_an_embedded_one(kq_cluster):
 def test_without_kafka():
     pass
 """
-)
+).replace("SECONDS", f"{WAIT:g}")
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib import topic_rules, topics
 from kqlib.errors import BadTopicName, CannotShrink, NotAllowed, TopicMissing, Unreachable
-from kqlib.kafka import Kafka
+from kqlib.kafka import Kafka, reading
 from kqlib.topics import Plan, QueueTopic, Topic, partitions_of
 from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
@@ -111,16 +111,7 @@ def test_a_topic_grows_and_keeps_its_records_and_what_the_plan_does_not_state(kq
     Plan({mine: Topic(3, config={"retention.ms": -1})}).apply(kq_cluster)
     partitions, said = shape(kq_cluster, mine)
     assert (partitions, said["flush.ms"], said["retention.ms"]) == (3, "7000", "-1")
-    assert ends(kq_cluster, mine, 3) == 1
-
-
-def ends(cluster: Kafka, topic: str, partitions: int) -> int:
-    """How many records were ever written, over all partitions."""
-    consumer = Consumer(cluster.client() | {"group.id": "none"})
-    try:
-        return sum(consumer.get_watermark_offsets(TopicPartition(topic, p), WAIT)[1] for p in range(partitions))
-    finally:
-        consumer.close()
+    assert sum(end for _, end in reading.bounds(kq_cluster, mine).values()) == 1  # records
 
 
 def test_a_queue_and_its_dead_letters_grow_together(kq_cluster: Kafka, mine: str) -> None:

@@ -207,7 +207,7 @@ def typed(names: Names, home: str | None = None) -> argparse.Namespace:
 
 
 def run(spark: Any, cluster: Kafka, names: Names, home: str) -> None:
-    assert standings(spark, cluster, *names, registry=Registry(cluster=cluster), home=home, once=True).wait(300)
+    assert standings(spark, cluster, *names, registry=Registry(cluster=cluster), home=home, once=True).wait(5 * WAIT)
 
 
 def test_a_checkpoint_of_another_cluster_or_of_a_topic_made_anew_is_refused_and_has_another_default_place(

@@ -10,6 +10,7 @@ from kqlib.runtime.java import Java
 from kqlib.workshop.ladder import LADDER, LEDGER
 from kqlib.workshop.promises import Verdict, store
 from kqlib.workshop.view.deliveries import Delivery
+from tests.patience import WAIT
 
 KEPT = Verdict(True, 3, "", "1", (Delivery("worker a", 1, 0, 2, "ack"), Delivery("worker b", 2, 3, 3, "refused")))
 QUEUES = {"leases": (LADDER["leases"], b"packed")}
@@ -107,19 +108,19 @@ def test_of_two_that_want_the_same_verdict_one_tries_and_the_other_waits():
 
     def first(pairs):
         begun.set()
-        assert go.wait(10)
+        assert go.wait(WAIT)
         return dict.fromkeys(pairs, KEPT)
 
     one = threading.Thread(target=store.verdicts, args=(QUEUES, ["extend"], first))
     two = threading.Thread(target=store.verdicts, args=(QUEUES, ["extend", TWO[1]], second))
     one.start()
-    assert begun.wait(10)
+    assert begun.wait(WAIT)
     two.start()
     two.join(0.3)
     assert two.is_alive() and second.asked == []
     go.set()
     for thread in (one, two):
-        thread.join(10)
+        thread.join(WAIT)
         assert not thread.is_alive()
     assert second.asked == [TWO]
 

@@ -99,7 +99,7 @@ def server(writer: Writer) -> Iterator[PartitionServer]:
     until(lambda: server.state == "serving")
     yield server
     server.drop("the test is over")
-    server.join(5)
+    server.join(WAIT)
 
 
 def until(condition: Callable[[], bool]) -> None:

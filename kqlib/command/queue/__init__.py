@@ -78,7 +78,7 @@ def _word(under: Any, name: str, text: str) -> Callable[..., Any]:
     epilog = PLANNED if name == "create" else None
     parser = under.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=epilog, **more)
     site = os.environ.get("KQ_SITE") or "default"
-    parser.add_argument("--site", default=site, type=_site, metavar="NAME", help=f"whose queue (now: {site})")
+    parser.add_argument("--site", default=site, type=_site, metavar="NAME", help=f"the site (now: {site})")
     parser.add_argument("--json", action="store_true", help="for programs")
     add: Callable[..., Any] = parser.add_argument
     return add
@@ -105,12 +105,10 @@ def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
     text = "if the site's state is lost: earliest takes every item in the log, latest only new ones (default: an error)"
     for add in (claim, work):
         add("--on-lost", choices=("earliest", "latest"), default="raise", help=text)
-    claim("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while you think (default: 30)")
-    claim("--wait", type=_checked("wait"), default=0.0, metavar="SECONDS", help="for an item to come (default: 0)")
-    work("--lease", type=_checked("lease"), metavar="SECONDS", help="prolonged while a command runs (default: 30)")
+    claim("--lease", type=_checked("lease"), metavar="SECONDS", help="extended until you decide (default: 30)")
     work("--threads", type=_count("threads"), default=1, metavar="N", help="commands at a time (default: 1)")
     work("--retry", type=_checked("delay"), default=1.0, metavar="SECONDS", help="first wait, doubled (default: 1)")
-    work("--max-attempts", type=_attempts, metavar="N", help="bury after so many (default: as the queue text)")
+    work("--max-attempts", type=_attempts, metavar="N", help="bury after so many (default: the queue's own number)")
     work("--until-empty", action="store_true", help="end when nothing is left (default: at SIGTERM or Ctrl-C)")
 
 

@@ -34,7 +34,7 @@ def queue_claim(args: argparse.Namespace) -> int:
     with opened(args) as site:
         say_if_new(site, args.queue)
         queue = site.queue(args.queue, on_lost=args.on_lost, **({"lease": args.lease} if args.lease else {}))
-        item = queue.claim(wait=args.wait)
+        item = queue.claim()
         if item is None:
             print("null" if args.json else f"There is nothing to claim in '{args.queue}' for site '{args.site}' now.")
             return 1

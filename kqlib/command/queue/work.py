@@ -42,7 +42,7 @@ def queue_work(args: argparse.Namespace) -> int:
         raise NotAllowed(f"there is no command {args.rest[0]!r} that could be run. Nothing was claimed")
     with opened(args) as site:
         say_if_new(site, args.queue)
-        queue = site.queue(args.queue, on_lost=args.on_lost, **({"lease": args.lease} if args.lease else {}))
+        queue = site.queue(args.queue, on_lost=args.on_lost)
         commands = Commands(queue, args.rest)
         attempts = _attempts(queue, args.max_attempts)
         retry = Retry.exponential(args.retry, cap=LONGEST_WAIT, jitter=0.2, attempts=attempts)
