@@ -1,10 +1,10 @@
-"""What labs made on somebody's own cluster, remembered there in the topic `kq.labs`, so that the next run can clean up.
+"""What labs made on a cluster of your own, noted there in the topic `kq.labs`, so that the next run can clean up.
 
 In:  a cluster, a lab's name, this user. Out: `Traces`: names to make (`full`), remember, list and forget.
-Names carry an id of this machine's state directory, so two machines never share one. Two computers may share that directory (a home
-on a shared disk): so a live lab holds its prefix by a note, `["holder", prefix]`, which it renews. Nobody else opens a held lab.
-A name is remembered before it is made: a lab that is killed in between leaves a name too many, never a topic too many.
-Only what stands here is ever deleted.
+Names contain an id of this machine's state directory, so two machines never share one. Two computers may share that directory (a home
+on a shared disk). So a live lab holds its prefix by a note, `["holder", prefix]`, which it renews; no other computer opens it then.
+A name is noted before it is made: a lab that is killed in between leaves a name too many, never a topic too many.
+Only what is noted here is ever deleted.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import reading
@@ -69,7 +69,7 @@ class Traces:
             raise
 
     def close(self) -> None:
-        """Another process may have this lab now."""
+        """Another process may open this lab now."""
         self._over.set()
         self._renewing.join(20)  # its note would come behind the one that frees the prefix
         if not self.cluster._closed:
@@ -78,7 +78,7 @@ class Traces:
         self.leave()
 
     def leave(self) -> None:
-        """The same for a fork: it lets go of the lock's file, and writes nothing."""
+        """The same for a fork: it closes the lock's file, and writes nothing."""
         self._alone.close()
 
     def _take(self, lab: str) -> None:
@@ -127,9 +127,9 @@ class Traces:
         """The full names of this kind that are still to be cleaned up."""
         found: set[str] = set()
         for message in reading.records(self.cluster, TOPIC)[0]:
-            with contextlib.suppress(ValueError, TypeError, AttributeError):  # somebody else's line
-                said_kind, name = json.loads(message.key())
-                if said_kind == kind and name.startswith(self.prefix):
+            with contextlib.suppress(ValueError, TypeError, AttributeError):  # another program's record
+                noted, name = json.loads(message.key())
+                if noted == kind and name.startswith(self.prefix):
                     (found.add if message.value() is not None else found.discard)(name)
         return sorted(found)
 
@@ -138,43 +138,41 @@ class Traces:
         self._write(kind, name, b"1")
 
     def forget(self, kind: str, name: str) -> None:
-        """It is gone; compaction may drop its line."""
+        """It is gone; compaction may drop its note."""
         self._write(kind, name, None)
 
     def _write(self, kind: str, name: str, value: bytes | None) -> None:
-        from kqlib.kafka.clients import Producer
-
-        said: list[str | None] = []  # words, for a KafkaError cannot be compared with None (confluent-kafka 2.16)
-        producer = Producer(
-            self.cluster.client(acks="all")
-        )  # not idempotent: that costs 0.5 s, and a line twice is one line
-        producer.produce(
-            TOPIC,
-            value,
-            _key(kind, name),
-            on_delivery=lambda error, _: said.append(None if error is None else error.str()),
-        )
-        producer.flush(15)
-        if said != [None]:
-            why = said[0] if said else "no answer in 15 s"
+        if why := _written(self.cluster, TOPIC, {_key(kind, name): value}):
             raise NotAllowed(f"'{name}' could not be noted in '{TOPIC}': {why}. So nothing was made or removed")
 
 
 def clear_notes(cluster: Kafka, topics: Iterable[str]) -> None:
     """Remove the notes in kq.queues that sites wrote of these topics, which are gone. What cannot be removed does no harm."""
-    from kqlib.kafka.clients import Producer
-
     gone, left = set(topics), set[bytes]()
     if not gone or QUEUES not in cluster.describe().topics:
         return
     for message in reading.records(cluster, QUEUES)[0]:
-        with contextlib.suppress(ValueError, TypeError, IndexError):  # somebody else's line
+        with contextlib.suppress(ValueError, TypeError, IndexError):  # another program's record
             if json.loads(message.key())[1] in gone:
                 (left.discard if message.value() is None else left.add)(message.key())
-    producer = Producer(cluster.client(acks="all"))
-    for key in left:
-        producer.produce(QUEUES, None, key)
-    producer.flush(15)
+    _written(cluster, QUEUES, dict.fromkeys(left))
+
+
+def _written(cluster: Kafka, topic: str, records: Mapping[bytes, bytes | None]) -> str:
+    """Write these records. They are durable when it returns ''; else it returns why one is not."""
+    from kqlib.kafka.clients import Producer
+
+    errors: list[str] = []
+
+    def delivered(error: Any, _: object) -> None:
+        if error is not None:
+            errors.append(error.str())
+
+    producer = Producer(cluster.client(acks="all"))  # not idempotent: that costs 0.5 s, and a record twice is one note
+    for key, value in records.items():
+        producer.produce(topic, value, key, on_delivery=delivered)
+    left = producer.flush(15)
+    return errors[0] if errors else "no answer in 15 s" * bool(left)
 
 
 def _key(kind: str, name: str) -> bytes:
