@@ -1,10 +1,10 @@
-"""Kafka clients that outlive the call that makes them. A fork of this process keeps them for ever, and never ends them.
+"""confluent_kafka's clients, made safe for forks: a forked child never ends the clients of its parent.
 
-In:  what confluent_kafka's classes take. Out: the same classes, whose objects are known here while they live.
+In:  the arguments of confluent_kafka's classes. Out: the same classes; this module knows their objects while they live.
 
 librdkafka ends a client by joining its threads. A forked child has no such threads, so it would wait for ever: when the last
 reference goes, in a garbage collection, or at the interpreter's exit. So a child adds one reference to each client, and never
-gives it back.
+drops it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import confluent_kafka
 from confluent_kafka import admin
 
 _LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
-_HELD: dict[
-    int, list[Any]
-] = {}  # by the thread that forks just now: none of these may end between the fork and `_keep`
+# By the thread that forks just now. None of these may end between the fork and `_keep`.
+_HELD: dict[int, list[Any]] = {}
 
 
 class _Known:

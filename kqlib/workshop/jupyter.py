@@ -1,6 +1,6 @@
-"""JupyterLab on the notebooks of this checkout: the same settings for every reader, none of the reader's own touched.
+"""JupyterLab on the notebooks of this checkout, with the same settings for every reader. The reader's own settings stay untouched.
 
-In:  a notebook (its number, its name or a file). Out: this process, turned into JupyterLab: its keys and its end are Jupyter's.
+In:  a notebook (its number, its name or a file). Out: this process becomes JupyterLab, which then has the terminal and the signals.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def choose(repo: Path, asked: str) -> Path:
 
 
 def command(repo: Path, notebook: Path, browser: bool, extra: Sequence[str]) -> list[str]:
-    """What to run. On loopback only, so that a container's root may run it too; what `extra` says itself is left to it."""
+    """The command to run. It listens on loopback only, so a container's root may run it too. Options in `extra` replace ours."""
     ours = {
         "--ServerApp.root_dir": str(repo),
         "--LabApp.default_url": f"/lab/tree/{quote(notebook.as_posix())}",
@@ -60,8 +60,8 @@ def command(repo: Path, notebook: Path, browser: bool, extra: Sequence[str]) -> 
         "--ServerApp.root_dir": ("--notebook-dir",),
         "--ServerApp.allow_root": ("--allow-root",),
     }
-    said = {word.partition("=")[0] for word in extra}
-    kept = [f"{name}={value}" for name, value in ours.items() if not said & {name, *aliases.get(name, ())}]
+    given = {word.partition("=")[0] for word in extra}
+    kept = [f"{name}={value}" for name, value in ours.items() if not given & {name, *aliases.get(name, ())}]
     return [sys.executable, "-P", "-m", "jupyterlab", *kept, *([] if browser else ["--no-browser"]), *extra]
 
 

@@ -1,4 +1,4 @@
-"""Real Kafka in anyone's own tests: install kqlib, name a fixture.
+"""A real Kafka in your own tests: install kqlib, name a fixture.
 
     def test_what_i_put_comes_out(kq_cluster, kq_topic):
         producer = Producer(kq_cluster.client())
@@ -9,9 +9,9 @@
         kq_queue.put(b"goal")
         assert kq_queue.claim(wait=10).data == b"goal"
 
-kq_cluster   one cluster for the whole run (KQ_BOOTSTRAP names one's own; else an embedded one is started, once per worker)
-kq_topic     a topic of its own for each test, with one partition unless `@pytest.mark.kq_partitions(4)` says otherwise
-kq_queue     a queue of its own for each test, on a site of its own, closed afterwards; the same marker
+kq_cluster   one cluster for the whole run: the one that KQ_BOOTSTRAP names, else an embedded one for each worker of pytest-xdist
+kq_topic     a new topic for each test, with one partition, or as many as `@pytest.mark.kq_partitions(4)` asks for
+kq_queue     a new queue for each test, on a site of its own, which is closed afterwards; the same marker
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the house's marker known."""
+    """Make the marker known."""
     config.addinivalue_line("markers", "kq_partitions(n): how many partitions this test's kq_topic or kq_queue has")
 
 
@@ -56,7 +56,7 @@ def kq_topic(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[str]
 
 @pytest.fixture
 def kq_queue(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[Queue]:
-    """A new queue with its dead letters, and a site that nobody else uses; all of it is gone after the test."""
+    """A new queue with its dead letters, and a new site; all of it is gone after the test."""
     from kqlib.queue import Site
     from kqlib.topics import Plan, QueueTopic
 
@@ -72,7 +72,7 @@ def kq_queue(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[Queu
 
 
 def _forget(cluster: Kafka, name: str) -> None:
-    """The group goes, and the notes in kq.queues, which is everybody's."""
+    """Delete the group, and its notes in kq.queues, which all sites share."""
     from confluent_kafka import KafkaException
 
     from kqlib.queue import Site
@@ -80,7 +80,7 @@ def _forget(cluster: Kafka, name: str) -> None:
     with Site(cluster, name) as site:  # the test may have closed its own
         keys = [key for key in site._notes.keys() if key[0] == name]  # noqa: SIM118 - no dict
         site._notes.write([(key, None) for key in keys], site._sender())
-    with suppress(KafkaException):  # who only put was never in a group
+    with suppress(KafkaException):  # a site that only put was never in a group
         cluster.admin.delete_consumer_groups([name], request_timeout=10)[name].result(15)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -27,7 +26,6 @@ from kqlib.runtime import places
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.node import free_ports
 from kqlib.workshop.doctor import CHECKS
-from kqlib.workshop.shared import user
 from tests.conftest import Marked
 from tests.patience import PATIENCE, WAIT
 
@@ -250,16 +248,6 @@ def test_kafkas_own_tools_read_what_is_typed_and_end_with_their_own_code(busy: M
     read = ["--topic", "typed", "--from-beginning", "--max-messages", "2", "--timeout-ms", f"{WAIT * 1000:.0f}"]
     assert busy.said("kafka", "console-consumer", *read) == "kick-off\ngoal\n"
     assert busy.kq("kafka", "topics", "--describe", "--topic", "nobody").returncode == 1
-
-
-def test_a_lab_uses_it_under_names_of_its_own(busy: Machine, bootstrap: str) -> None:
-    code = "import kqlib as kq; lab = kq.lab('03-keys'); print(lab.cluster, lab.topic('football'))"
-    command = [sys.executable, "-c", code]
-    env = busy.env(KQ_BOOTSTRAP=bootstrap)
-    ran = subprocess.run(command, env=env, cwd=REPO, capture_output=True, text=True, check=True)
-    said = re.fullmatch(rf"Kafka\(one's own cluster\) (03-keys\.{user()}\.[0-9a-f]{{8}}\.football)\n", ran.stdout)
-    assert said
-    assert said[1] in topics(bootstrap)
 
 
 # --- commands on one's own cluster ------------------------------------------------------------------------------------

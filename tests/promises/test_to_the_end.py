@@ -126,19 +126,6 @@ def test_the_doctors_check_of_queues_comes_to_its_end_while_others_commit_withou
     assert end(desk.cluster, *log) > before + 500
 
 
-def test_the_doctor_reads_the_log_of_commits_while_others_commit_without_a_pause(
-    desk: Desk, busy: Busy, within: Callable
-) -> None:
-    began = time.time()
-    with closing(Consumer(desk.cluster.client(group_id=desk.site))) as mine:
-        mine.commit(offsets=[TopicPartition(desk.name, 0, 0)], asynchronous=False)
-    busy(COMMIT, f"{desk.site}-other", desk.name)
-    other = (f"{desk.site}-other", desk.name, 0)
-    within(10, lambda: other in queues.committed_since(desk.cluster, {other[0]}, began - 1), "nobody commits")
-    found = queues.committed_since(desk.cluster, {desk.site, other[0]}, began - 1)
-    assert found >= {(desk.site, desk.name, 0), other}
-
-
 def test_a_worker_that_writes_into_the_topic_that_it_reads_takes_what_was_there_when_it_began(
     kq_cluster: Kafka, kq_topic: str
 ) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -114,12 +111,6 @@ def test_a_topic_grows_and_keeps_its_records_and_what_the_plan_does_not_state(kq
     assert sum(end for _, end in reading.bounds(kq_cluster, mine).values()) == 1  # records
 
 
-def test_a_queue_and_its_dead_letters_grow_together(kq_cluster: Kafka, mine: str) -> None:
-    Plan({mine: QueueTopic(web_servers=1)}).apply(kq_cluster)
-    Plan({mine: QueueTopic(web_servers=2)}).apply(kq_cluster)
-    assert [partitions_of(kq_cluster, name) for name in (mine, f"{mine}.dead")] == [4, 4]
-
-
 def test_a_plan_that_would_shrink_one_topic_changes_none(kq_cluster: Kafka, mine: str) -> None:
     Plan({f"{mine}-a": Topic(3), f"{mine}-b": Topic(2)}).apply(kq_cluster)
     before = shape(kq_cluster, f"{mine}-a"), shape(kq_cluster, f"{mine}-b")
@@ -170,16 +161,6 @@ def test_many_may_apply_the_same_plan_at_once(kq_cluster: Kafka, mine: str) -> N
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _, plan=plan: plan.apply(kq_cluster, quiet=True), range(4)))
         assert not plan.diff(kq_cluster).waits
-
-
-def test_two_processes_may_apply_the_same_file_at_once(kq_cluster: Kafka, mine: str, tmp_path: Any) -> None:
-    plan = Plan({f"{mine}-{n}": Topic(3) for n in range(8)})
-    plan.write(tmp_path / "plan.toml")
-    code = "import sys, kqlib.kafka as b, kqlib.topics as t; t.Plan.read(sys.argv[1]).apply(b.connect())"
-    env = os.environ | {"KQ_BOOTSTRAP": kq_cluster.bootstrap}
-    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "plan.toml")], env=env) for _ in range(2)]
-    assert [process.wait(WAIT) for process in both] == [0, 0]
-    assert not plan.diff(kq_cluster).waits
 
 
 def test_asking_for_a_topic_never_makes_it_even_where_a_name_is_enough(locked: Cluster) -> None:

@@ -267,13 +267,6 @@ def test_a_picture_of_too_many_keys_is_refused_and_not_tried(many: Any) -> None:
 # --- the playground ----------------------------------------------------------------------------------------------------
 
 
-def test_the_playground_starts_with_a_key_among_ten_games_and_says_where_it_is() -> None:
-    play = playground()
-    assert repr(play).splitlines()[0] == "LAL-BOS → p2 · 11 keys"
-    assert "p2  4 records  F G I *K*" in repr(play).splitlines()
-    assert repr(play).endswith("playground 'keys' · key: LAL-BOS · partitions: 4 · hash: murmur2")
-
-
 @pytest.mark.parametrize(
     ("controls", "line"),
     [
