@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 from kqlib.errors import NotAllowed
-from kqlib.kafka import Kafka, reading, words
+from kqlib.kafka import reading, words
 from kqlib.runtime.patience import PATIENCE
 from kqlib.text import cut
 from kqlib.topic_rules import QUEUES, QueueTopic, Topic
@@ -74,35 +74,25 @@ def _on_cluster(
         return f"q{numbers[queue]}-{re.sub('[^a-z]+', '-', promise.name)}"
 
     with Cluster(brokers, config=CLOCKS if brokers > 1 else CLOCKS | STAYS) as cluster, ExitStack() as servers:
-        for serving in dict.fromkeys(_serving(factories[queue]) for pairs in phases for queue, _ in pairs):
+        queues = dict.fromkeys(queue for pairs in phases for queue, _ in pairs)
+        for serving in dict.fromkeys(getattr(factories[queue], "serving", None) for queue in queues):
             if serving:
                 servers.enter_context(serving(cluster))
         _create(cluster, [topic(*pair) for pairs in phases for pair in pairs])
         found: Verdicts = {}
         for pairs in phases:
-            fault = Fault(cluster, len(pairs))
+            fault = Fault(len(pairs))
 
             def tried(pair: Pair, fault: Fault = fault) -> Verdict:
                 queue, promise = pair
-                return _try(promise, KafkaWorld(topic(*pair), factories[queue], cluster, children, fault))
+                with closing(KafkaWorld(topic(*pair), factories[queue], cluster, children, fault)) as world:
+                    return judge(promise, Scenario(world))
 
             slow_first = sorted(pairs, key=lambda pair: not pair[1].slow)
             with ThreadPoolExecutor(len(pairs) if pairs and pairs[0][1].fault else AT_ONCE) as pool:
                 verdicts = list(pool.map(tried, slow_first))
             found |= {(queue, promise.name): v for (queue, promise), v in zip(slow_first, verdicts, strict=True)}
         return found
-
-
-def _serving(factory: Factory) -> Callable[[Kafka], AbstractContextManager[Any]] | None:
-    """What must run beside the trials of a queue that needs a server."""
-    return getattr(factory, "serving", None)
-
-
-def _try(promise: Promise, world: KafkaWorld) -> Verdict:
-    try:
-        return judge(promise, Scenario(world))
-    finally:
-        world.end()
 
 
 def judge(promise: Promise, scenario: Scenario) -> Verdict:
@@ -158,7 +148,7 @@ class KafkaWorld:
         """Delete the topic of the queue's dead letters."""
         self._delete(f"{self._topic}.dead")
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End its workers."""
         self._fault.leave()
         for process in self._processes:
@@ -178,8 +168,8 @@ class KafkaWorld:
 class Fault:
     """What breaks once for several trials: when each of them wants it or is over."""
 
-    def __init__(self, cluster: Cluster, trials: int) -> None:
-        self._cluster, self._trials = cluster, trials
+    def __init__(self, trials: int) -> None:
+        self._trials = trials
         self._waiting, self._over, self._change = 0, False, threading.Condition()
 
     def happen(self, break_it: Callable[[], object]) -> None:
