@@ -112,13 +112,13 @@ class Putting(SinglePut):
         done = {at: id_ for at, id_ in enumerate(sent.ids) if id_}
         refused = {at for at, error in sent.errors.items() if is_refused(error)}
         unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in refused]
-        safe = f"Of {len(puts)} items {len(done)} are stored"
+        nothing = not done and not unknown
+        safe = "Nothing was stored" if nothing else f"Of {len(puts)} items {len(done)} are stored"
         maybe = f"; the other {len(unknown)} may have been, or not. {TWICE}" if unknown else "."
         if large := _too_large(sent):
-            safe = safe if done or unknown else "Nothing was stored"
             ours = self._larger_than_known(max(puts[at].size for at in large), safe + maybe)
         else:
-            safe += f", {len(refused)} refused and not stored" * bool(refused)
+            safe += f", {len(refused)} refused and not stored" * bool(refused and not nothing)
             ours = self._not_stored(next(iter(sent.errors.values()), None), safe + maybe)
         ours.__dict__.update(done=done, unknown=unknown)
         return ours

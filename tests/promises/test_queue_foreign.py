@@ -183,6 +183,7 @@ def test_what_left_the_log_before_it_was_done_is_told_until_it_is_known(kq_clust
     assert desk("show", "--json").json["lost"] == 5
     assert left in desk("story", f"{desk.name}/0/2").out and left in desk("story", f"{desk.name}/0/5").out
     assert left not in desk("story", f"{desk.name}/0/1").out
+    assert desk("rewind", "--forget", "--json").json["items"] == 0
     assert desk("rewind", "--forget", "--yes").code == 0
     assert ledgers(kq_cluster, desk.name) == "" and desk("show", "--json").json["lost"] == 0
 

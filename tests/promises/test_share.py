@@ -269,7 +269,7 @@ DENIED = {  # what `app` may not do -> its topic, and the sentence
     ),
     "no right to write": (
         (ResourceType.TOPIC, "quiet", AclOperation.WRITE),
-        r"lacks WRITE on topic 'quiet'.* refused and not stored.* Ask whoever deploys to grant it",
+        r"lacks WRITE on topic 'quiet'.* Nothing was stored.* Ask whoever deploys to grant it",
     ),
     "no right to see the group's settings": (
         (ResourceType.GROUP, "share-hidden", AclOperation.DESCRIBE_CONFIGS),

@@ -276,3 +276,11 @@ def test_whatever_a_login_is_made_of_it_comes_back_from_a_file_written_for_java(
     assert file.read_bytes().isascii()  # Java reads these files as Latin-1
     assert file.stat().st_mode & 0o777 == 0o600
     assert ours.read(file) == own
+
+
+def test_a_complaint_about_a_setting_names_the_line_that_counts(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text(f"ssl.ca.location={file}\n\nssl.ca.location={tmp_path}/none.pem\nsasl.password={SECRET}\n")
+    found = str(ours.located(BadConfig(source="", why="ssl.ca.location failed: error:05880020"), file))
+    assert found.startswith(f"client.properties, line 3: ssl.ca.location={tmp_path}/none.pem: there is no such file.")
+    assert SECRET not in str(ours.located(BadConfig(source="", why=f"sasl.password: {'x'}"), file))

@@ -70,6 +70,16 @@ def test_a_picture_is_well_formed_fits_and_no_words_touch(name):
     assert_well_drawn(GALLERY[name])
 
 
+@pytest.mark.parametrize("name", ["record", "large record", "hostile record"])
+def test_the_sizes_of_a_record_stand_in_one_column_beside_its_boxes(name):
+    root = ElementTree.fromstring(GALLERY[name].svg)
+    frames = {(float(box.get("x")), float(box.get("width"))) for box in root.findall(f"{SVG}rect[@rx='4']")}
+    sizes = [text for text in root.findall(f"{SVG}text[@text-anchor='end']") if "byte" in text.text]
+    ((left, wide),), (column,) = frames, {float(size.get("x")) for size in sizes}
+    widest = max(picture.width(size.text, 10) for size in sizes)
+    assert wide >= 200 and column - widest == pytest.approx(left + wide + 10, abs=0.2)
+
+
 def test_a_word_that_is_away_from_its_bar_is_found():
     root = ElementTree.fromstring(GALLERY["log"].svg)
     assert_marks_stand_below_their_bars(root, 640)
