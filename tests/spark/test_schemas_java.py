@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import io
-import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import fastavro
-import pyspark
 import pytest
 from hypothesis import given, settings
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from kqlib.runtime import java
 from kqlib.schemas import canonical, compare, rules
-from tests.patience import WAIT
 from tests.unit.schema_examples import LOGICAL, one, records
 from tests.unit.test_schemas_rules import CASES
 
 SEEN = settings(max_examples=40, deadline=None, database=None, derandomize=True)
-JARS = Path(pyspark.__path__[0]) / "jars"
-NEEDED = (
-    "avro-1",
-    "jackson-core-2",
-    "jackson-databind-2",
-    "jackson-annotations-2",
-    "slf4j-api-2",
-    "commons-compress-1",
-)
 TIMES = (
     "Date",
     "TimeMillis",
@@ -42,27 +25,10 @@ TIMES = (
 SAME_VALUE = {"a decimal's precision grows", "a decimal's precision shrinks"}
 
 
-@pytest.fixture(scope="module")
-def avro() -> Iterator[Any]:
-    """The package org.apache.avro in a JVM with nothing else in it."""
-    jars = [str(jar) for start in NEEDED for jar in JARS.glob(f"{start}*.jar")]
-    port, process = launch_gateway(
-        jarpath=str(next(JARS.glob("py4j-*.jar"))),
-        classpath=":".join(jars),
-        javaopts=["-XX:TieredStopAtLevel=1"],
-        java_path=java.find().command,
-        die_on_exit=True,
-        return_proc=True,
-    )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
-    yield gateway.jvm.org.apache.avro
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait(WAIT)
-    with warnings.catch_warnings():  # Py4J leaves its sockets to the garbage collector
-        warnings.simplefilter("ignore", ResourceWarning)
-        del gateway
-        gc.collect()
+@pytest.fixture
+def avro(spark: Any) -> Any:
+    """The package org.apache.avro in Spark's JVM."""
+    return spark.sparkContext._jvm.org.apache.avro
 
 
 def accepts(avro: Any, reader: Any, writer: Any) -> bool:

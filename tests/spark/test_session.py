@@ -15,7 +15,6 @@ from kqlib.spark import session
 
 SOON = 10  # seconds; on a quiet machine it takes one
 PATIENCE = 180
-LONG_QUERY = "spark.range(10**11).selectExpr('sum(id * id)').collect()"
 
 Begin = Callable[..., subprocess.Popen[str]]
 
@@ -26,9 +25,7 @@ def begin(python: Begin) -> Begin:
     return partial(python, "import sys", "from kqlib.spark import close, session")
 
 
-def test_a_session_is_quiet_and_leaves_nothing_when_it_is_stopped_or_its_python_is_ended_in_the_middle_of_a_query(
-    begin: Begin, tmp_path: Path, marked: Any, within: Any
-) -> None:
+def test_a_session_is_quiet_and_leaves_nothing_when_it_is_stopped(begin: Begin, tmp_path: Path, marked: Any) -> None:
     process = begin(
         "spark = session()",
         "assert session() is spark",
@@ -40,21 +37,35 @@ def test_a_session_is_quiet_and_leaves_nothing_when_it_is_stopped_or_its_python_
         "spark.stop()",
         "print('stopped', flush=True)",
         "sys.stdin.readline()",
-        "again = session(config={'spark.sql.shuffle.partitions': 3})",
-        "assert again is not spark",
-        "print(again.conf.get('spark.sql.shuffle.partitions'), again.range(3).count(), flush=True)",
-        LONG_QUERY.replace("spark", "again"),
     )
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdout
     assert [process.stdout.readline() for _ in range(3)] == ["10 12\n", "AnalysisException\n", "stopped\n"]
     assert not marked.alive("SparkSubmit")
     assert not list(tmp_path.iterdir())  # no directory, and none beside it: spark-warehouse, metastore_db, derby.log
-    process.stdin.write("\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "3 3\n"
-    process.terminate()
-    assert process.communicate(timeout=PATIENCE) == ("", "")
-    within(SOON, lambda: nothing_left(marked, tmp_path))
+    assert process.communicate("\n", PATIENCE) == ("", "")
+
+
+@pytest.mark.nightly  # `test_life.py` has a driver that is killed in a query
+@pytest.mark.parametrize("end", ["SIGTERM in a query", "its last line"])
+def test_no_jvm_and_no_file_of_a_second_session_outlives_its_python(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any, end: str
+) -> None:
+    process = begin(
+        "spark = session()",
+        "spark.stop()",
+        "again = session(config={'spark.sql.shuffle.partitions': 3})",
+        "assert again is not spark",
+        "print(again.conf.get('spark.sql.shuffle.partitions'), again.range(3).count(), flush=True)",
+        "sys.stdin.readline()"
+        if end == "its last line"
+        else "again.range(10**11).selectExpr('sum(id * id)').collect()",
+    )
+    assert process.stdout and process.stdout.readline() == "3 3\n"
+    assert len(marked.alive("SparkSubmit")) == len(list(tmp_path.glob("kqlib-spark-*"))) == 1
+    if end != "its last line":
+        process.terminate()
+    process.communicate("\n", PATIENCE)
+    within(SOON, lambda: nothing_left(marked, tmp_path), end)
 
 
 def nothing_left(marked: Any, home: Path) -> bool:
@@ -67,17 +78,6 @@ def test_the_settings_of_a_running_session_stay(spark: Any) -> None:
         NotAllowed, match=r"a session runs already, with another spark\.sql\.shuffle\.partitions; spark"
     ):
         session(config={"spark.sql.shuffle.partitions": 5})
-
-
-@pytest.mark.nightly  # the test above is harder, and `test_life.py` has a driver that is killed
-def test_no_jvm_and_no_file_outlives_a_python_that_ends_without_a_close(
-    begin: Begin, tmp_path: Path, marked: Any, within: Any
-) -> None:
-    process = begin("spark = session()", "print(spark.range(10).count(), flush=True)", "sys.stdin.readline()")
-    assert process.stdout and process.stdout.readline() == "10\n"
-    assert len(marked.alive("SparkSubmit")) == len(list(tmp_path.glob("kqlib-spark-*"))) == 1
-    process.communicate("\n", PATIENCE)
-    within(SOON, lambda: nothing_left(marked, tmp_path))
 
 
 def test_a_python_killed_while_its_session_starts_leaves_nothing(
