@@ -164,15 +164,6 @@ def test_whatever_comes_in_goes_out_on_one_side(spark: Any) -> None:
         each.unpersist()
 
 
-def test_causes_know_what_the_registry_says_of_other_ids(spark: Any) -> None:
-    registry = Registry("NONE")
-    first = registry.codec("s", seasons.schema(1))
-    decoded_early = decode(frame(spark, b"\0\0\0\0\x02abc"), registry, "s")
-    registry.register("s", seasons.schema(2))
-    (row,) = decoded_early.bad.collect()
-    assert (row.cause, row.schema_id, first.id) == ("new schema", 2, 1)
-
-
 # --- streams -----------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import pprint
 import re
 import shlex
@@ -18,9 +17,9 @@ from typing import Any
 import pytest
 from IPython.lib.pretty import pretty
 
-from kqlib.errors import Closed, JarMismatch, JavaMissing, KqError, NoSpark, NotAllowed
+from kqlib.errors import Closed, JavaMissing, KqError, NoSpark, NotAllowed
 from kqlib.kafka import Kafka, settings
-from kqlib.runtime import archive, jars, java
+from kqlib.runtime import java
 from kqlib.spark import jvm, session, sink, source
 from kqlib.spark.jvm import MODULES, Jvm, archived, zipped
 
@@ -240,28 +239,9 @@ def test_without_java_nothing_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_jar_that_is_not_the_one_of_the_lock_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KQ_CACHE", str(tmp_path))
-    monkeypatch.delenv("KQ_SPARK_MASTER", raising=False)
-    (tmp_path / "jars").mkdir()
-    for jar in jars.locked("spark"):
-        (tmp_path / "jars" / jar.file).write_bytes(b"another one")
-    with pytest.raises(JarMismatch, match=r"is not the file that jars\.lock names"):
-        session()
-
-
-def test_classes_that_were_recorded_are_used_and_only_by_the_same_jars(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("KQ_CACHE", str(tmp_path))
-    key, whose = archived([Path("/jars/one.jar")])
-    assert archive.options(key, whose) == []
-    made = archive.home_of(key) / f"{whose}.jsa"
-    made.parent.mkdir(parents=True)
-    made.touch()
-    made.with_suffix(".json").write_text(json.dumps({made.name: jars.sha256(made)}))
-    assert archive.options(key, whose)[0] == f"-XX:SharedArchiveFile={made}"
-    assert archive.options(*archived([Path("/jars/two.jar")])) == []
+def test_the_archive_of_classes_belongs_to_these_jars() -> None:
+    keys = [archived([Path(f"/jars/{name}.jar")]) for name in ("one", "one", "two")]
+    assert keys[0] == keys[1] != keys[2]
 
 
 SETTINGS = "config is a dict of Spark's settings, as in {'spark.driver.memory': '2g'}"
