@@ -251,7 +251,7 @@ class Repair(Redrive):
     """A redrive of letters that are mended first. It counts by partition."""
 
     def __init__(self, queue: Queue, fix: Fix, dry: bool) -> None:
-        super().__init__(queue, queue, Choice(), dry_run=dry, force=True)
+        super().__init__(queue.dead, queue, Choice(), dry_run=dry, force=True)
         self.fix = fix
         self.read, self.written, self.left = Counter[int](), Counter[int](), Counter[int]()
 

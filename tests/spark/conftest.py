@@ -30,11 +30,9 @@ def spark(kq_cluster: Kafka) -> Iterator[Any]:
 
     kept = ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.sql.ui.retainedExecutions")
     page = {"spark.ui.enabled": True, "spark.ui.port": "0"}
-    small = {"spark.sql.shuffle.partitions": "2"} | (
-        {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-        if os.environ.get("X_NOCODE")
-        else {}
-    )
+    small = {"spark.sql.shuffle.partitions": "2"}
+    if not os.environ.get("KQ_NIGHTLY"):  # on some hundred rows it costs more to compile a query than to run it
+        small |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     yield session(kq_cluster, config=page | small | dict.fromkeys(kept, "8"))
     close()
     with warnings.catch_warnings():  # the last of Py4J's forgotten sockets go here, and not at pytest's own end

@@ -9,6 +9,7 @@ import fastavro
 import pytest
 from hypothesis import given, settings
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from kqlib.schemas import canonical, compare, rules
 from tests.unit.schema_examples import LOGICAL, one, records
@@ -52,8 +53,8 @@ def read(avro: Any, data: bytes, writer: Any, reader: Any) -> str:
     decoder = avro.io.DecoderFactory.get().binaryDecoder(data, None)
     try:
         return str(avro.generic.GenericDatumReader(old, new, model).read(None, decoder).toString())
-    except Py4JJavaError as error:
-        return str(error.java_exception.getClass().getName())
+    except (Py4JJavaError, PySparkException) as error:  # PySpark has its own classes for some of Java's
+        return type(error).__name__
 
 
 def test_javas_verdict_is_javas(avro: Any) -> None:
