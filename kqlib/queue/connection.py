@@ -121,6 +121,13 @@ class Connection:
             finally:
                 member.changed.acquire()
 
+    def see_letters(self) -> None:
+        """Return when readers can see what this process's owners have buried."""
+        with self._member.changed:
+            unseen, self._member.endings.unseen = self._member.endings.unseen, {}
+        if unseen:
+            self._seen(unseen)
+
     def _seen(self, written: dict[tuple[str, int], int]) -> None:
         """Return when readers can see it: the next question finds it."""
         deadline, over = time.monotonic() + VISIBLE, False

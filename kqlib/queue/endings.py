@@ -36,6 +36,7 @@ class Endings:
         self.assigned, self.transactions = assigned, Transactions(assigned)
         self._asked: list[Ending] = []
         self._running: list[Ending] = []
+        self.unseen: dict[tuple[str, int], int] = {}  # (topic, partition) -> the end of letters that no verb waits to see
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kq-endings", daemon=True)
 
@@ -159,6 +160,8 @@ class Endings:
                     owner.end(some, done=True)
                 for ending in endings:
                     ending.done = True
+                    if ending.by_owner:
+                        self.unseen |= ending.written
             elif offsets:
                 self.assigned.group = None  # perhaps the group has counted on: its metadata is asked for again
             for owner in offsets:

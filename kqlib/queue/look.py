@@ -49,6 +49,7 @@ def seen(site: Connection, queue: str) -> dict[int, tuple[incidents.Seen, int]]:
 
 def _all_seen(site: Connection, queues: list[str]) -> dict[str, dict[int, tuple[incidents.Seen, int]]]:
     """The same of many queues, with one round of questions; one that does not exist is left out."""
+    site.see_letters()
     ids = state.topic_ids(site.cluster, queues)
     site._notes.catch_up()
     found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]], notes=site._notes)

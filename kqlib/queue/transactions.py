@@ -65,6 +65,11 @@ class Ending:
         return self.done or self.error is not None
 
     @property
+    def by_owner(self) -> bool:
+        """Does the owner bury items, with no verb that waits for it?"""
+        return any(number == 0 for *_, number in self.acks)
+
+    @property
     def topics(self) -> set[str]:
         """Where it writes."""
         return {out.topic for out in self.outs}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
 import kqlib.queue.queue
@@ -363,3 +366,32 @@ def test_nothing_is_redriven_into_a_deleted_queue_and_deleting_it_again_empties_
     assert queue.number_of_items() == 0
     queue.create_queue()
     assert letters.redrive(9) == 2 and queue.number_of_items() == 2
+
+
+def test_a_letter_of_used_up_attempts_is_there_as_soon_as_depth_no_longer_counts_its_item(
+    site: Site, kq_cluster: Kafka
+) -> None:
+    """Kafka answers a commit before it marks it in each partition. An open transaction makes that moment long."""
+    queue = site.queue(topic(kq_cluster), max_attempts=1)
+    queue.put(b"bad")
+    item = queue.claim(wait=WAIT)
+    assert item
+    with closing_transaction(kq_cluster, queue.dead.name, 0.4):
+        queue.release(item)
+        while queue.depth():
+            assert queue.claim() is None
+        assert data(queue.dead.peek()) == [b"bad"]
+
+
+@contextmanager
+def closing_transaction(cluster: Kafka, name: str, seconds: float) -> Iterator[None]:
+    """Another program's transaction in this topic, which is aborted after so many seconds."""
+    producer = Producer(cluster.client(transactional_id=f"other-{name}"))
+    producer.init_transactions(WAIT)
+    producer.begin_transaction()
+    producer.produce(name, b"other", partition=0)
+    producer.flush(WAIT)
+    timer = threading.Timer(seconds, producer.abort_transaction)
+    timer.start()
+    yield
+    timer.join()
