@@ -36,7 +36,9 @@ class Endings:
         self.assigned, self.transactions = assigned, Transactions(assigned)
         self._asked: list[Ending] = []
         self._running: list[Ending] = []
-        self.unseen: dict[tuple[str, int], int] = {}  # (topic, partition) -> the end of letters that no verb waits to see
+        self.unseen: dict[
+            tuple[str, int], int
+        ] = {}  # (topic, partition) -> the end of letters that no verb waits to see
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kq-endings", daemon=True)
 
