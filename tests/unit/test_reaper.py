@@ -23,6 +23,7 @@ import os, signal, sys, time
 sys.path.insert(0, {str(Path(reaper.__file__).parent)!r})
 import reaper
 from pathlib import Path
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run that `nohup` started ignores it
 place = Path(sys.argv[1])
 guard = reaper.Reaper(place)
 for name in "ab":
