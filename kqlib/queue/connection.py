@@ -97,7 +97,7 @@ class Connection:
         return facts[name], facts.get(name + DEAD)
 
     def _end(self, ending: Ending) -> None:
-        """Have it ended and wait for the outcome; `changed` is held."""
+        """Run this transaction and wait for its outcome; `changed` is held."""
         from kqlib.queue.transactions import PATIENCE
 
         self._check_open()
@@ -114,7 +114,7 @@ class Connection:
                 self._rates[out.topic].note("puts", 1, time.monotonic())
         if (
             ending.written
-        ):  # committed; a reader sees it when Kafka has marked it so in each partition, milliseconds later
+        ):  # and committed; readers see it milliseconds later, when Kafka has marked it so in each partition
             member.changed.release()
             try:
                 self._seen(ending.written)

@@ -182,7 +182,7 @@ def _key(site: Site) -> tuple[str, str]:
 
 
 def _one_a_process(site: Site) -> None:
-    """A cell that runs twice makes the site twice; two in one process would take each other's partitions."""
+    """Close an older site of this name: a cell that runs twice makes it twice, and two would take each other's partitions."""
     with _ONE:
         older = _LIVE.get(_key(site))
         _LIVE[_key(site)] = weakref.ref(site)
@@ -210,14 +210,12 @@ os.register_at_fork(after_in_child=_in_a_fork)
 
 
 def set_session(cluster: Kafka, group: str, session: float) -> None:
-    """It is a setting of the group; the heartbeat goes with it."""
+    """Set the session and the heartbeat of a group."""
     milliseconds = int(session * 1000)
     clocks = {"consumer.session.timeout.ms": milliseconds, "consumer.heartbeat.interval.ms": milliseconds // 3}
     try:
         alter_group(cluster, group, clocks)
-        with suppress(
-            KafkaException
-        ):  # a broker before 4.3 does not know it; who restarts within a second waits for it
+        with suppress(KafkaException):  # a broker before 4.3 does not know it; a quick restart waits for it there
             alter_group(cluster, group, {"consumer.assignment.interval.ms": 0})
     except KafkaException as error:
         if first(error).code() == KafkaError.INVALID_CONFIG:
