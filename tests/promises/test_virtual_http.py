@@ -364,6 +364,7 @@ WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
     ("GET", "/queues?limit=0", None, 422, "query.limit: Input should be greater than or equal to 1"),
     ("GET", "/queues/none", None, 404, "there is no queue 'none'"),
     ("GET", "/queues/none/consumers", None, 404, "there is no queue 'none'"),
+    ("GET", "/queues/none/consumers/c", None, 404, "'none' has no consumer 'c'"),
     ("GET", "/queues/none/consumers/a%20b/depth", None, 422, "path.c: String should match pattern"),
     ("DELETE", "/queues/none", None, 404, "there is no queue 'none'"),
     ("DELETE", "/queues/none/consumers/c", None, 404, "'none' has no consumer 'c'"),
