@@ -167,7 +167,7 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
 
     def each(good: Any, bad: Any, batch: int) -> None:
-        frames.put_quarantined(bad, cluster, args.target, batch)
+        frames.put_quarantined(bad, cluster, args.target)
 
     spark, subject = session(cluster), args.subject or f"{args.source}-value"
     place = claim(spark, _home(args, cluster), cluster, args.source, args.target)

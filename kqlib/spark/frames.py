@@ -170,23 +170,19 @@ def header(name: str) -> Column:
     return f.get("headers", at).value.cast("string")
 
 
-def put(frame: DataFrame, cluster: Kafka, topic: str, batch: int | None = None) -> None:
-    """Write `key`, `value` and, if there are any, `headers`. The number of the batch goes into a header."""
-    headers = "headers" if "headers" in frame.columns else "cast(array() AS array<struct<key: string, value: binary>>)"
-    if batch is not None:
-        headers = f"concat({headers}, array(struct('kq-batch' AS key, binary('{batch}') AS value)))"
-    out = frame.selectExpr("key", "value", f"{headers} AS headers")
-    out.write.format("kafka").options(**sink(cluster, topic)).save()
+def put(frame: DataFrame, cluster: Kafka, topic: str) -> None:
+    """Write `key`, `value` and, if there are any, `headers`."""
+    frame.write.format("kafka").options(**sink(cluster, topic)).save()
 
 
-def put_quarantined(bad: DataFrame, cluster: Kafka, topic: str, batch: int | None = None) -> None:
+def put_quarantined(bad: DataFrame, cluster: Kafka, topic: str) -> None:
     """Write the bytes of bad rows. The key is topic/partition/offset of the row, headers have the cause."""
     from pyspark.sql import functions as f
 
     where = f.concat_ws("/", "topic", "partition", "offset").cast("binary")
     story = {"kq-cause": f.col("cause"), "kq-why": f.col("why"), "kq-schema": f.col("schema_id").cast("string")}
     headers = [f.struct(f.lit(name).alias("key"), each.cast("binary").alias("value")) for name, each in story.items()]
-    put(bad.select(where.alias("key"), "value", f.array(*headers).alias("headers")), cluster, topic, batch)
+    put(bad.select(where.alias("key"), "value", f.array(*headers).alias("headers")), cluster, topic)
 
 
 def avro(columns: Any, schema: str, number: int) -> Column:

@@ -39,13 +39,11 @@ class Progress:
     counted: Counted | None = None  # what became of them, if `kq.spark.stream` runs it
 
     @classmethod
-    def of(cls, query: Any) -> Progress:
-        """A query's progress now; batch -1 before the first batch is done."""
-        return cls.read(list(query.recentProgress))
-
-    @classmethod
     def read(cls, reports: list[Any]) -> Progress:
-        """From Spark's reports, oldest first. Spark also reports while nothing arrives: without rows, but with the lag."""
+        """From a query's `recentProgress`. Before the first batch is done the batch is -1.
+
+        Spark also reports while nothing arrives: without rows, but with the lag.
+        """
         if not reports:
             return cls()
         last = next((each for each in reversed(reports) if each["numInputRows"]), reports[-1])

@@ -78,9 +78,9 @@ def standings(
         _advance(kept, good, late, batch, before)
         changed = _changed(kept, batch, before)
         values = changed.select(_key(), frames.avro(COLUMNS, schema, number).alias("value"))
-        frames.put(values, cluster, out, batch)
+        frames.put(values, cluster, out)
         if quarantine:
-            frames.put_quarantined(bad, cluster, quarantine, batch)
+            frames.put_quarantined(bad, cluster, quarantine)
         kept.commit(batch, before)
 
     events = _read(spark, cluster, games, options)
@@ -108,7 +108,7 @@ def form(
 
     def each(good: DataFrame, bad: DataFrame, batch: int) -> None:
         values = frames.avro(names, schema, number).alias("value")
-        frames.put(forms(latest(good)).select(_key(), values), cluster, out, batch)
+        frames.put(forms(latest(good)).select(_key(), values), cluster, out)
 
     rows = _read(spark, cluster, standings, options)
     return stream(rows, registry, f"{standings}-value", each, place, once=once, every=every)

@@ -160,7 +160,7 @@ def test_kafkas_own_tools_see_how_far_a_stream_is(
         put(kq_cluster, kq_topic, [{"value": b"z", "partition": 2}])
         within(120, lambda: follower.committed.get(kq_topic) == {0: 12, 1: 5, 2: 1}, f"last: {follower.committed}")
         query.stop()
-    assert Progress.of(query).lag == 0
+    assert Progress.read(list(query.recentProgress)).lag == 0
     rows = [line.split() for line in kq_cluster.kafka("consumer-groups", "--describe", "--group", group).splitlines()]
     seen = {row[2]: (row[3], row[5]) for row in rows if row[1:2] == [kq_topic]}
     assert seen == {"0": ("12", "0"), "1": ("5", "0"), "2": ("1", "0")}
