@@ -17,7 +17,7 @@ from kqlib.queue.ledger import Ledger
 from kqlib.workshop import view
 from kqlib.workshop.play import Playground, queue
 from kqlib.workshop.play.playground import VIEW
-from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, Book, Held, Worker, placed, ticks
+from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, Held, Worker, placed, ticks
 from kqlib.workshop.promises.adapter import Claim
 from kqlib.workshop.promises.values import Broken, Refused
 from tests.patience import WAIT
@@ -128,18 +128,18 @@ def test_a_press_while_another_button_works_comes_after_it(play: Playground) -> 
 # --- the live queue: everything but the broker ---------------------------------------------------------------------------
 
 
-class Far:
+class Remote:
     """A worker's process that is none: it has one item, and its answer to an ack is what the test wants."""
 
     def __init__(self, item: str, answer: Exception | None = None) -> None:
-        self.items, self.answer, self.said = [item], answer, list[str]()
+        self.items, self.answer, self.calls = [item], answer, list[str]()
         self.stands = self.dead = False
 
     def call(self, verb: str, *_: Any, **__: Any) -> Claim | None:
         assert not self.stands, "a stopped process was asked"
         if self.dead:
             raise Broken("gone")
-        self.said.append(verb)
+        self.calls.append(verb)
         if verb != "claim" and self.answer:
             raise self.answer
         return Claim(0, self.items.pop(), 1) if verb == "claim" and self.items else None
@@ -152,6 +152,10 @@ class Far:
 
     def kill(self) -> None:
         self.dead = True
+
+
+CLAIMED = Ledger()
+CLAIMED.claim([0])
 
 
 class Gate(threading.Event):
@@ -183,51 +187,53 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "answer", "end", "verb"),
+    ("item", "answer", "end", "state"),
     [
-        ("ARS-CHE 1", None, "ack", "ack"),
-        (f"{BAD} 1", None, "release", "release"),
-        ("ARS-CHE 1", Refused("LeaseLost", "its lease has expired"), "refused", "ack"),
+        ("ARS-CHE 1", None, "ack", ("waiting", "×1")),
+        (f"{BAD} 1", None, "release", ("due", "")),
+        ("ARS-CHE 1", Refused("LeaseLost", "its lease has expired"), "refused", ("waiting", "×1")),
     ],
 )
-def test_a_worker_claims_works_and_says_how_it_ended(
-    quick: None, item: str, answer: Exception | None, end: str, verb: str
+def test_a_worker_claims_works_and_its_delivery_says_how_it_ended(
+    quick: None, item: str, answer: Exception | None, end: str, state: tuple[str, str]
 ) -> None:
-    book, far = Book(), Far(item, answer)
-    worker = Worker("ann", far, book)  # type: ignore[arg-type]
-    until(lambda: book.held and book.held[0].until)
-    assert (book.held[0].end, book.waits(item), book.holder(item)) == (end, end == "release", None)
-    assert far.said[:2] == ["claim", verb]
+    held, remote = list[Held](), Remote(item, answer)
+    worker = Worker("ann", remote, held)  # type: ignore[arg-type]
+    until(lambda: held and held[0].until)
+    assert (held[0].end, remote.calls[:2]) == (end, ["claim", "release" if end == "release" else "ack"])
+    assert placed(0, item, CLAIMED, held, buried=False) == state
     worker.kill()
-    assert not book.waits(item)  # who was killed has forgotten its delays
+    assert placed(0, item, CLAIMED, held, buried=False) == ("waiting", "×1")  # its delays are gone with it
 
 
 def test_a_stalled_worker_is_asked_nothing_and_acks_when_it_wakes(quick: None) -> None:
-    book, far = Book(), Far("ARS-CHE 1", Refused("LeaseLost", ""))
-    worker = Worker("ann", far, book)  # type: ignore[arg-type]
-    until(lambda: book.held)
+    held, remote = list[Held](), Remote("ARS-CHE 1", Refused("LeaseLost", ""))
+    worker = Worker("ann", remote, held)  # type: ignore[arg-type]
+    until(lambda: held)
     worker._awake = gate = Gate()
     worker.stall()
     assert gate.waited_for.wait(WAIT)  # its work is over: only the ack is left
-    assert worker.state == "stalled" and book.holder("ARS-CHE 1") and book.held[0].end == "open"
+    assert (worker.state, held[0].end) == ("stalled", "open")
+    assert placed(0, "ARS-CHE 1", CLAIMED, held, buried=False) == ("claimed", "ann")
     worker.wake()
-    until(lambda: book.held[0].end == "refused")
+    until(lambda: held[0].end == "refused")
     worker.kill()
 
 
-def test_a_killed_worker_lets_go_of_all_it_had(quick: None) -> None:
-    book, far = Book(), Far("ARS-CHE 1")
-    worker = Worker("ann", far, book)  # type: ignore[arg-type]
-    until(lambda: book.held)
+def test_a_killed_worker_holds_nothing_any_more(quick: None) -> None:
+    held, remote = list[Held](), Remote("ARS-CHE 1")
+    worker = Worker("ann", remote, held)  # type: ignore[arg-type]
+    until(lambda: held)
     worker.kill()
-    assert (worker.state, far.dead, book.holder("ARS-CHE 1"), book.held[0].end) == ("killed", True, None, "killed")
+    assert (worker.state, remote.dead, held[0].end) == ("killed", True, "killed")
 
 
 def test_what_is_committed_says_where_an_item_is() -> None:
     ledger = Ledger()
     ledger.claim(range(4))
     ledger.ack([0, 2])
-    assert [placed(at, ledger, dead=at == 2)[0] for at in range(5)] == ["done", "open", "dead", "open", "waiting"]
+    found = [placed(at, "ARS-CHE 1", ledger, [], buried=at == 2)[0] for at in range(5)]
+    assert found == ["done", "waiting", "dead", "waiting", "waiting"]
 
 
 def test_deliveries_are_drawn_in_the_order_of_what_happened_and_not_in_seconds() -> None:

@@ -1,11 +1,11 @@
 """A live queue to play with: workers are added, stalled, woken and killed by a button, and floor and top move. All of it is real.
 
 In:  a lab (or a cluster). Out: `queue(lab)`: a Playground over the pictures of `view.log` and `view.deliveries`.
-It begins with six items and nobody who works. A worker is a process: claim, two seconds of work, ack; an item X fails and is tried
+It begins with six items and no worker. A worker is a process: claim, two seconds of work, ack; an item X fails and is tried
 again four seconds later, three times in all. What happens by itself (a session ends, a delay is over) is drawn when it does.
 
-What a cell says comes from Kafka: records, the committed state, the dead letters. Only who holds an item, and which of them wait for
-a second try, is known to the workers alone; they are asked.
+What a cell shows comes from Kafka: records, the committed state, the dead letters. Only the workers know which of them holds an
+item, and which items wait for a second try: that comes from their deliveries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,10 @@ from kqlib.queue import Put, Site, look, state
 from kqlib.queue.dead import DEAD
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop import snapshot, view
-from kqlib.workshop.play.group import _look, _weakly
 from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.scene import Scene, cluster_of
 from kqlib.workshop.view.deliveries import Delivery, deliveries
+from kqlib.workshop.view.lane import State
 from kqlib.workshop.view.letters import letters
 from kqlib.workshop.view.picture import Picture
 
@@ -49,20 +50,17 @@ SESSION, LEASE, ATTEMPTS = 3.0, 30.0, 3
 WORK, AGAIN = 2.0, 4.0  # seconds: an item's work, and until a failed one is due
 TAKE = 0.3  # seconds that a claim waits for something
 SHOWN = 5  # deliveries beside each other that leave room for their words
-_open: weakref.WeakValueDictionary[tuple[str, str], _Scene] = weakref.WeakValueDictionary()
+_open: weakref.WeakValueDictionary[str, _QueueScene] = weakref.WeakValueDictionary()
 
 
 def queue(where: Lab | Kafka) -> Playground:
-    """Add workers, stall and kill them, and see what the queue makes of it: `kq.play.queue(lab)`."""
+    """Add workers, stall and kill them, and see what becomes of the queue: `kq.play.queue(lab)`."""
     import ipywidgets as widgets
 
-    scene = _Scene(where)
+    scene = _QueueScene(where)
     who = widgets.Dropdown(options=list(WORKERS), description="who")
     see = widgets.Dropdown(options=["now", "deliveries"], description="see")
-    play = Playground("queue", scene.draw, {"who": who, "see": see}, scene.actions)
-    scene.show = _weakly(play)
-    threading.Thread(target=_look, args=(weakref.ref(scene), weakref.ref(play)), daemon=True).start()
-    return play
+    return scene.watch(Playground("queue", scene.draw, {"who": who, "see": see}, scene.actions))
 
 
 @dataclass
@@ -75,55 +73,20 @@ class Held:
     begin: float
     until: float | None = None
     end: str = "open"
+    due: float = 0.0  # when a released item is ready again, as long as its worker lives
 
-
-@dataclass
-class Book:
-    """What the workers have told, written by their threads."""
-
-    held: list[Held] = field(default_factory=list)
-    due: dict[str, tuple[str, float]] = field(default_factory=dict)  # item -> who remembers it, until when
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def begin(self, worker: str, item: str, attempt: int) -> Held:
-        """A worker has got an item."""
-        one = Held(worker, item, attempt, time.monotonic())
-        with self.lock:
-            self.due.pop(item, None)
-            self.held.append(one)
-        return one
-
-    def end(self, one: Held, how: str) -> None:
-        """It has let go of it."""
-        with self.lock:
-            if one.until is None:
-                one.until, one.end = time.monotonic(), how
-            if how == "release":
-                self.due[one.item] = one.worker, one.until + AGAIN
-
-    def dead(self, worker: str) -> None:
-        """A worker was killed, and with it what it knew: its leases, its delays."""
-        for one in [one for one in self.held if one.worker == worker and one.until is None]:
-            self.end(one, "killed")
-        with self.lock:
-            self.due = {item: known for item, known in self.due.items() if known[0] != worker}
-
-    def holder(self, item: str) -> Held | None:
-        """Who got it last and has not let go."""
-        with self.lock:
-            return next((one for one in reversed(self.held) if one.item == item and one.until is None), None)
-
-    def waits(self, item: str) -> bool:
-        """Is it due later?"""
-        with self.lock:
-            return self.due.get(item, ("", 0.0))[1] > time.monotonic()
+    def over(self, how: str) -> None:
+        """It has ended, unless it had before."""
+        if self.until is None:
+            self.until, self.end = time.monotonic(), how
+            self.due = self.until + AGAIN if how == "release" else 0.0
 
 
 class Worker:
-    """One worker: a process that has the queue, and a thread here that has it claim, work and ack, again and again."""
+    """One worker: a process that has the queue, and a thread here that lets it claim, work and ack, again and again."""
 
-    def __init__(self, name: str, far: RemoteQueue, book: Book) -> None:
-        self.name, self.far, self.book = name, far, book
+    def __init__(self, name: str, remote: RemoteQueue, held: list[Held]) -> None:
+        self.name, self.remote, self.held = name, remote, held
         self.state = "works"
         self._awake, self._over, self._calling = threading.Event(), threading.Event(), threading.Lock()
         self._awake.set()
@@ -133,12 +96,12 @@ class Worker:
         """Stop its time: SIGSTOP, between two calls."""
         self._awake.clear()
         with self._calling:
-            self.far.pause()
+            self.remote.pause()
         self.state = "stalled"
 
     def wake(self) -> None:
-        """It goes on, and does not know that it was away."""
-        self.far.resume()
+        """It goes on, and does not know that it was stopped."""
+        self.remote.resume()
         self.state = "works"
         self._awake.set()
 
@@ -146,8 +109,11 @@ class Worker:
         """SIGKILL, whatever it does."""
         self.state = "killed"
         self._over.set()
-        self.far.kill()
-        self.book.dead(self.name)
+        self.remote.kill()
+        for one in [*self.held]:
+            if one.worker == self.name:
+                one.over("killed")
+                one.due = 0.0
         self._awake.set()
 
     def _live(self) -> None:
@@ -166,17 +132,19 @@ class Worker:
     def _work(self, got: Claim) -> None:
         from kqlib.workshop.promises.values import Refused
 
-        one, fails = self.book.begin(self.name, got.data, got.attempt or 1), got.data.startswith(BAD)
+        one = Held(self.name, got.data, got.attempt or 1, time.monotonic())
+        self.held.append(one)
         self._over.wait(WORK)  # this is the work
+        fails = got.data.startswith(BAD)
         try:
             if fails:
                 self._call("release", got.number, delay=AGAIN)
             else:
                 self._call("ack", got.number)
         except Refused:
-            self.book.end(one, "refused")
+            one.over("refused")
         else:
-            self.book.end(one, "release" if fails else "ack")
+            one.over("release" if fails else "ack")
 
     def _call(self, verb: str, *args: Any, **how: Any) -> Any:
         """One call, as soon as its time goes on."""
@@ -184,37 +152,37 @@ class Worker:
             self._awake.wait()
             with self._calling:
                 if self._awake.is_set():
-                    return self.far.call(verb, *args, **how)
+                    return self.remote.call(verb, *args, **how)
 
 
-class _Scene:
+class _QueueScene(Scene):
     """The queue behind the picture, and what its buttons do."""
 
     def __init__(self, where: Lab | Kafka) -> None:
-        self.cluster = _cluster(where)
-        if before := _open.pop((self.cluster.bootstrap, NAME), None):
+        super().__init__()
+        self.cluster = cluster_of(where, "queue")
+        if before := _open.pop(self.cluster.bootstrap, None):
             before.close()  # a cell run twice
-        self.topic, self.name = _place(where)
-        _open[self.cluster.bootstrap, NAME] = self
+        self.topic, self.name = _own_topic(where, self.cluster)
+        _open[self.cluster.bootstrap] = self
         self.how: dict[str, Any] = {"lease": LEASE, "max_attempts": ATTEMPTS}
         self.session = SESSION if self.cluster.embedded else None
         self.site = Site(self.cluster, self.name, self.session)  # it puts and looks, and never claims
         self.queue = self.site.queue(self.topic, **self.how)
-        self.book, self.workers, self.alone = Book(), dict[str, Worker](), threading.Lock()
-        self.show: Callable[[], None] = lambda: None
+        self.held, self.workers = list[Held](), dict[str, Worker]()
         self._children: list[Children] = []
         self._finish = weakref.finalize(self, forks.only_here(_end), self._children, self.site)
         self._numbers, self._run = count(1), secrets.token_hex(4)
         self._records: dict[int, list[Any]] = {}
-        self._letters: set[str] = set()  # ids of the dead
+        self._buried: set[tuple[int, int]] = set()  # partition and offset of items that are dead letters
         self.put(*GAMES)
         self.actions = {
-            "add": self._then(self.add),
-            "stall": self._then(lambda who: self._one(who, "works").stall()),
-            "wake": self._then(lambda who: self._one(who, "stalled").wake()),
-            "kill": self._then(lambda who: self._one(who, "works", "stalled").kill()),
-            "put 6 items": self._then(lambda who: self.put(*GAMES)),
-            "put one that fails": self._then(lambda who: self.put(BAD)),
+            "add": self.button(self.add),
+            "stall": self.button(lambda who: self._worker(who, "works").stall()),
+            "wake": self.button(lambda who: self._worker(who, "stalled").wake()),
+            "kill": self.button(lambda who: self._worker(who, "works", "stalled").kill()),
+            "put 6 items": self.button(lambda who: self.put(*GAMES)),
+            "put one that fails": self.button(lambda who: self.put(BAD)),
         }
 
     def put(self, *keys: str) -> None:
@@ -238,148 +206,129 @@ class _Scene:
 
             return Site(cluster, site, session).queue(topic, **how)
 
-        far = RemoteQueue(self._children[0], make, self.cluster, self.topic)
-        self.workers[who] = Worker(who, far, self.book)
+        self.workers[who] = Worker(who, RemoteQueue(self._children[0], make, self.cluster, self.topic), self.held)
 
     def draw(self, who: str, see: str) -> Picture:
-        """The queue as it is now, or who has had what."""
+        """The queue as it is now, or the last deliveries."""
         if see == "deliveries":
-            with self.book.lock:
-                last = self.book.held[-SHOWN:]
-            return deliveries(ticks(last), title=f"{self.topic}, lately")
+            return deliveries(ticks(self.held[-SHOWN:]), title=f"{self.topic}, lately")
         return self.now()
 
     def now(self) -> Picture:
-        """Both partitions: what is committed, and who has what."""
+        """Both partitions: what is committed, and which worker has what."""
         self._check_open()
-        seen, lanes = look.seen(self.site, self.topic), []
-        self._read({number: each.end for number, (each, _) in seen.items()})
-        for number, (each, _) in seen.items():
-            ledger = state.ledger_from(each, "earliest", self.topic)
-            records = [record for record in self._records.get(number, []) if record.offset() < each.end]
-            self._bury(number, ledger, [record.offset() for record in records])
-            cells = [self._cell(record, f"{self.topic}/{number}", ledger) for record in records]
+        seen = {number: each for number, (each, _) in look.seen(self.site, self.topic).items()}
+        self._read({number: each.end for number, each in seen.items()})
+        ledgers = {number: state.ledger_from(each, "earliest", self.topic) for number, each in seen.items()}
+        self._find_buried(ledgers)
+        lanes = []
+        for number, each in seen.items():
+            ledger, cells = ledgers[number], []
+            for record in self._records.get(number, []):
+                at, item = record.offset(), record.value().decode()
+                if at < each.end:
+                    kind, note = placed(at, item, ledger, self.held, (number, at) in self._buried)
+                    cells.append(view.Record(at, record.key(), kind, note, ledger.attempts(at) or 1))
             lanes.append(view.Lane(number, cells, each.low, each.end, floor=ledger.floor, read=ledger.top))
-        said = [f"{name} {worker.state}" for name, worker in self.workers.items()]
-        return view.log(lanes, title=", ".join(said) or "nobody works", letters=LETTERS)
+        states = [f"{name} {worker.state}" for name, worker in self.workers.items()]
+        return view.log(lanes, title=", ".join(states) or "nobody works", letters=LETTERS)
 
     def close(self) -> None:
         """Every worker ends; calling it twice does no harm."""
-        with self.alone:
+        with self.turn:
             self._finish()
+
+    def do(self, act: Callable[[str], object], who: str) -> None:
+        """What a button does."""
+        self._check_open()
+        act(who)
+
+    def seen(self) -> object:
+        """What the picture depends on."""
+        try:
+            return self.now().text, len(self.held)
+        except Unreachable:  # for now; looked for again
+            return None
+        except (Closed, RuntimeError):  # RuntimeError is how a client says that it is closed
+            self._finish()
+            raise Closed(thing="playground") from None
 
     def _check_open(self) -> None:
         self.cluster._check_open()
         if not self._finish.alive:
             raise Closed(thing="playground")
 
-    def _cell(self, record: Any, place: str, ledger: Ledger) -> view.Record:
-        """A record by what is committed of it, and by who says to have it."""
-        at, item = record.offset(), record.value().decode()
-        tried = ledger.attempts(at)
-        kind, note = placed(at, ledger, f"{place}/{at}" in self._letters)
-        if kind == "open":
-            holder = self.book.holder(item)
-            kind = "claimed" if holder else "due" if self.book.waits(item) else "waiting"
-            note = holder.worker if holder else f"×{tried}" if tried and kind == "waiting" else ""
-        return view.Record(at, record.key(), kind, note, tried or 1)  # type: ignore[arg-type]
-
     def _read(self, ends: Mapping[int, int]) -> None:
         """The records, when there are more than before."""
         if any(len(self._records.get(number, [])) < end for number, end in ends.items()):
             self._records = dict(snapshot.records(self.cluster, self.topic))
 
-    def _bury(self, number: int, ledger: Ledger, offsets: Sequence[int]) -> None:
-        """Look into the dead letters when something has ended that nobody says to have acked."""
-        with self.book.lock:
-            good = {one.item for one in self.book.held if one.end == "ack"}
-        items = {record.offset(): record.value().decode() for record in self._records.get(number, [])}
-        ended = [at for at in offsets if at < ledger.top and ledger.attempts(at) is None and items[at] not in good]
-        if any(f"{self.topic}/{number}/{at}" not in self._letters for at in ended):
-            found = snapshot.records(self.cluster, self.topic + DEAD).values()
-            headers = [dict(letter.headers() or ()) for letters in found for letter in letters]
-            self._letters = {(each.get("kq-origin") or b"").decode() for each in headers}
+    def _find_buried(self, ledgers: Mapping[int, Ledger]) -> None:
+        """Look into the dead letters when an item has ended that no worker acked."""
+        acked = {one.item for one in self.held if one.end == "ack"}
+        ended = set()
+        for number, ledger in ledgers.items():
+            for record in self._records.get(number, []):
+                over = record.offset() < ledger.top and ledger.attempts(record.offset()) is None
+                if over and record.value().decode() not in acked:
+                    ended.add((number, record.offset()))
+        if ended - self._buried:
+            dead = snapshot.records(self.cluster, self.topic + DEAD).values()
+            origins = [dict(letter.headers() or ()).get("kq-origin", b"") for found in dead for letter in found]
+            ids = [origin.decode().split("/") for origin in origins if origin]
+            self._buried = {(int(number), int(offset)) for _, number, offset in ids}
 
-    def _one(self, who: str, *states: str) -> Worker:
+    def _worker(self, who: str, *states: str) -> Worker:
         """This worker, if it is in one of these states."""
         worker = self.workers.get(who)
         if worker is None or worker.state == "killed":
             raise NotAllowed(f"'{who}' is not there: add it first")
         if worker.state not in states:
-            raise NotAllowed(
-                f"'{who}' is not stalled" if states == ("stalled",) else f"'{who}' is stalled: wake it first"
-            )
+            stalled = "is not stalled" if states == ("stalled",) else "is stalled: wake it first"
+            raise NotAllowed(f"'{who}' {stalled}")
         return worker
 
-    def _then(self, act: Callable[[str], object]) -> Callable[..., None]:
-        """An action for a button."""
 
-        def pressed(who: str, see: str) -> None:
-            with self.alone:
-                self._check_open()
-                act(who)
-
-        return pressed
-
-    def _seen(self) -> object:
-        """What a picture depends on."""
-        try:
-            return self.now().text, len(self.book.held)
-        except Unreachable:  # for now; looked for again
-            return None
-        except (Closed, RuntimeError):  # a client's word for closed; `alone` is held by who looks
-            self._finish()
-            raise Closed(thing="playground") from None
-
-
-def placed(at: int, ledger: Ledger, dead: bool) -> tuple[str, str]:
-    """What the committed state says of an offset: waiting, open, done, dead."""
+def placed(at: int, item: str, ledger: Ledger, held: Sequence[Held], buried: bool) -> tuple[State, str]:
+    """An item's state by what is committed, and a note: its worker, or how often it was tried."""
     if at >= ledger.top:
         return "waiting", ""
-    if ledger.attempts(at) is not None:
-        return "open", ""
-    return ("dead" if dead else "done"), ""
+    tried = ledger.attempts(at)
+    if tried is None:
+        return ("dead" if buried else "done"), ""
+    last = next((one for one in reversed(held) if one.item == item), None)
+    if last is not None and last.until is None:
+        return "claimed", last.worker
+    if last is not None and time.monotonic() < last.due:
+        return "due", ""
+    return "waiting", f"×{tried}" if tried else ""
 
 
 def ticks(held: Sequence[Held]) -> list[Delivery]:
     """Deliveries in the order of what happened, not in seconds: each has room for its words."""
-    moments = sorted({(one.begin, 0) for one in held} | {(one.until, 1) for one in held if one.until is not None})
-    at, tick = dict[tuple[float, int], int](), 0
-    for moment in moments:
-        tick += 2
-        at[moment] = tick
-    last = tick + 2
+    moments = {(one.begin, 0) for one in held} | {(one.until, 1) for one in held if one.until is not None}
+    tick = {moment: 2 * at for at, moment in enumerate(sorted(moments), 1)}
+    last = 2 * len(tick) + 2
     found = []
     for one in held:
-        until = last if one.until is None else at[one.until, 1]
-        found.append(Delivery(one.worker, one.attempt, at[one.begin, 0], until, one.end, _letter(one.item)))
+        until = last if one.until is None else tick[one.until, 1]
+        key = one.item.partition(" ")[0]
+        letter = LETTERS.get(key.encode(), key)
+        found.append(Delivery(one.worker, one.attempt, tick[one.begin, 0], until, one.end, letter))
     return found
 
 
-def _letter(item: str) -> str:
-    """The letter of an item's key, by its data."""
-    key = item.partition(" ")[0]
-    return LETTERS.get(key.encode(), key)
-
-
-def _cluster(where: Any) -> Kafka:
-    cluster = getattr(where, "cluster", where)
-    if not hasattr(cluster, "bootstrap"):
-        raise NotAllowed(f"this wants a lab or a cluster, as in kq.play.queue(lab), not {type(where).__name__}")
-    cluster._check_open()
-    return cluster
-
-
-def _place(where: Any) -> tuple[str, str]:
+def _own_topic(where: Any, cluster: Kafka) -> tuple[str, str]:
     """A topic and a site of its own."""
-    if hasattr(where, "topic"):
-        topic, _ = where.topic(NAME, PARTITIONS), where.topic(NAME + DEAD, PARTITIONS)
-        return topic, where.group(NAME)
-    Plan({NAME: QueueTopic(partitions=PARTITIONS)}).apply(where, quiet=True)
-    return NAME, NAME
+    if where is cluster:
+        Plan({NAME: QueueTopic(partitions=PARTITIONS)}).apply(cluster, quiet=True)
+        return NAME, NAME
+    where.topic(NAME + DEAD, PARTITIONS)
+    return where.topic(NAME, PARTITIONS), where.group(NAME)
 
 
 def _end(children: list[Children], site: Site) -> None:
+    """End the workers, then the site."""
     for each in children:
         each.close()
     with suppress(KqError):
