@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from kqlib.spark.table import LATE
-from kqlib.workshop.games.seasons import Told
+from kqlib.workshop.games.seasons import SeasonEvent
 
 
-def by_hand(told: Iterable[Told]) -> list[tuple[Any, ...]]:
+def by_hand(told: Iterable[SeasonEvent]) -> list[tuple[Any, ...]]:
     """Who stands where, a row a team, by league and place."""
-    in_time: dict[tuple[str, int], Told] = {}
-    late: dict[tuple[str, int], Told] = {}
+    in_time: dict[tuple[str, int], SeasonEvent] = {}
+    late: dict[tuple[str, int], SeasonEvent] = {}
     for row in told:
         (late if row.sent - row.at > LATE * 1000 else in_time)[row.league, row.number] = row
     scores: dict[tuple[str, int, str], Counter[str]] = defaultdict(Counter)

@@ -31,7 +31,7 @@ from kqlib.spark.table import games as played
 from kqlib.topics import Plan, Topic
 from kqlib.workshop import games, snapshot
 from kqlib.workshop.games import seasons
-from kqlib.workshop.games.seasons import Told, produce
+from kqlib.workshop.games.seasons import SeasonEvent, produce
 from tests.patience import WAIT
 from tests.spark.hand import by_hand
 from tests.spark.same import same
@@ -44,12 +44,12 @@ SCHEMA = (
 )
 
 
-def rows(spark: Any, told: Iterable[Told]) -> Any:
+def rows(spark: Any, told: Iterable[SeasonEvent]) -> Any:
     """Decoded rows, as decode gives them, without Kafka."""
     return spark.createDataFrame([(_time(row.sent), _value(row)) for row in told], SCHEMA)
 
 
-def _value(row: Told) -> tuple[Any, ...]:
+def _value(row: SeasonEvent) -> tuple[Any, ...]:
     return row.number, row.league, row.game, row.round, row.team, row.kind, row.points, _time(row.at)
 
 
@@ -86,14 +86,14 @@ def test_folding_any_parts_in_any_order_and_twice_is_the_whole(spark: Any) -> No
 
 
 def test_a_correction_counts_also_when_it_comes_before_its_goal_and_a_late_one_does_not(spark: Any) -> None:
-    def row(number: int, kind: str, team: str, points: int = 0, after: int = 1000) -> Told:
-        return Told(number, "football", "A-B", 1, team, kind, 1, points, 0, -1, after, 4, "")
+    def row(number: int, kind: str, team: str, points: int = 0, after: int = 1000) -> SeasonEvent:
+        return SeasonEvent(number, "football", "A-B", 1, team, kind, 1, points, 0, -1, after, 4, "")
 
     goal, back = row(1, "goal", "A", 1), row(2, "correction", "A", -1)
     end, late = row(3, "final", "A"), row(2, "correction", "A", -1, after=3_600_001)
     just = row(2, "correction", "A", -1, after=3_600_000)
 
-    def home_score(*told: Told) -> tuple[Any, ...]:
+    def home_score(*told: SeasonEvent) -> tuple[Any, ...]:
         found = {each.team: each for each in table(played(rows(spark, told))).collect()}
         return found["A"].scored, found["A"].results, found["A"].late
 
@@ -134,7 +134,7 @@ class Stage:
     registry: Registry
     home: str
 
-    def tell(self, told: Iterable[Told]) -> None:
+    def tell(self, told: Iterable[SeasonEvent]) -> None:
         """These rows are in the topic."""
         produce(self.cluster, self.games, seasons.messages(told, self.registry, f"{self.games}-value"))
 
@@ -176,7 +176,7 @@ def stage(spark: Any, kq_cluster: Kafka, kq_topic: str, tmp_path: Path) -> Itera
         done.result(WAIT)
 
 
-def by_batch(stage: Stage, told: Iterable[Told]) -> list[Counted]:
+def by_batch(stage: Stage, told: Iterable[SeasonEvent]) -> list[Counted]:
     """What became of the rows of each batch, counted by hand: the checkpoint names the offsets, `told` what each record is."""
     what = {}
     for row, (_, data, sent) in zip(told, seasons.messages(told, stage.registry, f"{stage.games}-value"), strict=True):

@@ -1,10 +1,10 @@
-"""The example that runs through the notebooks: a match day of football or basketball, as events on their way to broadcasters.
+"""The example that runs through the notebooks: a match day of football or basketball, as events that are sent to broadcasters.
 
 In:  how many events, a seed, a sport. Out: `Event`s in the order in which they happen, the same for a seed on every machine;
      and the same as plain values for the four versions of their schema (data/games-v1.avsc … v4.avsc).
 
-What happens in a game is sent to the customers that ordered its feed. One game of the day is a derby that nearly everybody
-ordered (a hot key); three customers are big, forty are small. A day has about a hundred happenings in football and five
+What happens in a game is sent to the customers that ordered its feed. Nearly every customer ordered one game of the day, the derby
+(a hot key); three customers are big, forty are small. A day has about a hundred happenings in football and five
 hundred in basketball: fewer events than it takes are a day with fewer games.
 Only `Random.random` is used: the one method that Python promises never to change.
 """
@@ -59,7 +59,7 @@ SMALL = tuple(f"radio-{number:02}" for number in range(1, 41))
 DERBY = 6  # its audience, where an ordinary game's is 1
 FEW = 2  # what happens is sent so often at least, on average: with fewer events, fewer games are played
 VERSIONS = (1, 2, 3, 4)
-REFUSED = ("no-default", "other-type")  # what somebody proposed after version 4, and a level refused
+REFUSED = ("no-default", "other-type")  # proposed after version 4, and refused by a level
 
 
 def events(n: int, seed: int = 7, sport: str = "football") -> list[Event]:
@@ -125,27 +125,27 @@ def _whole(what: str, value: Any) -> None:
 
 
 def _day(random: Random, sport: str, n: int) -> list[Event]:
-    """What happens on the day, by the minute: the derby and as many other games as n events are enough for."""
+    """The events of the day, by the minute: the derby and as many other games as n events allow."""
     happened: list[Event] = []
     for number, game in enumerate(SPORTS[sport].games):
-        told = _game(random, sport, game, 1 if number else 2)
-        if happened and (len(happened) + len(told)) * FEW > n:
+        more = _game(random, sport, game, 1 if number else 2)
+        if happened and (len(happened) + len(more)) * FEW > n:
             break
-        happened += told
+        happened += more
     return sorted(happened, key=lambda event: event.minute)[:n]  # stable: each game stays in its own order
 
 
 def _game(random: Random, sport: str, game: str, times: int) -> list[Event]:
-    """A game from kick-off to final, told to nobody yet, with so many times the usual goals and cards."""
+    """A game from kick-off to final, for no customer yet, with so many times the usual goals and cards."""
     rules, (home, away) = SPORTS[sport], game.split("-")
     kinds = ["goal"] * _around(random, rules.goals * times) + ["card"] * _around(random, rules.cards * times)
-    told = []
+    happened = []
     for minute, kind in sorted((1 + int(random.random() * (rules.minutes - 1)), kind) for kind in kinds):
         team = _one(random, (home, home, home, away, away))  # at home one does more
         points = _one(random, rules.worth) if kind == "goal" else 0
-        told.append(Event(sport, game, home, away, team, kind, minute, points, ""))
+        happened.append(Event(sport, game, home, away, team, kind, minute, points, ""))
     first = Event(sport, game, home, away, home, "kick-off", 0, 0, "")
-    return [first, *told, replace(first, kind="final", minute=rules.minutes)]
+    return [first, *happened, replace(first, kind="final", minute=rules.minutes)]
 
 
 def _times(day: Sequence[Event], sport: str, n: int) -> list[int]:

@@ -1,11 +1,11 @@
-"""Seasons of football and basketball as events, as many as one likes: what the data pipeline works on.
+"""Seasons of football and basketball as any number of events: what the data pipeline works on.
 
-In:  how many rows, a seed, and how much goes wrong: late, doubled, broken. Out: `Told` in the order in which they are sent, the same
-     for a seed on every machine; `messages`: the same as a topic takes them, in four versions of their schema (data/season-v1.avsc …).
+In:  how many rows, a seed, and how much goes wrong: late, doubled, broken. Out: `SeasonEvent`s in the order in which they are sent,
+     the same for a seed on every machine; `messages`: the same as records, in four versions of their schema (data/season-v1.avsc …).
 
-Each league has twenty teams. Everybody plays everybody, at home and away; then it begins again. A round begins every four hours; its
-ten games go on at the same time. What happens has a number, unique in its league; a correction ("no goal!") is a row of its own that
-takes the points back. Events are sent some seconds after they happened, late ones hours after; nothing is in memory but what waits.
+Each league has twenty teams. Each plays each other at home and away; then a new season begins. A round begins every four hours; its
+ten games go on at the same time. Each event has a number, unique in its league; a correction ("no goal!") is a row of its own that
+takes the points back. Events are sent some seconds after they happened, late ones hours after. Only events that wait are in memory.
 Only `Random.random` is used: the one method that Python promises never to change.
 """
 
@@ -40,7 +40,7 @@ NOBODY = 999_999_999  # an id that no registry gives
 Play = tuple[int, str, str, int, str, str, int, int, int]
 
 
-class Told(NamedTuple):
+class SeasonEvent(NamedTuple):
     """One row on its way: what happened, when, and when it is sent (milliseconds since 1970)."""
 
     number: int  # unique in its league
@@ -68,43 +68,41 @@ def rows(
     doubled: float = 0.0,
     broken: float = 0.0,
     versions: Sequence[int] = day.VERSIONS,
-) -> Iterator[Told]:
+) -> Iterator[SeasonEvent]:
     """So many rows of a season: `rows(1000)`, `rows(50, sport="basketball", late=0.01, doubled=0.01, broken=0.001)`.
 
     late, doubled: the part of events that is sent hours late, and twice; broken: so many rows of rubbish come on top, n in all.
     versions: who writes football changes from one to the next over time; basketball is written by version 4 alone.
     """
     _check(n, seed, sport, versions, late=late, corrections=corrections, doubled=doubled, broken=broken)
-    return _told(n, Random(seed), sport, (late, corrections, doubled, broken), tuple(versions))
+    return _as_sent(n, Random(seed), sport, (late, corrections, doubled, broken), tuple(versions))
 
 
-def _told(
+def _as_sent(
     n: int, random: Random, sport: str | None, shares: tuple[float, float, float, float], versions: tuple[int, ...]
-) -> Iterator[Told]:
+) -> Iterator[SeasonEvent]:
     late, corrections, doubled, broken = shares
-    waiting: list[tuple[int, int, Told]] = []  # by when they are sent
+    waiting: list[tuple[int, int, SeasonEvent]] = []  # by when they are sent
     ticket, draw, given = count(), random.random, 0
-    for told in _happened(random, sport, corrections, n, versions):
-        while waiting and waiting[0][0] < told.at:  # whatever is still to happen is sent after this
+    for event in _happened(random, sport, corrections, n, versions):
+        while waiting and waiting[0][0] < event.at:  # whatever is still to happen is sent after this
             if given == n:
                 return
             given += 1
             yield heapq.heappop(waiting)[2]
-        one = told
-        if draw() < late:
-            one = told._replace(sent=told.at + LATE_FROM + int(draw() * (LATE - LATE_FROM)))
-        heapq.heappush(waiting, (one.sent, next(ticket), one))
+        sent = event.at + LATE_FROM + int(draw() * (LATE - LATE_FROM)) if draw() < late else event.sent
+        rows = [event._replace(sent=sent)]
         if doubled and draw() < doubled:
-            again = one._replace(sent=one.sent + 1 + int(draw() * SOON))
-            heapq.heappush(waiting, (again.sent, next(ticket), again))
+            rows.append(event._replace(sent=sent + 1 + int(draw() * SOON)))
         if broken and draw() < broken:
-            bad = one._replace(damage=DAMAGES[int(draw() * len(DAMAGES))])
-            heapq.heappush(waiting, (bad.sent, next(ticket), bad))
+            rows.append(event._replace(sent=sent, damage=DAMAGES[int(draw() * len(DAMAGES))]))
+        for row in rows:
+            heapq.heappush(waiting, (row.sent, next(ticket), row))
 
 
 def _happened(
     random: Random, sport: str | None, corrections: float, n: int, versions: tuple[int, ...]
-) -> Iterator[Told]:
+) -> Iterator[SeasonEvent]:
     """What happens, round by round, in the order of its minutes, written by the version of its time."""
     sports, made, draw = [sport] if sport else list(day.SPORTS), 0, random.random
     numbers = {each: count(1) for each in sports}
@@ -123,7 +121,7 @@ def _happened(
             corrects, at = taken[game, goal] if goal >= 0 else -1, start + after
             writes = version if league == "football" else 4
             sent = at + 1 + int(draw() * SOON)
-            yield Told(own, league, game, number + 1, team, kind, minute, points, at, corrects, sent, writes, "")
+            yield SeasonEvent(own, league, game, number + 1, team, kind, minute, points, at, corrects, sent, writes, "")
         made += len(plays)
 
 
@@ -161,36 +159,38 @@ def schema(version: int) -> str:
     return day._file("season", version)
 
 
-def value(told: Told) -> dict[str, Any]:
+def value(event: SeasonEvent) -> dict[str, Any]:
     """A row as a producer of its version writes it: a plain value for its schema."""
     plain: dict[str, Any] = {
-        "number": told.number,
-        "league": told.league,
-        "game": told.game,
-        "round": told.round,
-        "team": told.team,
-        "kind": told.kind,
-        "minute" if told.version >= 3 else "min": told.minute,
-        "points": told.points,
-        "at": told.at,
+        "number": event.number,
+        "league": event.league,
+        "game": event.game,
+        "round": event.round,
+        "team": event.team,
+        "kind": event.kind,
+        "minute" if event.version >= 3 else "min": event.minute,
+        "points": event.points,
+        "at": event.at,
     }
-    if told.version >= 2:
-        plain["corrects"] = told.corrects
-    if told.version >= 4:
-        plain["player"] = f"{told.team} {told.number % 11 + 1}" if told.kind in {"goal", "card"} else None
+    if event.version >= 2:
+        plain["corrects"] = event.corrects
+    if event.version >= 4:
+        plain["player"] = f"{event.team} {event.number % 11 + 1}" if event.kind in {"goal", "card"} else None
     return plain
 
 
-def messages(those: Iterable[Told], registry: Registry, subject: str) -> Iterator[tuple[bytes, bytes | None, int]]:
+def messages(
+    those: Iterable[SeasonEvent], registry: Registry, subject: str
+) -> Iterator[tuple[bytes, bytes | None, int]]:
     """Rows as (key, value, timestamp): the game, the framed bytes, when it was sent. Versions are registered as they come."""
     codecs: dict[int, Any] = {}
-    for told in those:
+    for event in those:
         while (
-            told.version not in codecs
+            event.version not in codecs
         ):  # in their order: a level that looks back would refuse version 3 after version 4
             codecs[len(codecs) + 1] = registry.codec(subject, schema(len(codecs) + 1))
-        data = codecs[told.version].encode(value(told))
-        yield told.game.encode(), _damaged(data, told.damage) if told.damage else data, told.sent
+        data = codecs[event.version].encode(value(event))
+        yield event.game.encode(), _damaged(data, event.damage) if event.damage else data, event.sent
 
 
 def _damaged(data: bytes, damage: str) -> bytes | None:
