@@ -153,7 +153,7 @@ class Lab:
 
     def draw_cluster(self, topic: str, controller: bool = False) -> view.Picture:
         """A picture of the brokers and of this topic's replicas. controller: show which one leads the controllers."""
-        brokers, partitions = snapshot.rooms(self.cluster, topic)
+        brokers, partitions = snapshot.brokers(self.cluster, topic)
         if controller:  # not by default: it differs from start to start, and a stored picture must not
             lead = self.cluster.controller
             brokers = [replace(each, controller=each.id == lead) for each in brokers]

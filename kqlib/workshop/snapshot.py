@@ -1,6 +1,6 @@
 """What a topic or a cluster looks like now, as plain values: the bridge from Kafka to the pictures of `view`.
 
-In:  a cluster and names. Out: messages (`records`), lanes and rooms for `view.log` and `view.cluster`.
+In:  a cluster and names. Out: messages (`records`), lanes and brokers for `view.log` and `view.cluster`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
 MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
-__all__ = ["lanes", "records", "rooms"]
+__all__ = ["brokers", "lanes", "records"]
 
 
 def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lane]:
@@ -45,7 +45,7 @@ def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lan
     ]
 
 
-def rooms(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Partition]]:
+def brokers(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Partition]]:
     """The brokers and a topic's replicas for `view.cluster`; brokers that a partition names and nobody sees are down."""
     up, found = set(cluster.brokers), cluster.partitions(topic)
     partitions = [

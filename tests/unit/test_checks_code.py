@@ -10,7 +10,8 @@ import pytest
 
 import kqlib.workshop.checks.code
 from kqlib.errors import NotAllowed
-from kqlib.workshop.checks import Case, Said, Source, check, source
+from kqlib.workshop.checks import Case, check, source
+from kqlib.workshop.checks.code import Source, Text
 from tests.unit.checks_examples import Quiet
 
 
@@ -28,7 +29,7 @@ def cached(key):
     return key
 
 
-class Room:
+class Box:
     def method(self):
         return 1
 
@@ -59,15 +60,15 @@ PLAIN = "# tests/unit/test_checks_code.py · plain\ndef plain(key):\n    return 
         (wrapping, PLAIN),
         (functools.partial(plain, 1), PLAIN),
         (cached, "# tests/unit/test_checks_code.py · cached\n@functools.lru_cache\ndef cached(key):\n    return key"),
-        (Room.method, "# tests/unit/test_checks_code.py · Room.method\ndef method(self):\n    return 1"),
-        (Room().method, "# tests/unit/test_checks_code.py · Room.method\ndef method(self):\n    return 1"),
-        (Room.size, "# tests/unit/test_checks_code.py · Room.size\n@property\ndef size(self):\n    return 2"),
+        (Box.method, "# tests/unit/test_checks_code.py · Box.method\ndef method(self):\n    return 1"),
+        (Box().method, "# tests/unit/test_checks_code.py · Box.method\ndef method(self):\n    return 1"),
+        (Box.size, "# tests/unit/test_checks_code.py · Box.size\n@property\ndef size(self):\n    return 2"),
         (
-            Room.once,
-            "# tests/unit/test_checks_code.py · Room.once\n@functools.cached_property\ndef once(self):\n    return 3",
+            Box.once,
+            "# tests/unit/test_checks_code.py · Box.once\n@functools.cached_property\ndef once(self):\n    return 3",
         ),
-        (Room.make, "# tests/unit/test_checks_code.py · Room.make\n@classmethod\ndef make(cls):\n    return cls()"),
-        (Room.fixed, "# tests/unit/test_checks_code.py · Room.fixed\n@staticmethod\ndef fixed():\n    return 4"),
+        (Box.make, "# tests/unit/test_checks_code.py · Box.make\n@classmethod\ndef make(cls):\n    return cls()"),
+        (Box.fixed, "# tests/unit/test_checks_code.py · Box.fixed\n@staticmethod\ndef fixed():\n    return 4"),
         (
             Quiet,
             '# tests/unit/checks_examples.py · Quiet\nclass Quiet:\n    """A value whose repr tells its address."""',
@@ -85,7 +86,7 @@ def test_source_shows_a_definition_below_a_line_that_says_where_it_lives(obj, te
         (check, "# kqlib/workshop/checks/__init__.py · check"),
         (kqlib.workshop.checks, "# kqlib/workshop/checks/__init__.py"),
         (kqlib.workshop.checks.code, "# kqlib/workshop/checks/code.py"),
-        (Said.__repr__, "# kqlib/workshop/checks/code.py · Said.__repr__"),
+        (Text.__repr__, "# kqlib/workshop/checks/code.py · Text.__repr__"),
         (confluent_kafka.ThrottleEvent, "# confluent_kafka/__init__.py · ThrottleEvent"),
         (json, "# json/__init__.py"),
     ],

@@ -21,6 +21,8 @@ def remembered():
 
 
 def test_a_pass_is_remembered_with_its_first_day_and_a_later_failure_does_not_unlearn(monkeypatch):
+    check("01.1", stub)
+    assert not (places.state() / "progress.json").exists()
     assert check("01.1", right).passed
     assert remembered() == {"passed": {"01.1": date.today().isoformat()}}
     later = type("later", (date,), {"today": lambda: date(2099, 1, 1)})
@@ -29,11 +31,6 @@ def test_a_pass_is_remembered_with_its_first_day_and_a_later_failure_does_not_un
     assert check("01.1", right).passed
     assert check("02.1", lambda: True).passed
     assert remembered() == {"passed": {"01.1": date.today().isoformat(), "02.1": "2099-01-01"}}
-
-
-def test_a_failed_check_leaves_no_trace():
-    check("01.1", stub)
-    assert not (places.state() / "progress.json").exists()
 
 
 def test_progress_is_a_table_by_notebook_without_names_or_days():
@@ -102,9 +99,6 @@ def test_a_file_that_is_no_progress_is_named_and_nothing_is_merged(tmp_path, tex
         NotAllowed, match=r"^x\.json is not what `kq progress --json` prints \(\w+\); nothing was merged"
     ):
         progress(files=[tmp_path / "x.json"])
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(NotAllowed, match=r"^none\.json is not what .* \(FileNotFoundError\)"):
         progress(files=[tmp_path / "none.json"])
 
@@ -112,16 +106,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
 def test_a_corrupt_memory_is_set_aside_with_a_notice_and_never_breaks_a_check(text):
     broken = text if isinstance(text, bytes) else text.encode()
-    note = "note: progress.json could not be read; it is now progress.broken-{}.json, and a new one begins"
-    for n in (1, 2):
-        (places.state() / "progress.json").write_bytes(broken)
-        verdict = check("01.1", right)
-        assert verdict.passed
-        assert verdict.text.splitlines()[2:] == [note.format(n)]
-        assert (places.state() / f"progress.broken-{n}.json").read_bytes() == broken
-        assert list(remembered()["passed"]) == ["01.1"]
+    note = "note: progress.json could not be read; it is now progress.broken.json, and a new one begins"
     (places.state() / "progress.json").write_bytes(broken)
-    assert repr(progress()).splitlines()[-1] == note.format(3)
+    verdict = check("01.1", right)
+    assert verdict.passed
+    assert verdict.text.splitlines()[2:] == [note]
+    assert (places.state() / "progress.broken.json").read_bytes() == broken
+    assert list(remembered()["passed"]) == ["01.1"]
+    (places.state() / "progress.json").write_bytes(broken)
+    assert repr(progress()).splitlines()[-1] == note
     assert repr(progress()).splitlines()[-1] == "all                         0/4"
 
 

@@ -107,8 +107,8 @@ def test_an_answer_that_raises_or_cannot_be_called_gets_one_helpful_line(answer,
     ],
 )
 def test_a_wrong_value_is_shown_beside_the_right_one_and_their_types_where_they_differ(got, expected, text):
-    told = tell(lambda: got, expected)
-    assert told == text if text.startswith("answer") else told.endswith(text)
+    found = tell(lambda: got, expected)
+    assert found == text if text.startswith("answer") else found.endswith(text)
 
 
 def test_where_two_values_part_is_only_told_when_their_texts_are_cut():
@@ -178,7 +178,7 @@ def test_an_answer_that_never_returns_costs_its_time_limit_and_not_the_notebook(
 
 
 def lasts(beats):
-    """Whether somebody still adds to a list, half a second later at the latest."""
+    """Whether a thread still adds to a list, half a second later at the latest."""
     for _ in range(10):
         before = len(beats)
         time.sleep(0.05)

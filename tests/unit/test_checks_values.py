@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from kqlib.workshop.checks import Case, same, shown
+from kqlib.workshop.checks import Case
+from kqlib.workshop.checks.values import same, shown
 from tests.unit.checks_examples import Quiet
 
 

@@ -32,19 +32,19 @@ def test_there_are_as_many_events_as_asked_for(n: int, sport: str) -> None:
     [("football", 7, "40a3fba179629624"), ("football", 8, "9b43980431a2af7d"), ("basketball", 7, "1b66cb876e15f5e6")],
 )
 def test_a_seed_gives_the_same_day_on_every_machine(sport: str, seed: int, digest: str) -> None:
-    said = json.dumps([list(vars(event).values()) for event in games.events(1000, seed, sport)])
-    assert hashlib.sha256(said.encode()).hexdigest()[:16] == digest
+    dumped = json.dumps([list(vars(event).values()) for event in games.events(1000, seed, sport)])
+    assert hashlib.sha256(dumped.encode()).hexdigest()[:16] == digest
 
 
 @pytest.mark.parametrize("sport", games.SPORTS)
 def test_a_game_begins_with_its_kick_off_and_ends_with_its_final(sport: str) -> None:
     events = games.events(3000, sport=sport)
     for name in games.SPORTS[sport].games:
-        told = [event for event in events if event.game == name]
-        assert (told[0].kind, told[-1].kind) == ("kick-off", "final")
-        assert all(a.minute <= b.minute for a, b in pairwise(told))
-        assert {event.team for event in told} <= {told[0].home, told[0].away}
-        assert f"{told[0].home}-{told[0].away}" == name
+        of_game = [event for event in events if event.game == name]
+        assert (of_game[0].kind, of_game[-1].kind) == ("kick-off", "final")
+        assert all(a.minute <= b.minute for a, b in pairwise(of_game))
+        assert {event.team for event in of_game} <= {of_game[0].home, of_game[0].away}
+        assert f"{of_game[0].home}-{of_game[0].away}" == name
 
 
 @pytest.mark.parametrize(("sport", "worth"), [("football", {0, 1}), ("basketball", {0, 1, 2, 3})])
@@ -123,8 +123,8 @@ def test_a_season_has_as_many_rows_as_asked_for(n: int, more: dict[str, float]) 
     [(None, "d7a5e2ee83b6fdd8"), ("football", "5d9d4a10f6f3634a"), ("basketball", "4286ae6c1eb9378a")],
 )
 def test_a_seed_gives_the_same_season_on_every_machine(sport: str | None, digest: str) -> None:
-    said = json.dumps(list(games.season(2000, sport=sport, **GOES_WRONG)))
-    assert hashlib.sha256(said.encode()).hexdigest()[:16] == digest
+    dumped = json.dumps(list(games.season(2000, sport=sport, **GOES_WRONG)))
+    assert hashlib.sha256(dumped.encode()).hexdigest()[:16] == digest
 
 
 def test_another_seed_gives_another_season() -> None:

@@ -174,9 +174,9 @@ class Gate(threading.Event):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = import_module("kqlib.workshop.play.queue")  # kqlib.workshop.play's own `queue` is the function
-    monkeypatch.setattr(room, "WORK", 0.05)
-    monkeypatch.setattr(room, "AGAIN", 60.0)
+    module = import_module("kqlib.workshop.play.queue")  # kqlib.workshop.play's own `queue` is the function
+    monkeypatch.setattr(module, "WORK", 0.05)
+    monkeypatch.setattr(module, "AGAIN", 60.0)
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""Pictures are well drawn, stored readably, told apart without colour, and nothing hostile gets through."""
+"""Pictures are well drawn, stored readably, legible without colour, and nothing hostile gets through."""
 
 import html.parser
 import itertools
@@ -35,11 +35,11 @@ def assert_marks_stand_below_their_bars(root, wide):
 def assert_cells_hold_their_words(root):
     """No letter and no note is wider than its cell."""
     for cell in root.iter(f"{SVG}g"):
-        room = [float(box.get("width")) for box in cell.findall(f"{SVG}rect") if cell.get("class") in STATES]
-        for word in cell.findall(f"{SVG}text") if room else []:
+        space = [float(box.get("width")) for box in cell.findall(f"{SVG}rect") if cell.get("class") in STATES]
+        for word in cell.findall(f"{SVG}text") if space else []:
             big = word.get("class", "").startswith("big")
             size = 8 if word.get("class") == "small" else 12 if big else 10
-            assert picture.width(word.text, size, bold=big) <= room[0], word.text
+            assert picture.width(word.text, size, bold=big) <= space[0], word.text
 
 
 def assert_well_drawn(shown):
@@ -56,9 +56,9 @@ def assert_well_drawn(shown):
     assert min(sizes) >= 8
     assert "scale(" not in shown.svg
     assert not re.search(r"\d\.\d\d", re.sub("<style>.*</style>|<text.*?</text>|<title>.*</title>", "", shown.svg))
-    found = [(said, box) for said, _, box in boxes(shown)]
-    for said, (left, top, right, bottom) in found:
-        assert min(left, top, wide + 0.5 - right, high - bottom) >= 0, said
+    found = [(shown_words, box) for shown_words, _, box in boxes(shown)]
+    for shown_words, (left, top, right, bottom) in found:
+        assert min(left, top, wide + 0.5 - right, high - bottom) >= 0, shown_words
     found.sort(key=lambda words: words[1][1])
     for place, (one, a) in enumerate(found):
         for two, b in itertools.takewhile(lambda words, bottom=a[3]: words[1][1] < bottom, found[place + 1 :]):
@@ -202,7 +202,9 @@ def test_any_picture_is_honest_and_well_drawn(any_lanes, colour):
     lines = shown.text.splitlines()[1 : 1 + len(any_lanes)]
     for lane, line in zip(any_lanes, lines, strict=True):
         more = sum(int(n) for n in re.findall(MORE, line))
-        said = [word for word in re.sub(MORE, "", line).split()[1:] if not word.startswith("|") and "…" not in word]
-        offsets = {int(re.search(r"\d+$", word)[0]) for word in said if word != "empty"}
+        shown_words = [
+            word for word in re.sub(MORE, "", line).split()[1:] if not word.startswith("|") and "…" not in word
+        ]
+        offsets = {int(re.search(r"\d+$", word)[0]) for word in shown_words if word != "empty"}
         assert len(offsets & {record.offset for record in lane.records}) + more == len(lane.records)
     assert sorted(re.findall(MORE, " ".join(lines))) == sorted(re.findall(MORE, " ".join(words(shown))))

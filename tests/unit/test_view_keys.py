@@ -168,5 +168,7 @@ def placings(draw):
 def test_any_picture_of_keys_is_well_drawn_and_counts_every_record(any_placings, mark):
     shown = keys(any_placings, mark=mark)
     assert_well_drawn(shown)
-    said = [int(n.replace(",", "")) for n in re.findall(r"(?:^p\d+ +|with )([\d,]+) record", shown.text, re.MULTILINE)]
-    assert sum(said) == sum(one.records for placing in any_placings for one in placing.placed)
+    counted = [
+        int(n.replace(",", "")) for n in re.findall(r"(?:^p\d+ +|with )([\d,]+) record", shown.text, re.MULTILINE)
+    ]
+    assert sum(counted) == sum(one.records for placing in any_placings for one in placing.placed)

@@ -87,12 +87,12 @@ def test_the_first_line_counts(shown, sentence):
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "expected"),
     [((1, 2, 3), "lost 1, once 2, doubled 3"), ((0, 0, 0), "no items"), (None, "not run")],
 )
-def test_a_cell_of_the_crash_table_says_what_is_not_zero(counts, said):
+def test_a_cell_of_the_crash_table_says_what_is_not_zero(counts, expected):
     shown = crash(["order"], ["read"], {("order", "read"): counts} if counts else {})
-    assert shown.text.splitlines()[-1] == f"order  {said}"
+    assert shown.text.splitlines()[-1] == f"order  {expected}"
 
 
 def test_the_chosen_cell_is_pointed_at_in_words_and_in_the_drawing():
@@ -106,8 +106,8 @@ def test_a_bar_is_as_long_as_its_number_zero_has_none_and_each_has_its_word():
     lost, once, doubled = (numbers(EXAMPLES["crash"], "rect", word, "height") for word in ("lost", "once", "doubled"))
     assert max(once) > min(once) > lost[0] == doubled[0] > 0
     assert (len(lost), len(once), len(doubled), len(set(once))) == (1, 4, 1, 2)
-    said = words(EXAMPLES["crash"])
-    assert [said.count(word) for word in ("lost", "once", "doubled", "10", "9", "1", "0")] == [4, 4, 4, 2, 2, 2, 6]
+    expected = words(EXAMPLES["crash"])
+    assert [expected.count(word) for word in ("lost", "once", "doubled", "10", "9", "1", "0")] == [4, 4, 4, 2, 2, 2, 6]
 
 
 # --- curve -------------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_the_scale_has_round_numbers_and_holds_every_value():
         (100, "1 10 20 30 40 50 60 70 80 90 100"),
     ],
 )
-def test_of_many_steps_a_dozen_are_told_and_the_last_one_always(steps, ticks):
+def test_of_many_steps_a_dozen_are_shown_and_the_last_one_always(steps, ticks):
     head, line = curve({"a": range(1, steps + 1)}).text.splitlines()[1:3]
     assert head.split() == ["step", *ticks.split()]
     assert line.split() == ["a", *ticks.split()]
@@ -197,7 +197,7 @@ def test_a_worker_that_had_it_twice_has_one_row_and_time_goes_to_the_right():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (
             lambda: Delivery("w", 1, 0, 1, "lost"),
@@ -207,8 +207,8 @@ def test_a_worker_that_had_it_twice_has_one_row_and_time_goes_to_the_right():
         (lambda: grid([(0, 0, "lost")]), "'lost' is no verdict; there are once, doubled, missing"),
     ],
 )
-def test_what_cannot_be_is_refused(make, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_is_refused(make, expected):
+    with pytest.raises(ValueError, match=expected):
         make()
 
 
@@ -313,7 +313,7 @@ def test_blocks_of_one_member_never_lie_over_each_other():
     assert all(y != below or x + wide <= begin for (y, x, wide), (below, begin, _) in pairwise(bars))
 
 
-def test_what_a_busy_member_holds_and_what_a_dead_one_held_is_told_without_colour():
+def test_what_a_busy_member_holds_and_what_a_dead_one_held_is_shown_without_colour():
     shown = GALLERY["a timeline"]
     assert len(elements(shown, "rect", "waits")) == 2 + 1
     assert ".waits{fill:none" in shown.svg
@@ -356,7 +356,7 @@ def test_the_picture_of_a_matrix_says_the_rule_and_has_the_tables_twin():
     assert shown.text == matrix(PAIRS, "schemas").text
     assert [len(elements(shown, "rect", kind)) for kind in ("cell no", "cell")] == [1, 4]
     assert words(shown).count("no default") == 1
-    with pytest.raises(ValueError, match="room for 10 writers, not 11: show the table"):
+    with pytest.raises(ValueError, match="at most 10 writers, not 11: show the table"):
         drawn([Pair(str(r), str(w)) for r in range(11) for w in range(11)])
 
 

@@ -297,15 +297,15 @@ def boxes(shown):
         if element.tag == f"{SVG}text":
             kind = (element.get("class") or "").split()
             size = 8 if "small" in kind else 12 if "big" in kind else 10
-            said = "".join(element.itertext())
+            shown_words = "".join(element.itertext())
             wide = (
-                picture.columns(said) * 0.61 * size
+                picture.columns(shown_words) * 0.61 * size
                 if "mono" in kind
-                else picture.width(said, size, bold="bold" in kind)
+                else picture.width(shown_words, size, bold="bold" in kind)
             )
             x, y = float(element.get("x")) + dx, float(element.get("y")) + dy
             x -= {"middle": wide / 2, "end": wide}.get(element.get("text-anchor"), 0)
-            found.append((said, kind, (x, y - 0.75 * size, x + wide, y + 0.2 * size)))
+            found.append((shown_words, kind, (x, y - 0.75 * size, x + wide, y + 0.2 * size)))
         for child in element:
             walk(child, dx, dy)
 
@@ -315,4 +315,4 @@ def boxes(shown):
 
 def words(shown):
     """Every text of a picture."""
-    return [said for said, _, _ in boxes(shown)]
+    return [shown_words for shown_words, _, _ in boxes(shown)]

@@ -15,34 +15,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kqlib.workshop.checks.code import Said, Source, source
+from kqlib.workshop.checks.code import Source, Text, source
 from kqlib.workshop.checks.exercise import Case, Exercise, Tried, find, load
-from kqlib.workshop.checks.passed import Progress, progress, remember
+from kqlib.workshop.checks.passed import progress, remember
 from kqlib.workshop.checks.trial import outcome
-from kqlib.workshop.checks.values import same, shown
 
 __all__ = [
     "Case",
     "Exercise",
-    "Progress",
-    "Said",
-    "Source",
     "Tried",
-    "Verdict",
     "check",
     "find",
     "hint",
     "load",
     "progress",
-    "same",
-    "shown",
     "solution",
     "source",
 ]
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Said):
+class Verdict(Text):
     """What a check found; true when the answer passed."""
 
     passed: bool
@@ -63,13 +56,13 @@ def check(which: str, answer: Callable[..., Any]) -> Verdict:
     return Verdict("\n".join([f"✓ {which}: {len(held)} of {len(held)}", proven, *note]), passed=True)
 
 
-def hint(which: str, number: int = 1) -> Said:
+def hint(which: str, number: int = 1) -> Text:
     """A nudge, the first or a later one: `kq.hint("01.1", 2)`."""
     exercise = find(which)
     if 1 <= number <= len(exercise.hints):
         nudge = f"hint {number} of {len(exercise.hints)}: {exercise.hints[number - 1]}"
-        return Said(f"{nudge}\n{_more(exercise, number + 1)}")
-    return Said(f"There is no hint {number}: {which} has {len(exercise.hints)}.\nmore: {_solution(which)}")
+        return Text(f"{nudge}\n{_more(exercise, number + 1)}")
+    return Text(f"There is no hint {number}: {which} has {len(exercise.hints)}.\nmore: {_solution(which)}")
 
 
 def solution(which: str) -> Source:

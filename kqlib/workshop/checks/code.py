@@ -22,7 +22,7 @@ from kqlib.workshop.checks.values import shown
 
 
 @dataclass(frozen=True, repr=False)
-class Said:
+class Text:
     """A text to read in a notebook: its repr is the text itself."""
 
     text: str
@@ -32,7 +32,7 @@ class Said:
 
 
 @dataclass(frozen=True, repr=False)
-class Source(Said):
+class Source(Text):
     """Code: plain text in a terminal, highlighted wherever markdown is."""
 
     def _repr_markdown_(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import getpass
-import itertools
 import json
 import os
 from collections import Counter
@@ -23,7 +22,10 @@ from typing import Any
 from kqlib.errors import NotAllowed
 from kqlib.runtime import places
 from kqlib.workshop.checks.exercise import load, solution_files
-from kqlib.workshop.checks.values import kind
+from kqlib.workshop.view.picture import aligned
+
+BROKEN = (ValueError, TypeError, KeyError, RecursionError)  # what reading a file that is no progress raises
+Days = dict[str, str]  # {'01.1': the day of the first pass}
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,18 +33,17 @@ class Progress:
     """Who passed which exercises, as a table by notebook."""
 
     exercises: dict[str, tuple[str, ...]]  # '01-topics': ('01.1', '01.2')
-    people: tuple[tuple[str, dict[str, str]], ...]  # ('ana', {'01.1': the day she passed it})
+    people: tuple[tuple[str, Days], ...]
     alone: bool = True  # this machine's user, whose name no stored notebook should show
     note: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        rows = [("notebook", *(("passed",) if self.alone else (name for name, _ in self.people)))]
-        for notebook, ids in [*self.exercises.items(), ("all", tuple(itertools.chain(*self.exercises.values())))]:
+        rows = [["notebook", *(["passed"] if self.alone else [name for name, _ in self.people])]]
+        every = tuple(which for ids in self.exercises.values() for which in ids)
+        for notebook, ids in [*self.exercises.items(), ("all", every)]:
             done = [sum(which in passed for which in ids) for _, passed in self.people]
-            rows.append((notebook, *(f"{n}/{len(ids)}{' ✓' if 0 < n == len(ids) else ''}" for n in done)))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([*lines, *self.note])
+            rows.append([notebook, *(f"{n}/{len(ids)}{' ✓' if 0 < n == len(ids) else ''}" for n in done)])
+        return "\n".join([*aligned(rows), *self.note])
 
     def as_json(self) -> str:
         """The same as JSON: what `kq progress --json` prints and `progress(files=[…])` reads."""
@@ -52,9 +53,7 @@ class Progress:
 
 def progress(files: Iterable[str | Path] | None = None) -> Progress:
     """What was passed on this machine, by notebook; or in several people's JSON files, a column a person."""
-    exercises = {
-        path.stem.replace("_", "-"): tuple(exercise.id for exercise in load(path)) for path in solution_files()
-    }
+    exercises = {path.stem.replace("_", "-"): tuple(each.id for each in load(path)) for path in solution_files()}
     if files is not None:
         return Progress(exercises, _people(map(Path, files)), alone=False)
     try:
@@ -62,24 +61,29 @@ def progress(files: Iterable[str | Path] | None = None) -> Progress:
             passed, note = _passed()
     except OSError as error:
         passed, note = {}, [f"note: what was passed before could not be read ({error.strerror})"]
-    return Progress(exercises, ((_user(), passed),), note=tuple(note))
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        user = "unnamed"
+    return Progress(exercises, ((user, passed),), note=tuple(note))
 
 
-def _people(files: Iterable[Path]) -> tuple[tuple[str, dict[str, str]], ...]:
-    found: list[tuple[str, Path, dict[str, str]]] = []
+def _people(files: Iterable[Path]) -> tuple[tuple[str, Days], ...]:
+    """The people of these files; two of one name (in containers all have one) get their file's name as well."""
+    found: list[tuple[str, str, Days]] = []
     for path in files:
         try:
             for person in json.loads(path.read_text(encoding="utf-8"))["people"]:
-                found.append((" ".join(str(person["user"]).split()), path, _days(person["passed"])))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            why = f"{path.name} is not what `kq progress --json` prints ({kind(error)})"
+                found.append((" ".join(str(person["user"]).split()), path.stem, _days(person["passed"])))
+        except (OSError, *BROKEN) as error:
+            why = f"{path.name} is not what `kq progress --json` prints ({type(error).__name__})"
             raise NotAllowed(f"{why}; nothing was merged.") from None
-    names = Counter(name for name, _, _ in found)  # in containers everybody is called the same
-    return tuple((name if names[name] == 1 else f"{name} ({path.stem})", passed) for name, path, passed in found)
+    names = Counter(name for name, _, _ in found)
+    return tuple((name if names[name] == 1 else f"{name} ({stem})", passed) for name, stem, passed in found)
 
 
 def remember(which: str) -> list[str]:
-    """Note a pass, with the day of the first one; a list with a notice when that went wrong, since it must not fail."""
+    """Note a pass, with the day of the first one. Returns a notice if that failed."""
     try:
         with _locked():
             passed, note = _passed()
@@ -91,20 +95,20 @@ def remember(which: str) -> list[str]:
         return [f"note: this pass could not be remembered ({error.strerror})"]
 
 
-def _passed() -> tuple[dict[str, str], list[str]]:
+def _passed() -> tuple[Days, list[str]]:
     """What was passed on this machine; a file that cannot be read is kept under another name, and a notice says so."""
     path = places.state() / "progress.json"
     try:
         return _days(json.loads(path.read_text(encoding="utf-8"))["passed"]), []
     except FileNotFoundError:
         return {}, []
-    except (ValueError, TypeError, KeyError, RecursionError):
-        aside = next(to for n in itertools.count(1) if not (to := path.with_name(f"progress.broken-{n}.json")).exists())
-        os.replace(path, aside)
-        return {}, [f"note: progress.json could not be read; it is now {aside.name}, and a new one begins"]
+    except BROKEN:
+        os.replace(path, path.with_name("progress.broken.json"))
+        return {}, ["note: progress.json could not be read; it is now progress.broken.json, and a new one begins"]
 
 
-def _days(passed: Any) -> dict[str, str]:
+def _days(passed: Any) -> Days:
+    """Days by exercise, as they were read from a file."""
     if not isinstance(passed, dict) or not all(isinstance(day, str) for day in passed.values()):
         raise ValueError("not a table of days by exercise")
     return passed
@@ -116,10 +120,3 @@ def _locked() -> Iterator[None]:
     with open(places.state() / "progress.lock", "a") as lock:  # closing it unlocks
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have no name
-        return "unnamed"

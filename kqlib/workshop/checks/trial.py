@@ -18,7 +18,7 @@ from typing import Any
 
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.checks.exercise import Case, Exercise, Tried
-from kqlib.workshop.checks.values import clean, kind, same, shown
+from kqlib.workshop.checks.values import clean, same, shown
 
 
 @dataclass
@@ -38,7 +38,10 @@ def outcome(exercise: Exercise, answer: Any) -> tuple[list[Tried], str]:
     """What held, and a sentence about the first thing that did not ("" when everything did)."""
     if not callable(answer):
         here = f'kq.check("{exercise.id}", answer)'
-        return [], f"kq.check wants the function itself, as in {here}; this is {shown(answer)} ({kind(answer)})"
+        return (
+            [],
+            f"kq.check wants the function itself, as in {here}; this is {shown(answer)} ({type(answer).__name__})",
+        )
     held: list[Tried] = []
     seen = _Seen()
     probe = exercise.probe or functools.partial(_cases, exercise.cases)
@@ -60,7 +63,7 @@ def outcome(exercise: Exercise, answer: Any) -> tuple[list[Tried], str]:
 
 
 def _cases(cases: Sequence[Case], answer: Callable[..., Any]) -> Iterator[Tried]:
-    """The probe of an exercise that is told by cases."""
+    """The probe of an exercise with cases."""
     for case in cases:
         given = copy.deepcopy(case.args)
         comparable = given == case.args  # values without == differ from their own copy
@@ -149,7 +152,7 @@ def _unlike(tried: Tried) -> str:
     """What was tried, what came out, what should have, and why that matters."""
     got, expected, kinds = shown(tried.got), shown(tried.expected), {type(tried.got), type(tried.expected)}
     if tried.got is not None and len(kinds) > 1 and not kinds <= {list, tuple}:
-        got, expected = f"{got} ({kind(tried.got)})", f"{expected} ({kind(tried.expected)})"
+        got, expected = f"{got} ({type(tried.got).__name__})", f"{expected} ({type(tried.expected).__name__})"
     where = _parting(tried.got, tried.expected) if "…" in got + expected else ""
     why = f" ({tried.why})" if tried.why else ""
     return f"{tried.what} gave {got}, expected {expected}{where}{why}"
@@ -158,10 +161,14 @@ def _unlike(tried: Tried) -> str:
 def _parting(got: Any, expected: Any) -> str:
     """Where two long values part: their shortened texts may look alike."""
     if isinstance(got, dict) and isinstance(expected, dict):
-        for key in [key for key in (*expected, *got) if key not in got or key not in expected]:
-            return f"; the key {shown(key)} is {'too much' if key in got else 'missing'}"
-        key = next(key for key in expected if not same(got[key], expected[key]))
-        return f"; at key {shown(key)}: {shown(got[key])}, not {shown(expected[key])}"
+        key = next(
+            key
+            for key in (*expected, *got)
+            if key not in got or key not in expected or not same(got[key], expected[key])
+        )
+        if key in got and key in expected:
+            return f"; at key {shown(key)}: {shown(got[key])}, not {shown(expected[key])}"
+        return f"; the key {shown(key)} is {'too much' if key in got else 'missing'}"
     if not isinstance(got, list | tuple | str | bytes) or not isinstance(expected, list | tuple | str | bytes):
         return ""
     for at, (mine, theirs) in enumerate(zip(got, expected, strict=False)):

@@ -37,31 +37,31 @@ _BRACKETS: dict[type, tuple[str, str]] = {
 }
 
 
-def shown(value: Any, room: int = 70) -> str:
+def shown(value: Any, space: int = 70) -> str:
     """A value as a text that is the same on every run and fits; what is left out is counted."""
     if isinstance(value, str | bytes):
-        kept = value[:room]
+        kept = value[:space]
         unit = "characters" if isinstance(value, str) else "bytes"
-        return repr(value) if kept == value else f"{kept!r}… {len(value) - room:,} more {unit}"
+        return repr(value) if kept == value else f"{kept!r}… {len(value) - space:,} more {unit}"
     if type(value) in _BRACKETS:
-        return _shown_items(value, room)
+        return _shown_items(value, space)
     text = clean(repr, value)
-    return text if len(text) <= room else f"{text[:room]}… {len(text) - room:,} more characters"
+    return text if len(text) <= space else f"{text[:space]}… {len(text) - space:,} more characters"
 
 
-def _shown_items(value: Any, room: int) -> str:
+def _shown_items(value: Any, space: int) -> str:
     """A list, tuple, set or dict: as many items as fit, and how many more there are."""
-    if room < 16:
+    if space < 16:
         return "…"  # nested too deep, or in itself
     if isinstance(value, dict):
-        texts: Iterable[str] = (f"{shown(key, room - 8)}: {shown(item, room - 8)}" for key, item in value.items())
+        texts: Iterable[str] = (f"{shown(key, space - 8)}: {shown(item, space - 8)}" for key, item in value.items())
     else:
-        texts = (shown(item, room - 8) for item in value)
+        texts = (shown(item, space - 8) for item in value)
     if isinstance(value, set | frozenset):
         texts = sorted(texts)  # a set of strings has another order in every process
     parts: list[str] = []
     for text in texts:
-        if parts and len(", ".join(parts)) + len(text) > room:
+        if parts and len(", ".join(parts)) + len(text) > space:
             parts.append(f"… {len(value) - len(parts):,} more")
             break
         parts.append(text)
@@ -70,15 +70,10 @@ def _shown_items(value: Any, room: int) -> str:
     return f"{left}{inside}{right}" if value else repr(value)
 
 
-def kind(value: Any) -> str:
-    """What sort of value it is, in one word."""
-    return type(value).__name__
-
-
 def clean(make: Callable[[Any], str], value: Any) -> str:
     """A value's repr or str on one line and without addresses, which change with every run."""
     try:
         text = make(value)
     except Exception as error:
-        return f"<{kind(value)} whose {make.__name__} raised {kind(error)}>"
+        return f"<{type(value).__name__} whose {make.__name__} raised {type(error).__name__}>"
     return " ".join(re.sub(r"0x[0-9a-fA-F]{9,}", "0x…", re.sub(r" at 0x[0-9a-fA-F]+", "", text)).split())

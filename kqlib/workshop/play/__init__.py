@@ -1,4 +1,4 @@
-"""Playgrounds: what a notebook has shown, to try by hand. Each is a thin shell over the pictures of its room."""
+"""Playgrounds: what a notebook has shown, to try by hand. Each draws with the pictures of `view`."""
 
 # ruff: noqa: E402
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
-from kqlib.workshop import delivery as room
+from kqlib.workshop import delivery as crashes
 from kqlib.workshop.play.playground import Playground
 from kqlib.workshop.view.crash import Counts, Place, crash
 from kqlib.workshop.view.picture import Picture
@@ -23,17 +23,20 @@ def delivery(cluster: Kafka, *, items: int = 10) -> Playground:
     counts: dict[Place, Counts] = {}  # what was run so far
 
     def draw(order: str, killed_after: str) -> Picture:
-        return crash(list(room.ORDERS), room.CRASHES, counts, "your crash table", chosen=(order, killed_after))
+        return crash(list(crashes.ORDERS), crashes.CRASHES, counts, "your crash table", chosen=(order, killed_after))
 
     def run(order: str, killed_after: str) -> None:
-        counts[order, killed_after] = room.run(cluster, order, killed_after, items=items).counts
+        counts[order, killed_after] = crashes.run(cluster, order, killed_after, items=items).counts
 
     def row(order: str, killed_after: str) -> None:
-        outcomes = room.table(cluster, [order], items=items).outcomes
+        outcomes = crashes.table(cluster, [order], items=items).outcomes
         counts.update({place: outcome.counts for place, outcome in outcomes.items()})
 
     def pick(name: str, options: list[str]) -> widgets.Dropdown:
         return widgets.Dropdown(options=options, description=name, style={"description_width": "initial"})
 
-    controls = {"order": pick("order", list(room.ORDERS)), "killed_after": pick("killed after", list(room.CRASHES))}
+    controls = {
+        "order": pick("order", list(crashes.ORDERS)),
+        "killed_after": pick("killed after", list(crashes.CRASHES)),
+    }
     return Playground("delivery", draw, controls, {"run it": run, "all of the row": row})

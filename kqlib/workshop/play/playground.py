@@ -53,8 +53,8 @@ class Playground:
         spell = widgets.ToggleButton(description="in words")  # an Accordion cannot be opened from the keyboard
         spell.observe(lambda change: self._spell(change["new"]), names="value")
         self._spell(False)
-        hands = [*self.controls.values(), *self._buttons.values()]
-        self.widget = widgets.VBox([widgets.HBox(hands, layout=row), self._note, self._image, spell, self._words])
+        inputs = [*self.controls.values(), *self._buttons.values()]
+        self.widget = widgets.VBox([widgets.HBox(inputs, layout=row), self._note, self._image, spell, self._words])
         self._show()
 
     @property
@@ -142,9 +142,9 @@ class Playground:
         self._words.value = f"<pre>{html.escape(self.picture.text)}</pre>"
 
     def __repr__(self) -> str:
-        said = [f"{name}: {value}" for name, value in self.values.items()]
+        settings = [f"{name}: {value}" for name, value in self.values.items()]
         buttons = [f"[{label}]" for label in self._actions]
-        return "\n".join([self.picture.text, " · ".join([f"playground '{self.name}'", *said, *buttons])])
+        return "\n".join([self.picture.text, " · ".join([f"playground '{self.name}'", *settings, *buttons])])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Live where widgets are known; else the picture, with the same twin."""

@@ -49,7 +49,7 @@ WORKERS = ("ann", "ben", "cem")  # with two partitions one too many, to be seen 
 SESSION, LEASE, ATTEMPTS = 3.0, 30.0, 3
 WORK, AGAIN = 2.0, 4.0  # seconds: an item's work, and until a failed one is due
 TAKE = 0.3  # seconds that a claim waits for something
-SHOWN = 5  # deliveries beside each other that leave room for their words
+SHOWN = 5  # deliveries beside each other that leave space for their words
 _open: weakref.WeakValueDictionary[str, _QueueScene] = weakref.WeakValueDictionary()
 
 
@@ -305,7 +305,7 @@ def placed(at: int, item: str, ledger: Ledger, held: Sequence[Held], buried: boo
 
 
 def ticks(held: Sequence[Held]) -> list[Delivery]:
-    """Deliveries in the order of what happened, not in seconds: each has room for its words."""
+    """Deliveries in the order of what happened, not in seconds: each has space for its words."""
     moments = {(one.begin, 0) for one in held} | {(one.until, 1) for one in held if one.until is not None}
     tick = {moment: 2 * at for at, moment in enumerate(sorted(moments), 1)}
     last = 2 * len(tick) + 2

@@ -49,8 +49,8 @@ def draw(reader: str, writer: str, level: str) -> Table:
         failed = Cell(f"✗ {broken[name].rule}", broken[name].why, strong=True) if name in broken else None
         rows.append([name, before, failed or (repr(read[name]) if read else "–")])
     rows += [[name, f"{name}: {value!r}", "dropped"] for name, value in written.items() if name not in comes.values()]
-    said = f"{reader} {'reads' if read else 'cannot read'} {writer} · {_may(reader, writer, level)}"
-    return Table(rows, ["field", f"{writer} wrote", f"{reader} reads"], said)
+    title = f"{reader} {'reads' if read else 'cannot read'} {writer} · {_may(reader, writer, level)}"
+    return Table(rows, ["field", f"{writer} wrote", f"{reader} reads"], title)
 
 
 def _through(ours: str, theirs: str, written: dict[str, Any]) -> dict[str, Any] | None:

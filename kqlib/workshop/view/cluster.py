@@ -124,20 +124,22 @@ def cluster(brokers: Iterable[Broker], partitions: Iterable[Partition], title: s
     named = [(f"p{p.number}" if one_topic else f"{clean(p.topic)}-{p.number}", p) for p in every]
     found = {broker: Broker(broker, alive=False) for partition in every for broker in partition.replicas}
     found |= {broker.id: broker for broker in brokers}
-    rooms = [found[broker] for broker in sorted(found)]
+    all_brokers = [found[broker] for broker in sorted(found)]
     first, hidden, last = shortened(named)
-    held = [[_Replica.of(p, name, room.id) for name, p in (*first, *last) if room.id in p.replicas] for room in rooms]
+    held = [
+        [_Replica.of(p, name, each.id) for name, p in (*first, *last) if each.id in p.replicas] for each in all_brokers
+    ]
     leaderless = [name for name, partition in named if partition.leader is None]
     notes = [*left_out(hidden, "partition"), *_leaderless(leaderless)]
 
-    dead = sum(not broker.alive for broker in rooms)
-    counts = count(len(rooms), "broker") + (f", {dead} dead" if dead else "")
+    dead = sum(not broker.alive for broker in all_brokers)
+    counts = count(len(all_brokers), "broker") + (f", {dead} dead" if dead else "")
     counts += f" · {count(len(every), 'partition')}" + (f", {len(leaderless)} without a leader" if leaderless else "")
     canvas = Canvas(title, counts)
-    _draw_brokers(canvas, rooms, held)
+    _draw_brokers(canvas, all_brokers, held)
     canvas.legend(map(_note, notes))
-    canvas.legend(_legend(rooms, held))
-    names = [f"broker {room.id}{'' if room.alive else ' ✕'}{' ◆' if room.controller else ''}" for room in rooms]
+    canvas.legend(_legend(all_brokers, held))
+    names = [f"broker {each.id}{'' if each.alive else ' ✕'}{' ◆' if each.controller else ''}" for each in all_brokers]
     words = [" · ".join(replica.words for replica in replicas) or "no replica" for replicas in held]
     return canvas.picture([*aligned(zip(names, words, strict=True)), *notes], STYLE)
 
@@ -153,22 +155,22 @@ def _leaderless(names: Sequence[str]) -> list[str]:
 # --- the drawing -------------------------------------------------------------------------------------------------------
 
 
-def _draw_brokers(canvas: Canvas, rooms: Sequence[Broker], held: Sequence[Sequence[_Replica]]) -> None:
+def _draw_brokers(canvas: Canvas, all_brokers: Sequence[Broker], held: Sequence[Sequence[_Replica]]) -> None:
     """The brokers' boxes in rows, all replicas equally large."""
-    in_a_row = len(rooms) if 1 < len(rooms) <= 4 else 3 if len(rooms) <= 9 else 4
+    in_a_row = len(all_brokers) if 1 < len(all_brokers) <= 4 else 3 if len(all_brokers) <= 9 else 4
     wide = min(WIDEST, (WIDE - 2 * EDGE - GAP * (in_a_row - 1)) / in_a_row)
     inner = wide - 2 * GAP
     every = [replica for replicas in held for replica in replicas]
     least = max((max(_least(each), width(each.note, SMALL) + 12) for each in every), default=inner)
     across = max(1, int((inner + GAP) // (least + GAP)))
     size = (inner - GAP * (across - 1)) / across, HIGH if any(each.note for each in every) else LOW
-    for first in range(0, len(rooms), in_a_row):
-        row = range(first, min(first + in_a_row, len(rooms)))
+    for first in range(0, len(all_brokers), in_a_row):
+        row = range(first, min(first + in_a_row, len(all_brokers)))
         lines = max(1, *(math.ceil(len(held[at]) / across) for at in row))
         high = HEAD + lines * (size[1] + GAP)
         for at in row:
             x = EDGE + (at - first) * (wide + GAP)
-            canvas.add(_broker(rooms[at], x, canvas.y, wide, high), right=x + wide)
+            canvas.add(_broker(all_brokers[at], x, canvas.y, wide, high), right=x + wide)
             if not held[at]:
                 canvas.add(text(x + GAP, canvas.y + HEAD + 12, "no replica", kind="faint"))
             for place, replica in enumerate(held[at]):
@@ -217,11 +219,11 @@ def _note(words: str) -> tuple[Draw, float]:
     return sign_item(lambda x, y: red(cross(x, y)), fit(words, NORMAL, WIDE - 2 * EDGE - 14))
 
 
-def _legend(rooms: Sequence[Broker], held: Sequence[Sequence[_Replica]]) -> list[tuple[Draw, float]]:
+def _legend(all_brokers: Sequence[Broker], held: Sequence[Sequence[_Replica]]) -> list[tuple[Draw, float]]:
     """What the signs mean: those that are there."""
     every = [replica for replicas in held for replica in replicas]
     items = [sign_item(_star, "leader")] if any(replica.leads for replica in every) else []
-    items += [sign_item(_diamond, "controller")] if any(room.controller for room in rooms) else []
+    items += [sign_item(_diamond, "controller")] if any(each.controller for each in all_brokers) else []
     if any(replica.end for replica in every):
         items.append(words_item("number: the copy's end (its next offset)"))
     return items

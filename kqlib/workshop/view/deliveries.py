@@ -44,7 +44,7 @@ BAD = {"killed", "refused", "expired"}
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 NAME = 120  # pixels of a worker's name
 HIGH, ROW = 24, 34  # a block, and from one row to the next
-TAIL = 62  # room for the sign and its word after a block
+TAIL = 62  # space for the sign and its word after a block
 STYLE = (
     ".held{fill:currentColor;fill-opacity:.06;stroke:currentColor;stroke-opacity:.6}"
     ".time{stroke:currentColor;stroke-opacity:.2}"

@@ -8,7 +8,7 @@ Out: `grid(items) -> Picture`. Its twin:
     p1  once 0 · missing 1 · doubled 2 · once 3
 
 A cell says how often its item came to an end: ✓ once, 2 doubled (amber), 0 missing (red). ✕ is a dead letter, ↩ one that was put
-back; an outline waits, a blue one is in somebody's hands, a dashed one was purged (?: its result may have been removed). An offset
+back; an outline waits, a blue one is claimed, a dashed one was purged (?: its result may have been removed). An offset
 without an item has no cell.
 """
 

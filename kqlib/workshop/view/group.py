@@ -49,7 +49,7 @@ from kqlib.workshop.view.picture import (
 
 T = TypeVar("T")
 ROW, HIGH = 30, 22  # from one row to the next; a box
-LEFT, BETWEEN = 130, 110  # how wide a member's box is, and the room for lines
+LEFT, BETWEEN = 130, 110  # how wide a member's box is, and the space for lines
 NAMED = 74  # how wide a partition's box is, with a name like p0
 BAR = 180  # the longest lag
 SIDE, MIDDLE = 150, 70  # how wide a queue's or node's box is, and a partition's on the map
@@ -103,9 +103,9 @@ def group(members: Iterable[Member], slots: Iterable[Slot], title: str = "group"
     wide = max([NAMED, *(min(LEFT, width(_name(slot.name), NORMAL, bold=True) + 16) for slot in right)])
     longest = max([slot.lag or 0 for slot in partitions], default=0)
     number = width(f"{longest:,}", NORMAL)
-    room = min(BAR, WIDE - EDGE - x - wide - 12 - number)
+    space = min(BAR, WIDE - EDGE - x - wide - 12 - number)
     for slot in right:
-        y, bar = places[slot.name], max(2.0, (slot.lag or 0) * (room / max(longest, 1)))
+        y, bar = places[slot.name], max(2.0, (slot.lag or 0) * (space / max(longest, 1)))
         lag = (
             [box(x + wide + 4, y - 6, bar, 12, "lag", rx=2), text(x + wide + 10 + bar, y + 3.5, f"{slot.lag:,}")]
             if slot.lag
@@ -114,7 +114,7 @@ def group(members: Iterable[Member], slots: Iterable[Slot], title: str = "group"
         canvas.add("".join([_box(x, y, wide, slot.name), *lag]), right=x + wide)
         if slot.name in nobody:
             canvas.add(text(x - 6, y + 3, "nobody", SMALL, anchor="end"))
-    canvas.right = max(canvas.right, x + wide + (12 + room + number if longest else 0))
+    canvas.right = max(canvas.right, x + wide + (12 + space + number if longest else 0))
     return _finished(canvas, high, rows, [*notes, *more])
 
 

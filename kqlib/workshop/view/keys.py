@@ -50,8 +50,8 @@ from kqlib.workshop.view.picture import (
 MOST = 100_000  # keys of a picture
 HIGH, AIR, BELOW = 26, 2, 6  # of a block; between two of them; between two rows
 BESIDE = 14  # between two placings
-CELL = 34  # a key of one record, where there is room
-LEAST = 18  # narrower than this a block has no room for its letter
+CELL = 34  # a key of one record, where there is space
+LEAST = 18  # narrower than this a block has no space for its letter
 EVEN = "dotted: an even share"
 STYLE = (
     ".rest{fill:currentColor;fill-opacity:.12;stroke:currentColor;stroke-opacity:.3}"
@@ -199,15 +199,15 @@ class _Looks:
         records = {one.records for placing in placings for one in placing.placed} - {0} or {1}
         self.mark = mark
         self.left = EDGE + max((width(f"p{placing.partitions - 1}", BIG, True) for placing in placings), default=0) + 10
-        room = (WIDE - 2 * EDGE - self.left - width(f" {fullest:,}", NORMAL)) / fullest
+        space = (WIDE - 2 * EDGE - self.left - width(f" {fullest:,}", NORMAL)) / fullest
         cell = CELL / min(records)
-        self.scale = min(room, cell)  # pixels a record: the fullest row fits
-        self.bars = len(records) > 1 or room < cell  # lengths are the message; else each key is a cell
+        self.scale = min(space, cell)  # pixels a record: the fullest row fits
+        self.bars = len(records) > 1 or space < cell  # lengths are the message; else each key is a cell
         shown = self._with_letter(placings)
         self.shown, self.lettering = set(shown), Lettering(shown, letters)
 
     def _with_letter(self, placings: Sequence[Placing]) -> list[Key]:
-        """The keys that get a letter: those with room for it, the largest if they are too many, and the one to point at."""
+        """The keys that get a letter: those with space for it, the largest if they are too many, and the one to point at."""
         largest: dict[Key, int] = {}
         for placing in placings:
             first, _, last = shortened(range(placing.partitions))
@@ -282,8 +282,8 @@ class _Panel:
         if self.even and not x < self.even < end + 2:  # it crosses no number
             self.parts.append(line(self.even, self.y, self.even, self.y + HIGH + BELOW, "even"))
         self.wide, self.y = max(self.wide, end), self.y + HIGH + BELOW
-        said = " ".join(block.words(self.looks.lettering) for block in blocks) or "empty"
-        return f"p{partition}", count(_size(placed), "record"), said
+        in_words = " ".join(block.words(self.looks.lettering) for block in blocks) or "empty"
+        return f"p{partition}", count(_size(placed), "record"), in_words
 
     def _blocks(self, partition: int, placed: Sequence[Placed]) -> list[_Block]:
         """A row's blocks: keys with a letter, then one block for all others."""

@@ -1,4 +1,4 @@
-"""Keys as letters: a cell of a picture has room for one.
+"""Keys as letters: a cell of a picture holds one.
 
 In:  keys as Kafka has them (bytes), or str, or None.
 Out: `letters(keys, known)`: key -> letter. A key that is one letter stays itself, any other gets A, B … Z, AA … in order of
@@ -17,7 +17,7 @@ from kqlib.workshop.view.picture import NORMAL, Draw, escape, tag, width
 
 MOST_KEYS = 24  # keys that a picture spells out
 
-# Okabe and Ito's eight, told apart by colour-blind readers too; grey instead of their black, which a dark page would hide
+# Okabe and Ito's eight, which colour-blind readers tell apart too; grey instead of their black, which a dark page would hide
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 DEEP = {"#0072B2"}  # white letters on this one, dark ones on the others
 

@@ -33,7 +33,7 @@ MOST = 12  # dots on a side
 HALF = (WIDE - 2 * EDGE) / 2 - 12  # one of the two drawings
 STEP = 22  # from one dot to the next
 DOT = 4
-NAMED, PLAIN = 94, 30  # room beside the dots
+NAMED, PLAIN = 94, 30  # space beside the dots
 CELLS, CELL = 4, 14  # the log: a lane of so many cells
 STYLE = (
     ".call{stroke:currentColor;stroke-opacity:.5}.end{fill:currentColor}"
@@ -64,10 +64,10 @@ def links(writers: Names, readers: Names) -> Picture:
         canvas.add(box(x, 28, HALF, high + 56, "frame", rx=8))
         canvas.add(text(x + 12, 46, name, BIG, "bold"), text(x + HALF - 12, 46, counted, BIG, "bold", anchor="end"))
         y = 62
-        starts = left.points(x + left.room, y + (high - left.high) / 2)
-        ends = right.points(x + HALF - right.room, y + (high - right.high) / 2)
+        starts = left.points(x + left.space, y + (high - left.high) / 2)
+        ends = right.points(x + HALF - right.space, y + (high - right.high) / 2)
         if counted == log:
-            canvas.add(*_through_a_log(starts, ends, x + (left.room + HALF - right.room) / 2, y + high / 2))
+            canvas.add(*_through_a_log(starts, ends, x + (left.space + HALF - right.space) / 2, y + high / 2))
         else:
             canvas.add(*(line(*start, *end, "call") for start in starts for end in ends))
         canvas.add(*(tag("circle", cx=cx, cy=cy, r=DOT, class_="end") for cx, cy in [*starts, *ends]))
@@ -87,7 +87,7 @@ class _Side:
         self.drawn = min(self.total, MOST)
         self.words = count(self.total, role)
         self.high = STEP * (self.drawn + (self.total > MOST))
-        self.room = NAMED if self.names else PLAIN
+        self.space = NAMED if self.names else PLAIN
 
     def list(self) -> list[str]:
         """The names as a line of the twin."""
@@ -101,7 +101,7 @@ class _Side:
         """Names beside the dots, to the left (-1) or right (1), and how many are left out."""
         anchor = "end" if side < 0 else None
         labels = [
-            text(x + side * 2 * DOT, y + 3.5, fit(name, 10, self.room - 3 * DOT), anchor=anchor)
+            text(x + side * 2 * DOT, y + 3.5, fit(name, 10, self.space - 3 * DOT), anchor=anchor)
             for (x, y), name in zip(points, self.names, strict=False)
         ]
         if self.total > MOST:

@@ -58,7 +58,7 @@ MEANING: dict[State, str] = {
     "gone": "gone from the log",
 }
 HIGH = 30  # of a cell
-AIR = 6  # between two cells: room for a bar
+AIR = 6  # between two cells: space for a bar
 ROOMY, TIGHT = 34, 28  # from one cell to the next; the second where the first would need more than one line
 ABOVE = 11  # a cell's offset stands above it
 LINE = 11  # from one line of marks' words to the next

@@ -83,7 +83,7 @@ def drawn(outcomes: Iterable[Read], title: str = "who reads whom") -> Picture:
     """The same as a picture; its twin is the table's."""
     found, readers, writers, counted = _sorted(every := list(outcomes))
     if len(writers) > MOST:
-        raise ValueError(f"a picture has room for {MOST} writers, not {len(writers)}: show the table")
+        raise ValueError(f"a picture shows at most {MOST} writers, not {len(writers)}: show the table")
     canvas = Canvas(title, counted, y=44.0)
     left = max([width(CORNER, SMALL), *(min(140, width(name, NORMAL, bold=True)) for name in readers)]) + EDGE + 12
     wide = max(NARROWEST, min(WIDEST, (WIDE - left - EDGE) / max(1, len(writers)) - GAP))

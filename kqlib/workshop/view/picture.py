@@ -147,8 +147,8 @@ def red(*parts: str) -> str:
 
 def clock(x: float, y: float) -> str:
     """A ◷ around a point."""
-    hands = tag("path", d=f"M{number(x)} {number(y - 2.5)}v2.5h2", class_="line")
-    return tag("circle", cx=x, cy=y, r=4, class_="line") + hands
+    pointers = tag("path", d=f"M{number(x)} {number(y - 2.5)}v2.5h2", class_="line")
+    return tag("circle", cx=x, cy=y, r=4, class_="line") + pointers
 
 
 def sign_item(sign: Draw, words: str) -> tuple[Draw, float]:
@@ -187,13 +187,13 @@ def width(words: str, size: int, bold: bool = False) -> float:
     return sum(_em(c) for c in clean(words)) * size * (1.1 if bold else 1)
 
 
-def fit(words: str, size: int, room: float, bold: bool = False) -> str:
+def fit(words: str, size: int, space: float, bold: bool = False) -> str:
     """Words cut so that they fit into so many pixels."""
     words = clean(words)
-    if width(words, size, bold) <= room:
+    if width(words, size, bold) <= space:
         return words
     shown = ""
-    while width(f"{shown}{words[len(shown)]}…", size, bold) <= room:
+    while width(f"{shown}{words[len(shown)]}…", size, bold) <= space:
         shown += words[len(shown)]
     return f"{shown}…"
 

@@ -1,6 +1,6 @@
 """A record taken apart: key, value, timestamp, headers.
 
-In:  what a client hands over: bytes (or None), the timestamp's type, headers.
+In:  what a client gives: bytes (or None), the timestamp's type, headers.
 Out: `record(value, key, …) -> Picture`. Its twin:
 
     a record · football, partition 0, offset 41
@@ -58,13 +58,15 @@ def record(
     where += [f"{word} {n}" for word, n in (("partition", partition), ("offset", offset)) if n is not None]
     canvas = Canvas(title, ", ".join(where))
     sizes = max(width(size, NORMAL) for _, _, size, _ in parts)
-    room = max(0.62 * NORMAL * columns(words) for _, words, _, _ in parts) + 20  # a monospaced character is 0.6 em wide
-    room = min(max(room, 200), WIDE - 2 * EDGE - LEFT - sizes - 10)
-    right = EDGE + LEFT + room + 10 + sizes
+    space = (
+        max(0.62 * NORMAL * columns(words) for _, words, _, _ in parts) + 20
+    )  # a monospaced character is 0.6 em wide
+    space = min(max(space, 200), WIDE - 2 * EDGE - LEFT - sizes - 10)
+    right = EDGE + LEFT + space + 10 + sizes
     for name, words, size, there in parts:
         y = canvas.y + 16
         canvas.add(text(EDGE, y, name, BIG, "bold") if name else "")
-        canvas.add(box(EDGE + LEFT, canvas.y, room, HIGH, "part" if there else "part null"))
+        canvas.add(box(EDGE + LEFT, canvas.y, space, HIGH, "part" if there else "part null"))
         canvas.add(text(EDGE + LEFT + 9, y, words, kind="mono" if there else "mono faint"))
         canvas.add(text(right, y, size, kind="faint", anchor="end") if size else "", right=right)
         canvas.y += HIGH + GAP
@@ -124,7 +126,7 @@ def _start_of_text(data: bytes, longest: int) -> str | None:
         return None
     if columns(clean(whole)) <= longest:
         return whole
-    room, shown = longest - 20, ""  # the rest is for '… 940 more bytes'
-    while columns(clean(shown + whole[len(shown)])) <= room:
+    space, shown = longest - 20, ""  # the rest is for '… 940 more bytes'
+    while columns(clean(shown + whole[len(shown)])) <= space:
         shown += whole[len(shown)]
     return shown
