@@ -102,7 +102,6 @@ def test_of_more_than_twentyfour_partitions_ten_are_shown_at_each_end():
         (lambda: Record(0, "A", "lost"), "'lost' is not a state"),
         (lambda: Lane(3, [Record(1), Record(1)]), "partition 3 has two records at one offset"),
         (lambda: Table([[1]], ["a", "b"]), "1 cells under 2 columns"),
-        (lambda: record(b"", timestamp="yesterday"), "'yesterday' is not a type of a timestamp"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong, why):
@@ -228,7 +227,6 @@ def test_a_cluster_says_who_holds_leads_and_lags(brokers, partitions, lines):
         ({"value": b"", "key": None}, "key        null: no key"),
         ({"value": b"", "timestamp": (2, 1700000000000)}, "timestamp  LogAppendTime, present"),
         ({"value": b"", "timestamp": (0, 0)}, "timestamp  not available"),
-        ({"value": b"", "timestamp": "CreateTime"}, "timestamp  CreateTime, present"),
         ({"value": b"", "headers": None}, "headers    none"),
         ({"value": b"", "headers": [("a", None), ("b", "1")]}, "           b = 1          2 bytes"),
         ({"value": b"", "headers": [("a", b"")] * 9}, "           … 3 more headers"),
@@ -246,16 +244,14 @@ def test_a_picture_of_a_record_never_holds_a_time():
 @pytest.mark.parametrize(
     ("writers", "readers", "counts"),
     [
-        (4, 5, "20 connections point to point, 9 through a log"),
-        (1, 1, "1 connection point to point, 2 through a log"),
-        (30, 20, "600 connections point to point, 50 through a log"),
-        (["a", "b"], ["c"], "2 connections point to point, 3 through a log"),
+        ("abcd", "efghi", "20 connections point to point, 9 through a log"),
+        ("a", "b", "1 connection point to point, 2 through a log"),
     ],
 )
 def test_links_count_and_draw_every_connection(writers, readers, counts):
     shown = links(writers, readers)
     assert counts in shown.title
-    n, m = (min(12, side if isinstance(side, int) else len(side)) for side in (writers, readers))
+    n, m = len(writers), len(readers)
     assert shown.svg.count("class='call'") == n * m + n + m
 
 

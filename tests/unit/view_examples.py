@@ -165,7 +165,7 @@ EXAMPLES = {
         "scores",
     ),
     "keys": keys(MOVED, "football"),
-    "links": links(4, 5),
+    "links": links(["Arsenal", "Chelsea"], ["scoreboard", "ticker", "radio"]),
     "log": log(FOOTBALL, "football"),
     "owners": owners(QUEUES, {"node A": [0], "node B": [1]}, "games"),
     "record": record(
@@ -237,8 +237,8 @@ GALLERY = {
     "hostile record": record(
         HOSTILE[0], HOSTILE[2], headers=[(HOSTILE[1], HOSTILE[5])], topic=HOSTILE[3], title=HOSTILE[1] * 9
     ),
-    "many links": links(1000, 13),
-    "no links": links(0, 0),
+    "many links": links([f"writer {n}" for n in range(30)], ["one"]),
+    "no links": links([], []),
     "named links": links([*HOSTILE], ["web", "w" * 99]),
     "matrix": drawn(PAIRS, "schemas"),
     "ten writers": drawn([Pair(r, w, "lost branch") for r in TEN for w in TEN]),

@@ -1,11 +1,12 @@
 """Why a log: every writer calls every reader, beside everybody knows one log.
 
-In:  how many writers and readers, or their names.
-Out: `links(4, 5) -> Picture`. Its twin:
+In:  the names of writers and readers. Out: `links(writers, readers) -> Picture`. Its twin:
 
-    4 writers, 5 readers · 20 connections point to point, 9 through a log
-    point to point  4 × 5 = 20  one more reader: 4 more connections, and every writer changes
-    through a log   4 + 5 = 9   one more reader: 1 more connection, and no writer changes
+    2 writers, 3 readers · 6 connections point to point, 5 through a log
+    point to point  2 × 3 = 6  one more reader: 2 more connections, and every writer changes
+    through a log   2 + 3 = 5  one more reader: 1 more connection, and no writer changes
+    writers: Arsenal, Chelsea
+    readers: scoreboard, ticker, radio
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kqlib.workshop.view.picture import (
     BIG,
     BLUE,
     EDGE,
-    SMALL,
+    NORMAL,
     WIDE,
     Canvas,
     Picture,
@@ -29,85 +30,64 @@ from kqlib.workshop.view.picture import (
     text,
 )
 
-MOST = 12  # dots on a side
 HALF = (WIDE - 2 * EDGE) / 2 - 12  # one of the two drawings
-STEP = 22  # from one dot to the next
-DOT = 4
-NAMED, PLAIN = 94, 30  # space beside the dots
+STEP, DOT = 22, 4  # from one dot to the next; its radius
+NAMED = 94  # space for a name and its dot
 CELLS, CELL = 4, 14  # the log: a lane of so many cells
 STYLE = (
     ".call{stroke:currentColor;stroke-opacity:.5}.end{fill:currentColor}"
     f".cell{{fill:{BLUE}}}.frame{{fill:currentColor;fill-opacity:.04;stroke:currentColor;stroke-opacity:.25}}"
 )
 
-Names = int | Sequence[str]
 Point = tuple[float, float]
 
 
-def links(writers: Names, readers: Names) -> Picture:
+def links(writers: Sequence[str], readers: Sequence[str]) -> Picture:
     """The picture of n × m calls beside n + m."""
-    left, right = _Side("writer", writers), _Side("reader", readers)
-    n, m = left.total, right.total
+    n, m = len(writers), len(readers)
     calls, log = f"{n} × {m} = {n * m}", f"{n} + {m} = {n + m}"
+    counts = f"{count(n * m, 'connection')} point to point, {n + m} through a log"
+    canvas = Canvas(f"{count(n, 'writer')}, {count(m, 'reader')}", counts)
+    high = STEP * max(n, m, 1)
+    _frame(canvas, writers, readers, EDGE, ("point to point", calls))
+    _frame(canvas, writers, readers, WIDE - EDGE - HALF, ("through a log", log))
+    canvas.right, canvas.y = WIDE, canvas.y + high + 56 + EDGE - 2
     changes = "every writer changes" if n != 1 else "the writer changes"
-    canvas = Canvas(
-        f"{left.words}, {right.words}", f"{count(n * m, 'connection')} point to point, {n + m} through a log"
-    )
-    twin = aligned(
-        [
-            ["point to point", calls, f"one more reader: {count(n, 'more connection')}, and {changes}"],
-            ["through a log", log, "one more reader: 1 more connection, and no writer changes"],
-        ]
-    )
-    high = max(left.high, right.high, STEP)
-    for name, counted, x in (("point to point", calls, EDGE), ("through a log", log, WIDE - EDGE - HALF)):
-        canvas.add(box(x, 28, HALF, high + 56, "frame", rx=8))
-        canvas.add(text(x + 12, 46, name, BIG, "bold"), text(x + HALF - 12, 46, counted, BIG, "bold", anchor="end"))
-        y = 62
-        starts = left.points(x + left.space, y + (high - left.high) / 2)
-        ends = right.points(x + HALF - right.space, y + (high - right.high) / 2)
-        if counted == log:
-            canvas.add(*_through_a_log(starts, ends, x + (left.space + HALF - right.space) / 2, y + high / 2))
-        else:
-            canvas.add(*(line(*start, *end, "call") for start in starts for end in ends))
-        canvas.add(*(tag("circle", cx=cx, cy=cy, r=DOT, class_="end") for cx, cy in [*starts, *ends]))
-        canvas.add(*left.labels(starts, -1), text(x + 12, y + high + 14, "writers", kind="faint"))
-        canvas.add(*right.labels(ends, 1), text(x + HALF - 12, y + high + 14, "readers", kind="faint", anchor="end"))
-    canvas.right, canvas.y = WIDE, 28 + high + 56 + EDGE - 2
-    return canvas.picture([*twin, *left.list(), *right.list()], STYLE)
+    table = [
+        ("point to point", calls, f"one more reader: {count(n, 'more connection')}, and {changes}"),
+        ("through a log", log, "one more reader: 1 more connection, and no writer changes"),
+    ]
+    sides = (("writers", writers), ("readers", readers))
+    names = [f"{role}: {', '.join(map(clean, who))}" for role, who in sides if who]
+    return canvas.picture([*aligned(table), *names], STYLE)
 
 
-class _Side:
-    """Writers or readers: how many there are, and their names, if they have any."""
+def _frame(canvas: Canvas, writers: Sequence[str], readers: Sequence[str], x: float, heading: tuple[str, str]) -> None:
+    """One of the two drawings: dots on both sides and the lines between them."""
+    high, y = STEP * max(len(writers), len(readers), 1), canvas.y + 34
+    canvas.add(box(x, canvas.y, HALF, high + 56, "frame", rx=8))
+    canvas.add(text(x + 12, y - 16, heading[0], BIG, "bold"))
+    canvas.add(text(x + HALF - 12, y - 16, heading[1], BIG, "bold", anchor="end"))
+    starts = [(x + NAMED, each) for each in _heights(len(writers), y, high)]
+    ends = [(x + HALF - NAMED, each) for each in _heights(len(readers), y, high)]
+    if heading[0] == "through a log":
+        canvas.add(*_through_a_log(starts, ends, x + HALF / 2, y + high / 2))
+    else:
+        canvas.add(*(line(*start, *end, "call") for start in starts for end in ends))
+    canvas.add(*(tag("circle", cx=cx, cy=cy, r=DOT, class_="end") for cx, cy in [*starts, *ends]))
+    for role, names, places, side, anchor in (
+        ("writers", writers, starts, -2 * DOT, "end"),
+        ("readers", readers, ends, 2 * DOT, None),
+    ):
+        for name, (cx, cy) in zip(names, places, strict=True):
+            canvas.add(text(cx + side, cy + 3.5, fit(name, NORMAL, NAMED - 3 * DOT), anchor=anchor))
+        foot = (x + 12, None) if anchor else (x + HALF - 12, "end")
+        canvas.add(text(foot[0], y + high + 14, role, kind="faint", anchor=foot[1]))
 
-    def __init__(self, role: str, who: Names) -> None:
-        self.role = role
-        self.names = [] if isinstance(who, int) else [clean(name) for name in who]
-        self.total = who if isinstance(who, int) else len(who)
-        self.drawn = min(self.total, MOST)
-        self.words = count(self.total, role)
-        self.high = STEP * (self.drawn + (self.total > MOST))
-        self.space = NAMED if self.names else PLAIN
 
-    def list(self) -> list[str]:
-        """The names as a line of the twin."""
-        return [f"{self.role}s: {', '.join(self.names)}"] if self.names else []
-
-    def points(self, x: float, y: float) -> Sequence[Point]:
-        """Where the dots are."""
-        return [(x, y + STEP * (place + 0.5)) for place in range(self.drawn)]
-
-    def labels(self, points: Sequence[Point], side: int) -> Sequence[str]:
-        """Names beside the dots, to the left (-1) or right (1), and how many are left out."""
-        anchor = "end" if side < 0 else None
-        labels = [
-            text(x + side * 2 * DOT, y + 3.5, fit(name, 10, self.space - 3 * DOT), anchor=anchor)
-            for (x, y), name in zip(points, self.names, strict=False)
-        ]
-        if self.total > MOST:
-            x, y = points[-1]
-            labels.append(text(x, y + STEP + 3, f"… {self.total - MOST} more", SMALL, "faint", anchor="middle"))
-        return labels
+def _heights(many: int, y: float, high: float) -> list[float]:
+    """The middles of so many dots, around the middle of their frame."""
+    return [y + (high - STEP * many) / 2 + STEP * (place + 0.5) for place in range(many)]
 
 
 def _through_a_log(starts: Sequence[Point], ends: Sequence[Point], x: float, y: float) -> list[str]:

@@ -40,7 +40,7 @@ def record(
     value: Content,
     key: Content = None,
     *,
-    timestamp: tuple[int, int] | str | None = None,
+    timestamp: tuple[int, int] = (0, 0),
     headers: Headers | None = (),
     topic: str | None = None,
     partition: int | None = None,
@@ -79,13 +79,11 @@ def _content(name: str, content: Content, null: str) -> Part:
     return (name, null, "", False) if data is None else (name, _spelled(data, LONGEST), count(len(data), "byte"), True)
 
 
-def _timestamp(timestamp: tuple[int, int] | str | None) -> Part:
+def _timestamp(timestamp: tuple[int, int]) -> Part:
     """Its type and that it is there, never the time."""
-    given = TIMESTAMPS[timestamp[0]] if isinstance(timestamp, tuple) else timestamp or TIMESTAMPS[0]
-    if given not in TIMESTAMPS:
-        raise ValueError(f"{given!r} is not a type of a timestamp: {', '.join(TIMESTAMPS[1:])}")
-    there = given != TIMESTAMPS[0]
-    return "timestamp", f"{given}, present" if there else given, "", there
+    kind = TIMESTAMPS[timestamp[0]]
+    there = timestamp[0] > 0
+    return "timestamp", f"{kind}, present" if there else kind, "", there
 
 
 def _headers(headers: Headers) -> list[Part]:
