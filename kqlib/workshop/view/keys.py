@@ -211,9 +211,10 @@ class _Looks:
         largest: dict[Key, int] = {}
         for placing in placings:
             first, _, last = shortened(range(placing.partitions))
+            drawn = {*first, *last}
             for one in placing.placed:
                 pointed = one.key is not None and one.key == self.mark
-                if one.partition in (*first, *last) and (pointed or self.scale * one.records >= LEAST):
+                if one.partition in drawn and (pointed or self.scale * one.records >= LEAST):
                     largest[one.key] = max(largest.get(one.key, 0), one.records)
         ranked = sorted(largest, key=lambda key: (key != self.mark, -largest[key]))[:MOST_KEYS]
         return [key for key in largest if key in ranked]
