@@ -216,13 +216,13 @@ def test_a_life_in_a_process_of_its_own_ends_as_it_was_told(
 def test_the_playground_fills_the_cells_that_were_run_and_points_at_the_chosen_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(delivery, "run", lambda cluster, order, crash, items: Outcome(1, items - 1, 0))
+    monkeypatch.setattr(delivery, "run", lambda cluster, order, crash: Outcome(1, 3, 0))
     monkeypatch.setattr(
         delivery,
         "table",
-        lambda cluster, orders, items: CrashTable({(orders[0], crash): Outcome(0, items, 0) for crash in CRASHES}),
+        lambda cluster, orders: CrashTable({(orders[0], crash): Outcome(0, 4, 0) for crash in CRASHES}),
     )
-    playground = play.delivery(HERE, items=4)
+    playground = play.delivery(HERE)
     assert playground.picture.title.endswith("16 not run yet")
     playground.set(order="at-most-once", killed_after="commit").press("run it")
     assert playground.picture.text.splitlines()[2].endswith("not run     not run      [lost 1, once 3]")

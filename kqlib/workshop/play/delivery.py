@@ -14,7 +14,7 @@ from kqlib.workshop.view.crash import Counts, Place, crash
 from kqlib.workshop.view.picture import Picture
 
 
-def delivery(cluster: Kafka, *, items: int = 10) -> Playground:
+def delivery(cluster: Kafka) -> Playground:
     """Pick an order and a crash point, and run it for real: `kq.play.delivery(lab.cluster)`."""
     import ipywidgets as widgets
 
@@ -26,10 +26,10 @@ def delivery(cluster: Kafka, *, items: int = 10) -> Playground:
         return crash(list(crashes.ORDERS), crashes.CRASHES, counts, "your crash table", chosen=(order, killed_after))
 
     def run(order: str, killed_after: str) -> None:
-        counts[order, killed_after] = crashes.run(cluster, order, killed_after, items=items).counts
+        counts[order, killed_after] = crashes.run(cluster, order, killed_after).counts
 
     def row(order: str, killed_after: str) -> None:
-        outcomes = crashes.table(cluster, [order], items=items).outcomes
+        outcomes = crashes.table(cluster, [order]).outcomes
         counts.update({place: outcome.counts for place, outcome in outcomes.items()})
 
     def pick(name: str, options: list[str]) -> widgets.Dropdown:
