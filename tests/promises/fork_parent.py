@@ -107,7 +107,7 @@ def inherited() -> None:
             held.set()
             done.wait()
 
-    threading.Thread(target=hold).start()
+    threading.Thread(target=hold, daemon=True).start()
     held.wait()
     verbs: dict[str, Callable[[], Any]] = {
         "put": lambda: QUEUE.put(b"x"),
@@ -236,7 +236,7 @@ def virtual() -> None:
             held.set()
             done.wait()
 
-    threading.Thread(target=hold).start()
+    threading.Thread(target=hold, daemon=True).start()
     held.wait()
     verbs: dict[str, Callable[[], Any]] = {
         "put": lambda: queue.put(b"x"),
@@ -255,7 +255,6 @@ def virtual() -> None:
         "owners": lambda: client.owners,
         "queues": client.queues,
         "start": node.start,
-        "wait": node.wait,
         "ready": node.ready,
         "collect": lambda: node.collect(0, 0),
         "a node on it": lambda: kq.virtual.Node(CLUSTER, f"{TOPIC}-v"),
@@ -336,7 +335,7 @@ def group() -> None:
             held.set()
             done.wait()
 
-    threading.Thread(target=hold).start()
+    threading.Thread(target=hold, daemon=True).start()
     held.wait()
     verbs: dict[str, Callable[[], Any]] = {
         "assignment": made.assignment,
