@@ -1,6 +1,6 @@
 """Reads the records between two offsets of a partition, in no group: for verbs that only look.
 
-In:  a partition, offsets. Out: its records, read committed, so that what transactions left in the log is no record. Thread-safe.
+In:  partitions, offsets. Out: records, read committed, so that marks and aborted records of transactions are left out. Thread-safe.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,10 @@ class Counted:
     end: int
     others: array[int] = field(default_factory=lambda: array("q"))
 
-    def skip(self, end: int) -> None:
-        """Up to here there is no item."""
-        self.others.extend(range(self.end, end))
-        self.end = max(self.end, end)
+    def add(self, upto: int, item: bool) -> None:
+        """It was read up to here; the last offset is an item, or there is none."""
+        self.others.extend(range(self.end, upto - item))
+        self.end = max(self.end, upto)
 
 
 class Reader:
@@ -47,56 +47,27 @@ class Reader:
 
     def __init__(self, cluster: Kafka) -> None:
         self.cluster = cluster
-        self._one, self._kept = threading.Lock(), Kept(cluster, self._made)
+        self._lock, self._kept = threading.Lock(), Kept(cluster, self._made)
         self._counted: dict[tuple[str, str, int], Counted] = {}  # by site: what one puts back is no item of another
 
-    def read(
-        self, at: tuple[str, int], start: int, end: int, most: int, seconds: float = PATIENCE
-    ) -> tuple[list[Any], bool]:
+    def read(self, at: Place, start: int, end: int, most: int, seconds: float = PATIENCE) -> tuple[list[Any], bool]:
         """Up to `most` records from start on, and below end; and: are these all that there are?"""
-        with self._one:
-            found, whole = self._read(at, start, end, most, seconds / 3)
+        with self._lock:
+            found, whole = self._first(at, start, end, most, seconds / 3)
             if not found and not whole:
                 self._kept.dead()
-                found, whole = self._read(at, start, end, most, seconds * 2 / 3)
+                found, whole = self._first(at, start, end, most, seconds * 2 / 3)
             return found, whole
 
-    def _read(self, at: tuple[str, int], start: int, end: int, most: int, seconds: float) -> tuple[list[Any], bool]:
-        with self._reading({at: start}) as consumer:
-            return self._collect(consumer, end, most, time.monotonic() + seconds)
-
-    @contextmanager
-    def _reading(self, starts: Mapping[Place, int]) -> Iterator[Consumer]:
-        """The consumer, on these partitions. One that was refused says so only once: the next reader takes another."""
-        consumer, refused = self._kept.now(), False
-        consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
-        try:
-            yield consumer
-        except NotAllowed:
-            refused = True
-            raise
-        finally:
-            consumer.unassign()
-            if refused:
-                self._kept.close()
-
-    def _collect(self, consumer: Any, end: int, most: int, deadline: float) -> tuple[list[Any], bool]:
+    def _first(self, at: Place, start: int, end: int, most: int, seconds: float) -> tuple[list[Any], bool]:
         found: list[Any] = []
-        while len(found) < most:
-            message = consumer.poll(0.1)
-            error = message.error() if message is not None else None
-            if message is not None and error is None:
-                if message.offset() >= end:
-                    return found, True
-                found.append(message)
-                if message.offset() == end - 1:
-                    return found, True
-            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return found, True
-            elif message is not None:
-                check_read(message, self.cluster)
-            elif time.monotonic() > deadline:
-                return found, False
+        with closing(self._records({at: start}, {at: end}, time.monotonic() + seconds)) as records:
+            for _, record, upto in records:
+                if record is not None and record.offset() < end:
+                    found.append(record)
+                whole = record is None or upto >= end
+                if whole or len(found) == most:
+                    return found, whole
         return found, False
 
     def others(
@@ -106,12 +77,13 @@ class Reader:
 
         parts: topic id, start and end. All are read at once, until the deadline. What was read is remembered: the next call reads on.
         """
-        with self._one:
+        with self._lock:
             known = {at: self._known(site, at, topic_id, start) for at, (topic_id, start, _) in parts.items()}
-            unread = {at: each for at, each in known.items() if each.end < parts[at][2]}
-            if unread:
-                with self._reading({at: each.end for at, each in unread.items()}) as consumer:
-                    self._count(consumer, unread, {at: end for at, (_, _, end) in parts.items()}, item, deadline)
+            starts = {at: each.end for at, each in known.items() if each.end < parts[at][2]}
+            ends = {at: parts[at][2] for at in starts}
+            with closing(self._records(starts, ends, deadline)) as records:
+                for at, record, upto in records:
+                    known[at].add(upto, record is not None and item(record))
             return {at: bisect_left(each.others, parts[at][2]) for at, each in known.items()}
 
     def _known(self, site: str, at: Place, topic_id: str, start: int) -> Counted:
@@ -122,28 +94,33 @@ class Reader:
         known.start = start
         return known
 
-    def _count(
-        self,
-        consumer: Any,
-        unread: dict[Place, Counted],
-        ends: Mapping[Place, int],
-        item: Callable[[Any], bool],
-        deadline: float,
-    ) -> None:
-        while unread and time.monotonic() < deadline:
-            for message in consumer.consume(500, 0.1):
-                at, error = (message.topic(), message.partition()), message.error()
-                if (known := unread.get(at)) is None:  # its end was reached before, or the event is of no partition
+    def _records(
+        self, starts: Mapping[Place, int], ends: Mapping[Place, int], deadline: float
+    ) -> Generator[tuple[Place, Any, int], None, None]:
+        """Each record until all ends are reached, and the offset behind it; no record where a log ends."""
+        if not starts:
+            return
+        consumer, left, refused = self._kept.now(), set(starts), False
+        consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
+        try:
+            while left and time.monotonic() < deadline:
+                if (message := consumer.poll(0.1)) is None:
                     continue
-                if error is None:
-                    known.skip(message.offset() + (not item(message)))
-                    known.end = message.offset() + 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    known.skip(message.offset())
-                else:
-                    check_read(message, self.cluster)
-                if known.end >= ends[at]:
-                    del unread[at]  # not paused: a partition would stay so when it is assigned again
+                for each in [message, *consumer.consume(500, 0)]:
+                    at, error = (each.topic(), each.partition()), each.error()
+                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                        check_read(each, self.cluster)
+                    elif at in left:  # not paused when it is through: it would stay so when it is assigned again
+                        upto = each.offset() + (error is None)
+                        yield at, each if error is None else None, upto
+                        left -= {at} if upto >= ends[at] else set()
+        except NotAllowed:  # a refused consumer says so only once: the next reader takes another
+            refused = True
+            raise
+        finally:
+            consumer.unassign()
+            if refused:
+                self._kept.close()
 
     def _made(self) -> Consumer:
         quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_max_messages_kbytes": 8_192}
@@ -152,5 +129,5 @@ class Reader:
 
     def close(self) -> None:
         """Done reading."""
-        with self._one:
+        with self._lock:
             self._kept.close()

@@ -12,12 +12,14 @@ membership, and the broker would accept a state for partitions that went to anot
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -26,7 +28,6 @@ from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.kafka.clients import Producer
 from kqlib.queue.answers import REFUSED, RIGHTS, TOO_LARGE, ending_lacks, first, not_allowed
 from kqlib.queue.assigned import Assigned
-from kqlib.queue.bounded import NoAnswer, insist
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
 from kqlib.queue.item import Out, size
 from kqlib.queue.partition import Partition
@@ -37,6 +38,7 @@ client_log.addHandler(logging.NullHandler())
 client_log.propagate = False
 TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does not
 STALL = 1.0  # seconds without a written record until the others go first
+GRACE = 1.0  # seconds beyond its time until a call is left behind
 PATIENCE = 12.0  # seconds until an ending gives up
 TRUSTED = 10.0  # seconds after its last record until a topic is doubted
 
@@ -291,3 +293,40 @@ def _cause(producer: Any) -> KafkaException | None:
 
 def _size(out: Out) -> int:
     return size(out.value, out.key, out.headers or [])
+
+
+class NoAnswer(Exception):  # noqa: N818 - nobody outside sees it
+    """A call has not come back."""
+
+
+def insist(call: Callable[[float], Any], deadline: float) -> None:
+    """Called with the seconds that are left, again and again while Kafka only says "not now"."""
+    while True:
+        try:
+            _bounded(call, max(0.1, deadline - time.monotonic()))
+            return
+        except KafkaException as error:
+            kafka = first(error)
+            if not kafka.retriable() or kafka.txn_requires_abort() or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def _bounded(call: Callable[[float], Any], seconds: float) -> None:
+    """On a thread of its own: librdkafka's calls do not all keep the time they are given (librdkafka 5456, 5511)."""
+    came: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            call(seconds)
+            came.put(None)
+        except BaseException as error:
+            came.put(error)
+
+    threading.Thread(target=run, name="kq-ending", daemon=True).start()
+    try:
+        error = came.get(timeout=seconds + GRACE)
+    except Empty:
+        raise NoAnswer from None
+    if error is not None:
+        raise error

@@ -13,8 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kqlib.errors import NotAllowed, Unreachable
 from kqlib.kafka.reading import patient
 from kqlib.queue import state
-from kqlib.queue.bounded import insist
-from kqlib.queue.transactions import Transactions
+from kqlib.queue.transactions import Transactions, insist
 from tests.patience import PATIENCE
 
 MADE = SimpleNamespace(topic_id="AAA", partitions=[SimpleNamespace(id=0)])
