@@ -55,7 +55,7 @@ class Loading:
 
     @property
     def over(self) -> bool:
-        """Is it loaded, or known why it cannot be?"""
+        """Is it loaded, or has it failed?"""
         return self.ledger is not None or self.error is not None
 
 
@@ -128,7 +128,7 @@ class Assigned:
         )
 
     def why_unsettled(self, topic: str) -> str:
-        """What is in the way; '' if nothing is known to be."""
+        """Why the assignment or a state is not known yet; '' if there is no known reason."""
         troubles = [each.trouble for each in self.loadings.values() if each.at[0] == topic and each.trouble]
         return (troubles or [self.trouble])[0] or (
             "" if self.loading(topic) is None else "the state could not be read in time"
@@ -164,7 +164,7 @@ class Assigned:
         self.begin_loading(new)
 
     def begin_loading(self, new: list[Loading]) -> None:
-        """Have these read: the session has a loader."""
+        """Read the states of these: `Session` gives them to its loader."""
         raise NotImplementedError
 
     def load_again(self, broken: list[At]) -> None:

@@ -50,7 +50,7 @@ def judge(cluster: Kafka, client: Any = None, holds: float = 0.0) -> bool:
 
 
 def leave(client: Any) -> None:
-    """Close a dead one, and do not wait for it: that may take for ever."""
+    """Close a dead client without waiting: that may take for ever."""
 
     def close() -> None:
         with suppress(KafkaException, RuntimeError):
@@ -77,11 +77,11 @@ class Kept:
         return self._client
 
     def dead(self) -> bool:
-        """It gave no answer: is it dead? Then `now` is another one."""
+        """It gave no answer. Is it dead? Then `now` makes another one."""
         return judge(self.cluster, self._client)
 
     def close(self) -> None:
-        """Done with it."""
+        """Close it."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -110,7 +110,7 @@ class Commits:
         return not_allowed(right.of(at[0], self.assigned.site), self.assigned.cluster, safe)
 
     def close(self) -> None:
-        """The consumer that was left behind has come back after all: close it, on its own thread."""
+        """The commit of the consumer that was left behind has returned after all: close that consumer, on its own thread."""
         with suppress(KafkaException, RuntimeError):
             self._consumer.close()
 

@@ -43,7 +43,7 @@ class Endings:
         self._thread = threading.Thread(target=self._run, name="kq-endings", daemon=True)
 
     def ask(self, ending: Ending) -> None:
-        """Leave it for the thread; `changed` is held."""
+        """Add this ending for the next transaction; `changed` is held."""
         if self.transactions.closed:
             raise self._is_closed()
         self._asked.append(ending)
@@ -52,7 +52,7 @@ class Endings:
         self._wake.set()
 
     def close(self, seconds: float) -> None:
-        """What was not begun never is. What runs is committed or aborted within these seconds, if Kafka answers."""
+        """Begin nothing more. The transaction that runs is committed or aborted within these seconds, if Kafka answers."""
         with self.assigned.changed:
             self.transactions.closed = True
             for ending in self._asked:
@@ -76,7 +76,7 @@ class Endings:
         self.transactions.forget()
 
     def _round(self) -> None:
-        """Everything that was asked for, in one transaction; if that aborts, each in its own. Doubted ones last, and alone."""
+        """Run all endings in one transaction; if that aborts, each in its own. Doubted ones go last, and alone."""
         with self.assigned.changed:
             todo, self._asked = self._asked, []
             self._running = [ending for ending in todo if self._begin(ending)]
@@ -101,7 +101,7 @@ class Endings:
         self._running = []
 
     def _again(self, ending: Ending, why: KqError | None) -> None:
-        """It aborted: later; or never, and then leases are what they were."""
+        """It was aborted: try again later, or fail; then leases are what they were."""
         with self.assigned.changed:
             if self.transactions.closed:
                 why = self._is_closed()
@@ -121,7 +121,7 @@ class Endings:
         self.assigned.changed.notify_all()
 
     def _begin(self, ending: Ending) -> bool:
-        """Set its leases aside, once; a lease that no longer holds ends it here, before anything is written."""
+        """Set its leases aside, once. If one does not hold any more, the ending fails before anything is written."""
         for owner, offset, number in ending.acks:
             why = owner.dropped
             if number and not ending.begun:
@@ -137,7 +137,7 @@ class Endings:
         return True
 
     def _try(self, endings: list[Ending]) -> bool:
-        """One transaction. False: it aborted, and nothing happened; `_why` if a further try would be refused as well."""
+        """Run one transaction. False: it was aborted, and nothing happened; `why` is set if a further try would fail too."""
         self.transactions.why = None
         if self.transactions.closed or (
             len(endings) == 1 and self.transactions.doubted(endings[0]) and not self._looked(endings[0])

@@ -57,7 +57,7 @@ class Fetch:
         self._more = False  # the client has more than was taken from it
 
     def aim(self) -> None:
-        """Lead the consumer to what each owner needs next."""
+        """Seek to the record that each partition needs next; pause those of which enough is here."""
         full_ones, woken = self.full_ones(), list[TopicPartition]()
         self._rests = self._resting()  # once a round: asked twice, a round could neither pause what is full nor rest
         for at, owner in list(self.assigned.owners.items()):
@@ -126,7 +126,7 @@ class Fetch:
         return owner.order.cached > MOST_CACHED / share or total > MOST_BYTES / share
 
     def read(self) -> None:
-        """Fetch; wait where something can come from."""
+        """Wait for records or for work, and take the records in."""
         self.assigned.wake.clear()
         with self.assigned.changed:
             starving = any(
@@ -184,7 +184,7 @@ class Fetch:
             self.assigned.changed.notify_all()
 
     def _doubt(self, by: dict[At, list[Any]]) -> None:
-        """After a pause it is asked whether this is still the same topic: the client reads on in one that was made anew."""
+        """After a pause, ask whether the topic is still the same: the client reads on in a topic that was made anew."""
         now, paused = time.monotonic(), dict[At, Partition]()
         for at, batch in by.items():
             if (owner := self.assigned.owners.get(at)) and any(message.error() is None for message in batch):

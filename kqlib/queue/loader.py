@@ -29,7 +29,7 @@ log = logging.getLogger("kqlib.queue")
 
 
 class Loader:
-    """A thread that loads."""
+    """A thread that reads states."""
 
     def __init__(
         self, site: str, looker: state.Looker, notes: Notes, sender: Sender, loaded: Callable[[], None]
@@ -42,16 +42,16 @@ class Loader:
         self._thread.start()
 
     def load(self, loadings: list[Loading]) -> None:
-        """Begin; what is loaded comes out of `done`."""
+        """Begin to read these. Each goes into `done` when it is read, or has failed."""
         self._idle.clear()
         self._asked.put(loadings)
 
     def wait(self, seconds: float) -> None:
-        """Return when what can be loaded now is, or after so long."""
+        """Return when each was tried once, or after so many seconds."""
         self._idle.wait(seconds)
 
     def close(self) -> None:
-        """Stop; what is not loaded by now never is."""
+        """Stop; what is not read by now is not read."""
         self._stop.set()
         self._asked.put([])
         self._thread.join(0.5)
@@ -70,7 +70,7 @@ class Loader:
                 self._stop.wait(0.1)
 
     def _and_new(self, batch: list[Loading]) -> list[Loading]:
-        """With what was asked for meanwhile; if nothing is left, that is waited for."""
+        """The batch and what was asked for meanwhile; wait if there is nothing."""
         batch = batch or self._asked.get()
         while not self._asked.empty():
             batch = batch + self._asked.get()
@@ -118,7 +118,7 @@ class Loader:
         self.notes.write(new, self.sender)
 
     def _incidents(self, each: Loading, seen: incidents.Seen) -> list[tuple[Key, Any]]:
-        """What happened to it without us, and the note of that, if it is new: durable before a commit of ours hides it."""
+        """Find the incidents of this partition. The notes to write, if they are new: before our first commit hides them."""
         assert each.ledger is not None
         where, now = (self.site, *each.at), int(time.time() * 1000)
         key: Key = (self.site, each.at[0], "incidents", each.at[1])

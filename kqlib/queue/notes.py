@@ -98,7 +98,7 @@ class Notes:
         return mark if mark > self.mark(site, queue, partition, topic_id, kind="purged") else 0
 
     def write(self, notes: Sequence[tuple[Key, Any]], sender: Sender) -> None:
-        """Durable, and known to this process, when it returns."""
+        """Return when these are durable, and this process has read them."""
         if not notes:
             return
         sent = sender.send(QUEUES, (_record(key, value) for key, value in notes), len(notes))
@@ -114,7 +114,7 @@ class Notes:
         self._until(end, safe=f"It is stored in '{QUEUES}' and takes effect.")
 
     def post(self, notes: Sequence[tuple[Key, Any]], sender: Sender, failed: Callable[[KafkaError], None]) -> Sent:
-        """Written soon; `failed` is called if it cannot be. The first time a warning says so."""
+        """Write without waiting; `failed` is called with an error. The first failure is logged as a warning."""
 
         def unwritten(error: KafkaError) -> None:
             if not self._warned:
@@ -214,7 +214,7 @@ def _record(key: Key, value: Any) -> Record:
 
 
 def _ensure(cluster: Kafka) -> None:
-    """The plan makes it; where this user may, a missing one is made here."""
+    """Create the topic if the plan did not, and this user may."""
     deadline = time.monotonic() + PATIENCE
     try:
         if QUEUES in patient(lambda: cluster.admin.list_topics(timeout=5).topics, PATIENCE, partial(judge, cluster)):

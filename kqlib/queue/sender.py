@@ -31,7 +31,7 @@ Record = tuple[bytes | None, bytes | None, Headers | None, int]  # value, key, h
 
 
 class Sent:
-    """How a batch fares: ids by place, errors by place."""
+    """The results of a batch: ids and errors, by place."""
 
     def __init__(self, topic: str, many: int, failed: Callable[[KafkaError], None] | None = None) -> None:
         self._failed = failed  # called for each that is not stored, if nobody waits
@@ -51,14 +51,14 @@ class Sent:
             self._all.set()
 
     def refused(self, at: int, error: KafkaError) -> None:
-        """It was not even taken; called by the thread that sends."""
+        """The client did not take it; called by the thread that sends."""
         self._error(at, error)
         self._refused += 1
         if self._open == self._refused:
             self._all.set()
 
     def again(self, places: list[int], sent: Sent) -> None:
-        """The records of these places were sent once more: that is how they fared."""
+        """The records of these places were sent once more: take over those results."""
         for at, id_ in zip(places, sent.ids, strict=True):
             self.ids[at] = id_
             del self.errors[at]
@@ -153,7 +153,7 @@ class Sender:
             old.flush(0.1)
 
     def close(self, seconds: float = 1.0) -> None:
-        """What is still on its way is waited for a moment, then dropped."""
+        """Wait a moment for records on their way, then drop them."""
         self._stop = True
         if self._producer is None:
             return

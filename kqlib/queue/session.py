@@ -64,11 +64,11 @@ class Session(Assigned):
         self._stop = False
 
     def begin_loading(self, new: list[Loading]) -> None:
-        """Have these read."""
+        """Read the states of these partitions."""
         self._loader.load(new)
 
     def _new_consumer(self) -> None:
-        """What belongs to one consumer, which is made when it subscribes: its commits, its reading, its thread."""
+        """Make the commits, the fetching and the thread of one consumer. The consumer itself is made when it subscribes."""
         self.consumer, self.group, self.subscribed = None, None, set()
         self.commits = Commits(self, self.notes)
         self.fetch = Fetch(self, self.commits.run)
@@ -77,12 +77,12 @@ class Session(Assigned):
     # --- asked by other threads, with `changed` held ---
 
     def start(self) -> None:
-        """Begin, once."""
+        """Start the thread, once."""
         if not self._thread.ident:
             self._thread.start()
 
     def save(self, owners: Iterable[Partition]) -> None:
-        """Return when what the ledgers say now is committed; a partition lost meanwhile is the caller's to notice."""
+        """Return when these ledgers are committed as they are now. The caller checks which partitions were lost meanwhile."""
         versions = [(owner, owner.version) for owner in owners]
         for owner, version in versions:
             owner.awaited = max(owner.awaited, version)
@@ -97,7 +97,7 @@ class Session(Assigned):
             self.unstick()
 
     def unstick(self) -> None:
-        """The site's thread stands in a commit that never ends, and the cluster is there: another consumer, another thread."""
+        """If a commit never returns although the cluster answers, go on with another consumer and another thread."""
         commits = self.commits
         if commits.stuck() and self.closing is None:
             answers = False
@@ -111,7 +111,7 @@ class Session(Assigned):
                 self.renew(f"a commit was not answered for {STUCK:g} s")
 
     def renew(self, why: str) -> None:
-        """This consumer is of no use any more: leave it and its thread behind, give up what it had, and join anew."""
+        """Leave this consumer and its thread behind, drop its partitions, and join the group anew."""
         known, self._left = self._left == why, why
         level = logging.INFO if known else logging.WARNING
         log.log(level, "site %s: %s; joining anew with another consumer", self.site, why)
@@ -208,7 +208,7 @@ class Session(Assigned):
         return Consumer(self.cluster.client(**own, **SETTINGS, **self.heartbeats.settings()))
 
     def _introduce(self) -> None:
-        """Who we are in the group, for transactions: known while what is ours is ours, so that it is refused afterwards."""
+        """Take the group's metadata for transactions while the partitions are ours: later, the broker refuses it."""
         if self.group is None and self.joined:
             group = self.consumer.consumer_group_metadata()
             with self.changed:
@@ -216,7 +216,7 @@ class Session(Assigned):
                 self.committed.notify_all()
 
     def _check(self) -> None:
-        """Five times a second: is the consumer well, what did others note, what is to be noted or committed again?"""
+        """Five times a second: check the consumer, apply what others noted, write notes, commit old states again."""
         now = time.monotonic()
         if now - self._checked < 0.2:
             return
@@ -266,7 +266,7 @@ class Session(Assigned):
         self._hold([at for at in ours if at not in ready])
 
     def _hold(self, ours: list[At]) -> None:
-        """Not to be read before their state is known."""
+        """Pause these partitions until their states are known."""
         if ours:
             self.consumer.pause([TopicPartition(*at) for at in ours])
             self.paused |= set(ours)
@@ -284,7 +284,7 @@ class Session(Assigned):
         consumer.incremental_unassign(parts)
 
     def _on_lost(self, _consumer: Any, parts: list[TopicPartition]) -> None:
-        """The group goes on without us: nothing may be committed any more, so there is nothing to drain."""
+        """The group went on without this process. Nothing may be committed any more, so there is nothing to drain."""
         ours = [(part.topic, part.partition) for part in parts]
         log.warning("site %s: lost %s", self.site, ours)
         with self.changed:
@@ -295,7 +295,7 @@ class Session(Assigned):
             self.changed.notify_all()
 
     def _end_of_topics(self, ours: list[At]) -> None:
-        """What is taken away because its topic is gone: nothing of that can be stored any more, and nobody else has it."""
+        """Drop the partitions whose topic was deleted: their states cannot be stored, and no other process has them."""
         with self.changed:
             had = {at: self.owners[at].ledger.topic for at in ours if at in self.owners}
             had |= {at: self.loadings[at].was for at in ours if at in self.loadings and self.loadings[at].was}
@@ -307,7 +307,7 @@ class Session(Assigned):
                     self.drop(at, ANEW)
 
     def _let_end(self, ours: list[At]) -> list[Partition]:
-        """Give handlers and transactions the time of a drain, or what is left of it when the site closes."""
+        """Wait until handlers and transactions have ended, at most for a drain, or what is left of it when the site closes."""
         deadline = time.monotonic() + self.drain
         with self.changed:
             owners = [self.owners[at] for at in ours if at in self.owners]
@@ -329,7 +329,7 @@ class Session(Assigned):
         return owners
 
     def _store(self, owners: list[Partition]) -> None:
-        """What was begun by nobody is given back; then what there is to commit is committed, if Kafka answers."""
+        """Give back the items that no handler has begun. Then commit what changed, if Kafka answers."""
         deadline = time.monotonic() + LAST
         with self.changed:
             for owner in owners:
@@ -344,7 +344,7 @@ class Session(Assigned):
     # --- states that were read ---
 
     def _reread(self) -> None:
-        """What is not known any more is read again. Held on this thread: elsewhere a pause would wait for the poll that runs."""
+        """Read dropped states again. They are paused on this thread: elsewhere a pause would wait for the poll that runs."""
         for owner in [owner for owner in list(self.owners.values()) if owner.dropped]:
             with self.changed:
                 self.reload(owner, owner.dropped or "")
@@ -376,7 +376,7 @@ class Session(Assigned):
     # --- the end ---
 
     def stop(self, seconds: float, give_back: bool) -> bool:
-        """Drain, commit, leave the group; False: it did not come to its end in time (the broker is down) and is left behind."""
+        """Drain, commit and leave the group. False: the thread did not end in time (the broker is down) and is left behind."""
         with self.changed:
             self.closing, self.give_back = threading.get_ident(), give_back
             self.drained_by = time.monotonic() + self.drain

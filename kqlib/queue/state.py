@@ -103,7 +103,7 @@ class Looker:
         return client.committed(partitions, timeout=max(first_try, deadline - time.monotonic()))
 
     def alone(self, seconds: float = 2.0) -> bool:
-        """Is nobody in the group but us? One that has died is in it until its session is over."""
+        """Is this process the only member of the group? One that died is a member until its session is over."""
         admin = self.cluster.admin
         with suppress(KafkaException, TimeoutError):  # who cannot say so is not alone
             # a question that is given up before its answer comes ends the process (librdkafka 4605)
@@ -112,7 +112,7 @@ class Looker:
         return False
 
     def close(self) -> None:
-        """Done looking."""
+        """Close its client."""
         with self._one:
             self._kept.close()
 
@@ -250,7 +250,7 @@ def _doubt(at: tuple[str, int], seen: Seen) -> TopicPartition | None:
 
 
 def ledger_from(seen: Seen, on_lost: str, where: str) -> Ledger:
-    """The state to go on from."""
+    """The state from which the next owner goes on."""
     if seen.committed is None:
         if seen.known and on_lost == "raise":
             raise LedgerLost(

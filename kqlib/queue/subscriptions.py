@@ -30,12 +30,12 @@ class Subscriptions:
         self._visits.discard(topic)
 
     def refuse(self, topic: str) -> None:
-        """This user may not claim: left at once. One topic that may not be seen stops a member's heartbeats for all its topics."""
+        """This user may not claim: leave at once. One topic without the right to see it stops the heartbeats for all topics."""
         if topic in self._claimed:
             self._claimed[topic] = float("-inf")
 
     def topics(self, now: float, held: Callable[[str], bool], stored: Callable[[str], bool]) -> set[str]:
-        """What to be subscribed to. held: are leases open there? stored: are its states committed since it was joined?"""
+        """The topics to subscribe to now. held: are leases open there? stored: are its states committed since it was joined?"""
         for topic in [topic for topic, at in self._left.items() if now - at > LONG]:
             del self._left[topic]
             self._visits.add(topic)

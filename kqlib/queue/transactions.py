@@ -45,7 +45,7 @@ TRUSTED = 10.0  # seconds after its last record until a topic is doubted
 
 @dataclass(eq=False)
 class Ending:
-    """What shall happen at once: records written, items done."""
+    """Records to write and items to ack, all or nothing."""
 
     outs: list[Out]
     acks: list[tuple[Partition, int, int]] = field(
@@ -73,11 +73,11 @@ class Ending:
 
     @property
     def topics(self) -> set[str]:
-        """Where it writes."""
+        """The topics that it writes to."""
         return {out.topic for out in self.outs}
 
     def report(self) -> Callable[[Any, Any], None]:
-        """A new try begins: what its delivery reports call. Those of an earlier one count no more."""
+        """Begin a new try: the callback of its delivery reports. Reports of an earlier try do not count any more."""
         self._turn, self.open, self.refused = self._turn + 1, Counter(out.topic for out in self.outs), None
         return partial(self._delivered, self._turn)
 
@@ -92,7 +92,7 @@ class Ending:
         self.written[at] = max(self.written.get(at, 0), message.offset() + 1)
 
     def offsets(self) -> dict[Partition, list[int]]:
-        """What it acks, by owner."""
+        """The offsets that it acks, by partition."""
         found: dict[Partition, list[int]] = {}
         for owner, offset, _ in self.acks:
             found.setdefault(owner, []).append(offset)
@@ -117,7 +117,7 @@ class Transactions:
         return any(now - self._took.get(topic, -TRUSTED) > TRUSTED for topic in ending.topics)
 
     def _refusal(self, endings: list[Ending], error: KafkaError, doubted: bool) -> KqError | None:
-        """The error that a further try would end with too; None: it may succeed, or it is not known which ending is to blame."""
+        """The error with which a further try would fail too. None: it may succeed, or several endings may be the cause."""
         if len(endings) != 1 or error.code() not in RIGHTS | REFUSED or (endings[0].anew and not doubted):
             return None
         safe, topics = "Nothing of it happened.", " and ".join(map(repr, sorted(endings[0].topics)))
@@ -174,7 +174,7 @@ class Transactions:
             return self.leave("no answer to a transaction's end", None)
 
     def leave(self, trouble: str, outcome: bool | None) -> bool | None:
-        """With this producer nothing more is begun; a call that still stands in it ends there."""
+        """Use this producer no more; a call that still waits in it ends there."""
         self.assigned.trouble, self._producer = trouble, None
         return outcome
 
@@ -190,7 +190,7 @@ class Transactions:
                     producer.poll(0.01)
 
     def _written(self, producer: Any, endings: list[Ending]) -> None:
-        """Return when every record is written; an error when none was for a second, one is refused or the site closes."""
+        """Return when every record is written. It fails if none was for a second, if one is refused, or if the site closes."""
         left, moved = sum(ending.open.total() for ending in endings), time.monotonic()
         while left:
             producer.poll(0.05)
@@ -206,7 +206,7 @@ class Transactions:
         self._took |= {topic: now for ending in endings for topic in ending.topics}
 
     def _freeze(self, offsets: dict[Partition, list[int]], deadline: float) -> tuple[list[TopicPartition], Any]:
-        """The states as they will be, and the group's metadata. Until the end no other commit is made for these partitions."""
+        """Freeze these partitions: no other commit until the end. Their states after the acks, and the group's metadata."""
         assigned = self.assigned
         with assigned.changed:
             for owner in offsets:
@@ -228,7 +228,7 @@ class Transactions:
             return parts, assigned.group
 
     def _may_commit(self, offsets: dict[Partition, list[int]]) -> bool:
-        """Is it known who we are, and no other commit of these partitions under way?"""
+        """Is the group's metadata known, and is no commit of these partitions under way?"""
         return self.assigned.group is not None and not self.assigned.under_way & offsets.keys()
 
     def _ready(self, deadline: float) -> Any:
@@ -254,7 +254,7 @@ class Transactions:
         return self._producer
 
     def _abort(self, error: KafkaException) -> bool:
-        """True: Kafka says that it is aborted, or it was never begun. A producer that cannot even abort is replaced."""
+        """True: Kafka confirmed the abort, or nothing was begun. A producer that cannot abort is replaced."""
         self.assigned.trouble = first(error).str()
         log.info("a transaction is aborted: %s", self.assigned.trouble)
         if self._producer is None or (self._fresh and not first(error).fatal() and not self._dead()):
@@ -300,7 +300,7 @@ class NoAnswer(Exception):  # noqa: N818 - nobody outside sees it
 
 
 def insist(call: Callable[[float], Any], deadline: float) -> None:
-    """Called with the seconds that are left, again and again while Kafka only says "not now"."""
+    """Call with the seconds that are left, again and again while Kafka answers "not now"."""
     while True:
         try:
             _bounded(call, max(0.1, deadline - time.monotonic()))
