@@ -18,7 +18,7 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Item, Retry, Site, fetch, order, subscriptions, transactions
 from tests.patience import WAIT
 from tests.promises.play import decided, delete
-from tests.promises.queues import SESSION, Clock, Start, alone, data, put, taken, topic
+from tests.promises.queues import SESSION, Clock, Start, alone, data, put, topic
 
 Within = Callable[..., float]
 
@@ -182,31 +182,6 @@ def test_a_queue_whose_leased_items_fill_the_memory_starves_no_other(
 # --- who goes alone ---------------------------------------------------------------------------------------------------------
 
 
-def test_items_that_a_living_worker_released_come_back_together(name: str, here: Site) -> None:
-    queue = here.queue(name)
-    queue.put_many([(b"%d" % n, None) for n in range(8)])
-    for attempt in (1, 2, 3, 4, 5):
-        items = queue.claim_many(8, wait=WAIT)
-        assert [item.attempt for item in items] == [attempt] * 8
-        for item in items:
-            queue.release(item)
-
-
-@pytest.mark.parametrize("max_attempts", [1, 2])
-def test_first_attempts_go_out_together_also_where_they_are_among_the_last_two(
-    name: str, here: Site, max_attempts: int
-) -> None:
-    """Only a crash isolates. A handler that takes its time would have the whole partition wait for it."""
-    queue = here.queue(name, max_attempts=max_attempts)
-    queue.put_many([(b"%d" % n, None) for n in range(8)])
-    items = taken(queue, 8)
-    assert [item.attempt for item in items] == [1] * 8 and queue.blocked == ""
-    for item in items:
-        queue.release(item)
-    if max_attempts == 2:
-        assert [item.attempt for item in taken(queue, 8)] == [2] * 8
-
-
 def test_handlers_that_fail_now_and_then_do_not_slow_the_others_down(name: str, here: Site) -> None:
     """An item that is tried for the last but one time goes out beside others, and others go out beside it."""
     queue, again, beside = here.queue(name, max_attempts=3), threading.Event(), threading.Event()
@@ -248,22 +223,6 @@ def test_while_an_inherited_item_is_out_alone_the_others_wait_and_it_is_said(kq_
         queue.ack(alone[0])
         assert queue.blocked == ""
         assert data(queue.claim_many(9)) == [b"1", b"2", b"3", b"4", b"5"]
-
-
-def test_an_inherited_item_waits_until_it_can_go_alone_and_it_is_said(kq_cluster: Kafka, name: str) -> None:
-    put(kq_cluster, name, b"0", b"1", b"2")
-    crashed(kq_cluster, name, 1, max_attempts=3)
-    clock = Clock()
-    with Site(kq_cluster, name, session=SESSION, clock=clock) as site:
-        queue = site.queue(name)
-        queue.release(queue.claim(wait=WAIT), delay=60)
-        others = queue.claim_many(9, lease=600)
-        assert data(others) == [b"1", b"2"]
-        clock.now += 61
-        assert queue.claim() is None and "alone" in queue.blocked
-        queue.ack_many(others)
-        assert queue.blocked == ""
-        assert [(item.data, item.attempt) for item in queue.claim_many(9)] == [(b"0", 3)]
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------------

@@ -215,10 +215,11 @@ def test_an_inherited_item_on_its_last_two_attempts_is_out_alone() -> None:
     assert take(some) == [(3, 1)] and some.used_up == [0]
 
 
-def test_items_released_by_a_living_process_go_out_together() -> None:
-    some = owner(max_attempts=3)
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_items_that_no_dead_owner_had_go_out_together(most: int) -> None:
+    some = owner(max_attempts=most)
     arrive(some, Rec(0), Rec(1))
-    for attempt in (1, 2, 3):
+    for attempt in range(1, most + 1):
         assert take(some) == [(0, attempt), (1, attempt)] and some.why_blocked() == ""
         some.release(0, 0)
         some.release(1, 0)
