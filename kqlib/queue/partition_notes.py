@@ -89,7 +89,7 @@ class PartitionNotes:
 
     def write(self, at: At, owner: Partition, more: Iterable[tuple[Key, Any]] = (), last: bool = False) -> None:
         """Note incidents and the last state, when they are committed. last: the partition is being given up."""
-        site, noted, new, now = self.assigned.site, self._of(owner), list(more), time.monotonic()
+        site, noted, new, now = self.assigned.site, self._of(owner), list[tuple[Key, Any]](), time.monotonic()
         if owner.lost:
             lost = Incident("removed", *owner.lost_between, owner.lost, int(time.time() * 1000))
             owner.lost = 0
@@ -105,7 +105,7 @@ class PartitionNotes:
             floor, text = noted.last = owner.committed
             noted.last_at = now
             new.append(((site, at[0], "last", at[1]), {"floor": floor, "text": text}))
-        if new:
+        if new := [*new, *more]:
             noted.sent = self.notes.post(new, self.sender, partial(self._unwritten, noted))
 
     def write_last(self, ours: Iterable[At]) -> None:
