@@ -29,7 +29,7 @@ KEPT = {"kq-origin": AGAIN, DEATHS: DEATHS}  # headers of a letter that a redriv
 
 
 def letter(record: Record, *, origin: str, site: str, attempts: int, reason: str, partitions: int, limit: int) -> Out:
-    """The record for the dead-letter topic; cut until it fits, for an item must never stick."""
+    """The record for the dead-letter topic. It is cut until it fits: an item must never stick."""
     topic, partition, _ = origin.rsplit("/", 2)
     value, key, own = record.value(), record.key(), [each for each in record.headers() or [] if each[0] not in STORY]
     cuts: list[str] = []
@@ -46,7 +46,7 @@ def letter(record: Record, *, origin: str, site: str, attempts: int, reason: str
 
 
 def writable(text: str) -> str:
-    """The same text, but for half a surrogate pair: UTF-8 has none, and it stands there as its escape."""
+    """The same text with each lone surrogate as its escape: UTF-8 has none."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -1,8 +1,8 @@
 """What happened to a partition's items without us: another program's commit, records that left the log before they were done.
 
 In:  our last committed state, what the cluster shows now. Out: incidents, as they are kept in `kq.queues` until they are dealt with.
-Pure: no Kafka. An incident is kept until `kq queue rewind` puts its items back or forgets it; that of a commit at most until its
-offsets have left the log. At most MOST of a partition are kept, and then the oldest is dropped.
+Pure: no Kafka. An incident is kept until `kq queue rewind` puts its items back or forgets it. One of a commit is also forgotten
+when its offsets have left the log. At most MOST of a partition are kept; then the oldest is dropped.
 
     skipped     another program's commit moved past these items: nobody gets them, and they are in the log
     again       another program's commit moved back: these items are done, and come again
@@ -10,7 +10,7 @@ offsets have left the log. At most MOST of a partition are kept, and then the ol
     cut         items that were open beyond the log's new end: a broker that lacked them became leader
 
 Items are offsets: a transaction's marks among them look like items. Where our last state is not known, or is older than the commit
-that was overwritten (a process that was killed: by at most `partitions.NOTED` seconds), they are at most so many.
+that was overwritten (a process that was killed: by at most `partition_notes.NOTED` seconds), they are at most so many.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Incident:
 
     @property
     def lost(self) -> int:
-        """How many items that nobody gets."""
+        """How many items no worker will get."""
         return self.items if self.why != "again" else 0
 
     def runs(self) -> Iterator[Run]:
@@ -74,7 +74,7 @@ class Incident:
                 yield begin, stop, attempts
 
     def from_(self, low: int) -> Incident | None:
-        """What is left of it: above the log's first offset, or from where not everything is put back. None: nothing."""
+        """The rest of it from this offset on: below, records left the log or were put back. None: nothing is left."""
         if self.why in ("removed", "cut"):
             return self
         if self.why == "again":
@@ -103,7 +103,7 @@ class Incident:
 
 
 def found(seen: Seen, ledger: Ledger, last: Stored | None, mark: int, now: int) -> list[Incident]:
-    """What is new. ledger: the state from which the next owner goes on; mark: up to where the queue was purged."""
+    """The new incidents. ledger: the state from which the next owner goes on. mark: up to where the queue was purged."""
     strange = seen.committed is not None and not seen.metadata
     before = Ledger.read(last[1], last[0]) if strange and last else ledger.copy()
     before.purge(mark)
@@ -153,7 +153,7 @@ def removed(ledger: Ledger, low: int, now: int) -> list[Incident]:
 
 
 def last(note: Any) -> Stored | None:
-    """Our last state, of its note."""
+    """Our last state, from its note."""
     with suppress(TypeError, KeyError):  # there is none, or another program's line
         return int(note["floor"]), str(note["text"])
     return None
@@ -175,7 +175,7 @@ def noted(note: Any, topic_id: str, low: int = 0) -> list[Incident]:
 
 
 def note(topic_id: str, incidents: Sequence[Incident]) -> dict[str, Any] | None:
-    """The note of these; None deletes it."""
+    """The note of these incidents; None deletes it."""
     return {"topic": topic_id, "incidents": [asdict(each) for each in incidents]} if incidents else None
 
 

@@ -55,12 +55,12 @@ class Leases(dict[int, Lease]):
         return Lease(self.numbers)
 
     def ends_at(self, deadline: float, offsets: list[int]) -> None:
-        """Their leases end at this time, unless they are extended."""
+        """End these leases at this time, unless they are extended."""
         heapq.heappush(self._ends, (deadline, offsets))
         self._listed += len(offsets)
 
     def extend(self, offset: int, deadline: float) -> None:
-        """Only the deadline moves; the number stays, so both values of the item ack."""
+        """Move the deadline only; the number stays, so both values of the item ack."""
         self[offset] = replace(self[offset], deadline=deadline)
         self.ends_at(deadline, [offset])
 

@@ -1,7 +1,7 @@
 """The ledger: all that a queue remembers of one partition for one site, as numbers and as one small text.
 
 In:  offsets that are handed out, acked, given back. Out: what is open, and `text()`, which is committed beside the floor.
-Pure: no Kafka, no clock, no items. `owner` keeps leases and due times; they die with it, and this stays.
+Pure: no Kafka, no clock, no items. `partition` keeps leases and due times, which end with its process.
 
     floor       everything below is done: Kafka's committed offset, so it is not in the text
     top         the highest offset ever handed out or passed over, + 1
@@ -86,7 +86,7 @@ class Ledger:
         return given + [1] * self._append(offsets[new:], 1)
 
     def pass_over(self, offsets: Sequence[int]) -> int:
-        """These new ones, in rising order, stay open and are not handed out; how many of them fit."""
+        """Keep these new ones open without handing them out, in rising order; how many of them fit."""
         return self._append(offsets, 0)
 
     def ack(self, offsets: Iterable[int]) -> int:
@@ -103,16 +103,16 @@ class Ledger:
         return done
 
     def give_back(self, offset: int) -> bool:
-        """It was handed out for nothing: the attempt does not count. False: the text has no space for that, so it counts."""
+        """Take back the attempt of a hand-out that was for nothing. False: the text has no space for that, so it counts."""
         return bool(self.attempts(offset)) and self._again(offset, -1) is not None
 
     def skip(self, to: int) -> None:
-        """From top up to here there is nothing to do: no records, or another site's."""
+        """Skip to this offset: from top on there are no records, or another site's."""
         self.top = max(self.top, to)
         self._settle()
 
     def purge(self, below: int) -> int:
-        """Everything below counts as done, handed out or not; how many were open."""
+        """Count everything below as done, handed out or not; how many were open."""
         done = 0
         while self._starts and self._starts[0] < below:
             done += self._remove(self._starts[0], min(self._ends[0], below))
@@ -122,14 +122,14 @@ class Ledger:
         return done
 
     def cut(self, end: int) -> int:
-        """The log was cut off here: what lay beyond is gone, and what is written there now is new. How many were open."""
+        """Forget everything from this offset on: the log was cut off here, and new records are new. How many were open."""
         gone = self._remove(end, self.top)
         self.top = min(self.top, end)
         self._settle()
         return gone
 
     def reopen(self, start: int, end: int, attempts: int, most: int) -> list[tuple[int, int]]:
-        """These are not done after all, as far as they lie below top; at most so many. Those that were not open, from and to."""
+        """Open these again, as far as they lie below top; at most so many. The ranges that were not open before."""
         new, left = list[tuple[int, int]](), most
         end = min(end, self.top)
         while start < end and left > 0:
@@ -154,7 +154,7 @@ class Ledger:
         return max(0, BUDGET // 2 - self._counted() - 10)  # 10: two gaps
 
     def copy(self) -> Ledger:
-        """The same state, to try something on."""
+        """A copy that changes on its own."""
         state = (list(self._starts), list(self._ends), list(self._attempts), self._cost)
         return Ledger(self.floor, self.top, self.epoch, self.topic, self.leader, *state)
 
@@ -210,7 +210,7 @@ class Ledger:
         return attempts + by
 
     def _remove(self, start: int, end: int) -> int:
-        """Take start..end out of the runs; how many were in them."""
+        """Remove start..end from the runs; how many were in them."""
         removed = 0
         while start < end:
             at = bisect_right(self._starts, start) - 1
@@ -254,7 +254,7 @@ class Ledger:
         self.floor = self._starts[0] if self._starts else self.top
 
     def _left(self, needed: int) -> int:
-        """How many bytes are left; counted only if what is known does not do."""
+        """How many bytes are left; counted anew only if the known bound is too large."""
         if self._cost + needed > BUDGET:
             self._cost = self._counted()
         return BUDGET - self._cost

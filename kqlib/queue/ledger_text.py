@@ -31,7 +31,7 @@ FORM = re.compile(r"(\d+) (0|[1-9]\d{0,18}) ([A-Za-z0-9_-]{1,32}) (\S+)")
 
 
 class State(NamedTuple):
-    """What is written."""
+    """The state that a text holds."""
 
     floor: int
     top: int

@@ -34,7 +34,7 @@ TOO_FAR = (
 
 
 class Order:
-    """The items of one partition that nobody has."""
+    """The items of one partition that are not leased."""
 
     def __init__(self, terms: Terms, ledger: Ledger, window: Window) -> None:
         self.terms, self.ledger, self.window = terms, ledger, window
@@ -50,14 +50,14 @@ class Order:
         self._aside: dict[int, tuple[KqError, bool]] = {}  # could not be buried, due later: why, and was it given up?
 
     def add(self, offsets: list[int]) -> None:
-        """New items, in the log's order."""
+        """Add new items, in the log's order."""
         if offsets:
             self.fresh.extend(offsets)
             self._arrived_at(self.fresh[0])
             self._arrivals.append((offsets[-1] + 1, self.terms.clock()))
 
     def ready(self, offset: int) -> None:
-        """An open item that nobody has goes to its place."""
+        """Put an open item that is not leased into its place."""
         key = self._key(offset)
         if key is not None and self._busy.setdefault(key, offset) != offset:
             self._waiting.setdefault(key, deque()).append(offset)
@@ -72,7 +72,7 @@ class Order:
             heapq.heappush(self.back, offset)
 
     def come_back(self, offset: int, delay: float) -> None:
-        """An item whose lease ended goes to the front, or is due later."""
+        """Put an item whose lease ended to the front, or make it due later."""
         self._aside.pop(offset, None)
         if delay:
             heapq.heappush(self.later, (self.terms.clock() + delay, offset))
@@ -80,7 +80,7 @@ class Order:
             heapq.heappush(self.back, offset)
 
     def keep_why(self, offset: int, why: KqError, given_up: bool) -> None:
-        """Why this item of the later ones cannot be buried. given_up: nothing else is to be done with it."""
+        """Remember why this later item cannot be buried. given_up: nothing else is to be done with it."""
         self._aside[offset] = why, given_up
         warn_once(self.terms, type(why).__name__, UNBURIED.format(why))
 
@@ -136,7 +136,7 @@ class Order:
     # --- the next one ---
 
     def tidy(self, now: float) -> None:
-        """What became due is ready."""
+        """Make ready what became due."""
         while self.later and self.later[0][0] <= now:
             heapq.heappush(self.back, heapq.heappop(self.later)[1])
 
@@ -145,7 +145,7 @@ class Order:
         return self.later[0][0] if self.later else float("inf")
 
     def due_now(self, offsets: set[int]) -> None:
-        """Those of them that are due later are due at once."""
+        """Make these due at once, if they are due later."""
         self.later = [(at if offset not in offsets else 0.0, offset) for at, offset in self.later]
         heapq.heapify(self.later)
 
@@ -165,14 +165,14 @@ class Order:
         return row
 
     def gone_out(self, offsets: Sequence[int]) -> None:
-        """These were handed out, the next of the fresh ones."""
+        """Remove these fresh ones, which were handed out."""
         for _ in offsets:
             self.fresh.popleft()
         if self.terms.order == "key":
             self._busy |= {key: offset for offset in offsets if (key := self._key(offset)) is not None}
 
     def pass_over(self) -> bool:
-        """The next fresh one does not go out now: another site's is done, else it stays open. False: the ledger is full."""
+        """Pass over the next fresh one: another site's is done, any other stays open. False: the ledger is full."""
         offset = self.fresh[0]
         if self.foreign(offset):
             self.window.forget([self.fresh.popleft()])

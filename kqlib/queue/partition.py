@@ -41,7 +41,7 @@ class Handled(Job):
     partition: Partition = field(kw_only=True)
 
     def begin(self, stopping: bool) -> bool:
-        """False: its partition is being given up, or `work` stops. A drain asks in the other order."""
+        """Begin, unless its partition is being given up or `work` stops. A drain asks in the other order."""
         self.begun = not stopping
         return not (stopping or self.partition.leaving or self.partition.dropped)
 
@@ -159,7 +159,7 @@ class Partition:
                     self.order.ready(offset)
 
     def _skip(self) -> None:
-        """Nothing new is left: up to the head there is nothing to do."""
+        """If no new item is left, skip to the head."""
         if not self.order.fresh and self.ledger.top < self.window.head:
             self.ledger.skip(self.window.head)
             self.changed()
@@ -170,7 +170,7 @@ class Partition:
             self.window.forget(self.order.not_ready())
 
     def log_begins(self, low: int) -> None:
-        """Gaps below the log's beginning are what retention took before anybody read it."""
+        """Count the gaps below the log's beginning as lost: retention took them before they were read."""
         for start, end in self.window.gaps:
             self._lose(start, min(end, low))
         self.window.gaps.clear()
@@ -184,14 +184,14 @@ class Partition:
     # --- incidents ---
 
     def set_incidents(self, incidents: list[Incident]) -> None:
-        """These are noted with the next commit."""
+        """Note these with the next commit."""
         self.incidents = incidents
         self.changed()
         self.awaited = self.incidents_version = self.version
 
     @whole
     def rewind(self, upto: int, back: bool) -> None:
-        """Incidents up to this time are over: their items are put back, as far as the ledger has space now, or forgotten."""
+        """End the incidents up to this time: put their items back, as far as the ledger has space now, or forget them."""
         left = [each for each in self.incidents if each.at > upto]
         for each in self.incidents:
             if back and each.at <= upto and each.why == "skipped" and (rest := self._reopen(each)):
@@ -200,7 +200,7 @@ class Partition:
             self.set_incidents(sorted(left, key=lambda each: each.at))
 
     def _reopen(self, incident: Incident) -> Incident | None:
-        """Put back its items. What does not fit into the ledger yet is returned; what is open already was put back before a crash."""
+        """Put its items back; the rest that does not fit yet. What is open already was put back before a crash."""
         for start, end, attempts in incident.runs():
             most = self.ledger.may_reopen()
             new = self.ledger.reopen(start, end, attempts, most)
@@ -214,7 +214,7 @@ class Partition:
 
     @whole
     def claim(self, most: int) -> Claimed:
-        """Up to `most` items, in order. Counted in the ledger, not yet committed."""
+        """Claim up to `most` items, in order. They are counted in the ledger, and not yet committed."""
         self.tidy()
         claimed = Claimed(self.leases.new(), [], [])
         self.blocked = ALONE if self._alone is not None else UNNOTED if self.unnoted else ""
@@ -227,7 +227,7 @@ class Partition:
         return claimed
 
     def _claim_back(self, claimed: Claimed, most: int) -> None:
-        """Items that came back, the older offset first."""
+        """Claim items that came back, the older offset first."""
         back, row, alone = self.order.back, list[int](), False
         while back and len(row) < most and not alone:
             offset = back[0]
@@ -245,7 +245,7 @@ class Partition:
             self._alone, self.blocked = given[0], ALONE
 
     def _is_ready(self, offset: int) -> bool:
-        """Can it be handed out again? If not, what else must be done is on its way."""
+        """Can it be handed out again? If not, it is read again or buried."""
         if self.ledger.attempts(offset) is None or offset in self.leases:
             return False
         if offset not in self.records:
@@ -270,7 +270,7 @@ class Partition:
         return most is not None and made + 1 >= most - 1 and offset in self._inherited
 
     def _claim_fresh(self, claimed: Claimed, most: int) -> None:
-        """New items. Those that cannot go out now are passed over, if the ledger has space for that."""
+        """Claim new items. Pass over those that cannot go out now, if the ledger has space for that."""
         order = self.order
         while order.fresh and (left := most - len(claimed.offsets)) > 0 and not self.blocked:
             if row := order.row(left):
@@ -299,7 +299,7 @@ class Partition:
 
     @whole
     def start(self, claimed: Claimed, seconds: float) -> float:
-        """The claim is committed: the lease begins. Its deadline."""
+        """Begin the lease, now that the claim is committed. Its deadline."""
         lease, offsets, _ = claimed
         lease.deadline = self.terms.clock() + seconds
         self.terms.rates.note("claims", len(offsets), time.monotonic())
@@ -308,19 +308,19 @@ class Partition:
 
     @whole
     def undo(self, thread: int) -> None:
-        """The claim of this thread that is under way was not handed out after all."""
+        """Take back the claim of this thread that is under way: it is not handed out."""
         for offset in self.leases.of_thread(thread):
             self.unclaim(offset)
 
     @whole
     def unclaim(self, offset: int, delay: float = 0.0) -> None:
-        """It was claimed for nothing: ready again, or due later, and the attempt does not count."""
+        """Take back a claim: ready again, or due later, and the attempt does not count."""
         self._release(offset, delay)
         self.ledger.give_back(offset)
         self.changed()
 
     def tidy(self) -> None:
-        """What became due, or whose lease ended, is ready again."""
+        """Make ready what became due, or whose lease ended."""
         now = self.terms.clock()
         self.order.tidy(now)
         for offset in self.leases.ended(now):
@@ -398,7 +398,7 @@ class Partition:
 
     @whole
     def ack(self, offsets: list[int]) -> None:
-        """Done: their leases were checked."""
+        """Count these as done. Their leases were checked."""
         pop = self.leases.pop
         for offset in offsets:
             if (job := pop(offset).job) is not None:
@@ -418,13 +418,13 @@ class Partition:
 
     @whole
     def release(self, offset: int, delay: float) -> None:
-        """Back to the front, or due later; the attempt counts."""
+        """Put it to the front, or make it due later; the attempt counts."""
         if (job := self.leases[offset].job) is not None:
             job.ended = "released"
         self._release(offset, delay)
 
     def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
-        """It cannot be buried, so it is due later. given_up: by the queue's attempts, or before by a `Retry`."""
+        """Make it due later, because it cannot be buried. given_up: by the queue's attempts, or before by a `Retry`."""
         self.release(offset, AGAIN)
         self.order.keep_why(offset, why, given_up)
 
@@ -437,20 +437,20 @@ class Partition:
 
     @whole
     def extend(self, offset: int, seconds: float) -> float:
-        """Only the deadline moves; the number stays, so both values ack."""
+        """Move the deadline only; the number stays, so both values ack."""
         deadline = self.terms.clock() + seconds
         self.leases.extend(offset, deadline)
         return deadline
 
     def handle(self, item: Item) -> Handled:
-        """A handler of `work` gets it: a drain waits for that, and what is returned says how it ended."""
+        """Give it to a handler of `work`. A drain waits for the job, which says how it ended."""
         old, handled = self.leases[item.offset], Handled(item, partition=self)
         self.leases[item.offset] = Lease(old.number, old.deadline, old.thread, handled)
         return handled
 
     @whole
     def discard(self, offset: int) -> str:
-        """Done without having been claimed; why not, or ''."""
+        """Count it as done without a claim; '' or why not."""
         self.tidy()
         if offset in self.leases or offset in self.ending:
             return "it is claimed"
@@ -467,7 +467,7 @@ class Partition:
     # --- transactions that ack ---
 
     def begin_ending(self, offset: int) -> None:
-        """Its lease is set aside until the transaction's outcome is known."""
+        """Set its lease aside until the transaction's outcome is known."""
         self.ending[offset] = self.leases.pop(offset)
 
     def with_acked(self, offsets: Iterable[int]) -> Ledger:
@@ -477,7 +477,7 @@ class Partition:
         return ledger
 
     def end(self, offsets: Iterable[int], done: bool, why: KqError | None = None) -> None:
-        """The transaction's outcome: done, or as if it had not been. why: what was in the way."""
+        """Apply the transaction's outcome: done, or everything as before. why: the error."""
         offsets = list(offsets)
         for offset in offsets:
             lease = self.ending.pop(offset, None)
@@ -498,7 +498,7 @@ class Partition:
 
     @whole
     def purge(self, below: int) -> None:
-        """Everything below counts as done, handed out or not."""
+        """Count everything below as done, handed out or not."""
         if below <= self.ledger.floor:
             return
         for offset in [offset for offset in self.leases if offset < below]:
@@ -522,13 +522,13 @@ class Partition:
 
     @whole
     def give_back(self, closing: int | None) -> None:
-        """Given up in good order: attempts that nobody made do not count."""
+        """Give back what no thread works on: those attempts do not count."""
         for offset, lease in list(self.leases.items()):
             if not lease.at_work(closing):
                 self.unclaim(offset)
 
     def changed(self) -> None:
-        """The ledger is no longer what is committed."""
+        """Note that the ledger differs from what is committed."""
         self.version += 1
         if self.dirty_since is None:
             self.dirty_since = time.monotonic()

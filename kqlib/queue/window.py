@@ -72,7 +72,7 @@ class Window:
         return Arrived([], [], gone)
 
     def _nothing_between(self, start: int, end: int) -> list[int]:
-        """There was no record from start to end. The missing ones that are gone: they were not found twice."""
+        """Note that no record is from start to end. The missing ones that were not found twice, and so are gone."""
         if (unread := max(start, self.head)) < end:
             self.gaps.append((unread, end))
         missing = self.missing
@@ -98,12 +98,12 @@ class Window:
         return self._missing[0] if self._missing else self.head
 
     def read_again(self, offset: int) -> None:
-        """The record at this offset is needed, and is not here."""
+        """Have the record at this offset read again."""
         self.missing.add(offset)
         heapq.heappush(self._missing, offset)
 
     def skip(self, below: int) -> None:
-        """Nothing below is needed any more."""
+        """Need nothing below this offset any more."""
         self.missing = {offset for offset in self.missing if offset >= below}
         self.head = max(self.head, below)
 
