@@ -222,7 +222,7 @@ def test_a_storm_sees_a_site_that_reads_other_partitions_than_it_hands_out(monke
     site: Any = SiteMember.__new__(SiteMember)
     consumer = SimpleNamespace(assignment=lambda: [TopicPartition("games", number) for number in read])
     owners = {("games", number): SimpleNamespace(saved=1, dropped=None) for number in dealt}
-    inside = SimpleNamespace(changed=threading.Condition(), consumer=consumer, owners=owners, _loading={})
+    inside = SimpleNamespace(changed=threading.Condition(), consumer=consumer, owners=owners, loadings={})
     site.site, site.name, site.error = SimpleNamespace(_member=inside), "m1", ""
     members: Any = [SimpleNamespace(name="m1", look=site.look)]
     storm = Storm(Kafka("127.0.0.1:1", {}), "site", 0, members=members)

@@ -131,7 +131,7 @@ def test_an_id_that_is_no_letter_is_named_and_the_others_go(queue: Queue) -> Non
     queue.dead.discard(letters[0])
     moved = queue.redrive(ids=letters)
     assert moved == 1 and list(moved.refused) == [letters[0]]
-    assert moved.refused[letters[0]].startswith("it was not found: it is done already, somebody has it, or another")
+    assert moved.refused[letters[0]].startswith("it was not found: it is done already, it is claimed, or another")
 
 
 def test_what_dies_again_meanwhile_is_not_put_back_again(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
