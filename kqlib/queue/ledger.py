@@ -8,9 +8,9 @@ Pure: no Kafka, no clock, no items. `partition` keeps leases and due times, whic
     open        what between them is not done, as runs: (start, end, attempts); runs that touch differ in attempts
     attempts    how often it was handed out: 0 not yet (its key was busy, it is due later), 15 means 15 or more
 
-Its text (`ledger_text`) always fits beside the floor, because what goes into it is budgeted. A run of n costs its gap's bytes
-and at most n more, whatever is acked in it later: pieces of length l take at most l bytes, and a new gap of g at most g, which
-is what was acked there. So no ack makes `_cost` larger, and what would not fit is not handed out.
+Its text (`ledger_text`) always fits beside the floor, because what goes into it is budgeted. A run of n costs the bytes of its gap
+and at most n more, whatever is acked in it later. For pieces of length l take at most l bytes. A new gap of g takes at most g: that
+many were acked there. So no ack makes `_cost` larger, and what would not fit is not handed out.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Ledger:
         return gone
 
     def reopen(self, start: int, end: int, attempts: int, most: int) -> list[tuple[int, int]]:
-        """Open these again, as far as they lie below top; at most so many. The ranges that were not open before."""
+        """Reopen these, as far as they lie below top; at most so many. The ranges that were not open before."""
         new, left = list[tuple[int, int]](), most
         end = min(end, self.top)
         while start < end and left > 0:
