@@ -33,24 +33,14 @@ def assignment(cluster: Kafka, group: str, *topics: str) -> Assignment:
 
 def lag(cluster: Kafka, group: str, *topics: str) -> Lag:
     """LAG of each partition = log end − committed offset (or the log's beginning, if that is higher)."""
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import OffsetSpec
-
     parts = partitions(cluster, group, topics)
-
-    def offsets(spec: Any) -> dict[Part, int]:
-        asked = {TopicPartition(*part): spec for part in parts}
-        answers = cluster.admin.list_offsets(asked, request_timeout=reading.PATIENCE)
-        return {(at.topic, at.partition): answer.result(reading.PATIENCE).offset for at, answer in answers.items()}
-
-    low = reading.asked(cluster, lambda: offsets(OffsetSpec.earliest()))
-    end = reading.asked(cluster, lambda: offsets(OffsetSpec.latest()))
+    there = reading.bounds(cluster, *dict.fromkeys(topics), isolation_level="read_uncommitted")
     done = {
         (topic, number): offset
         for topic in dict.fromkeys(topics)
         for number, offset in reading.committed(cluster, group, topic, [n for t, n in parts if t == topic]).items()
     }
-    return Lag({part: max(0, end[part] - max(done.get(part, 0), low[part])) for part in parts})
+    return Lag({part: max(0, end - max(done.get(part, 0), low)) for part, (low, end) in there.items()})
 
 
 def partitions(cluster: Kafka, group: str, topics: tuple[str, ...]) -> list[Part]:
