@@ -113,8 +113,9 @@ def test_a_nodes_clock_that_jumps_makes_no_consumer_idle(
 
 
 def test_a_node_for_which_no_partition_is_left_is_ready_too(
-    kq_cluster: Kafka, topic: str, node: Node, within: Callable[..., float]
+    kq_cluster: Kafka, topic: str, node: Node, within: Callable[..., float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kqlib.virtual.node.SPARE", 1.0)
     within(60, lambda: node.ready()[0])
     with Node(kq_cluster, topic) as spare:
         within(60, lambda: spare.ready()[0])
