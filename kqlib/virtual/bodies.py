@@ -26,7 +26,6 @@ def _decoded(value: Any) -> bytes | None:
 AS_TEXT = WithJsonSchema({"type": "string", "format": "byte", "description": "bytes, as base64"})
 Base64 = Annotated[bytes, BeforeValidator(_decoded), AS_TEXT]
 Receipt = Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,19}\.[0-9]{1,19}$", max_length=60)]
-Receipts = Annotated[list[Receipt], Field(min_length=1, max_length=MOST)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Wait = Annotated[float, Field(ge=0, le=LONGEST_WAIT, allow_inf_nan=False, description="seconds to wait for something")]
 Delay = Annotated[float, Field(ge=0, le=arguments.LONGEST_DELAY, allow_inf_nan=False)]
@@ -79,30 +78,27 @@ class Claim(Body):
     max_attempts: Annotated[int, Field(ge=0, le=arguments.MOST_ATTEMPTS)] | None = None
 
 
-class Ack(Body):
-    """Items that are done."""
+class Receipts(Body):
+    """Items that were claimed."""
 
-    receipts: Receipts
+    receipts: Annotated[list[Receipt], Field(min_length=1, max_length=MOST)]
 
 
-class Release(Body):
+class Release(Receipts):
     """Items to give back."""
 
-    receipts: Receipts
     delay: Delay = 0.0
 
 
-class Extend(Body):
+class Extend(Receipts):
     """Items to keep longer."""
 
-    receipts: Receipts
     lease: Lease = 30.0
 
 
-class Bury(Body):
+class Bury(Receipts):
     """Items to give up."""
 
-    receipts: Receipts
     reason: Annotated[str, Field(max_length=10_000)] = ""
 
 

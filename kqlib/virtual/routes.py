@@ -231,7 +231,7 @@ async def claim(request: Request, server: Server, q: Queue, c: Consumer, body: b
 
 
 @router.post(CONSUMER + "/ack")
-async def ack(server: Server, q: Queue, c: Consumer, body: bodies.Ack) -> dict[str, Any]:
+async def ack(server: Server, q: Queue, c: Consumer, body: bodies.Receipts) -> dict[str, Any]:
     """These items are done."""
     return await _receipts(server, lambda store, out: store.ack((q, c), body.receipts, out))
 
