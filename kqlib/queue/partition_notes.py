@@ -71,7 +71,9 @@ class PartitionNotes:
         return self.notes.mark(self.assigned.site, *at, owner.ledger.topic, kind="rewind")
 
     def _of(self, owner: Partition) -> Noted:
-        return self._noted.setdefault(owner, Noted())
+        if (noted := self._noted.get(owner)) is None:  # asked at each commit: setdefault would make one each time
+            noted = self._noted[owner] = Noted()
+        return noted
 
     # --- what we note ---
 
