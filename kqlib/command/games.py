@@ -9,19 +9,16 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
-T = TypeVar("T")
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `kq games`."""
+    """Define what can be typed after `kq games`."""
     under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     text = "Put a season into a topic, which is made if it is not there (kept for ever: the games lie in the past)."
     produce = under.add_parser("produce", description=text, help="put a season into a topic")
@@ -42,13 +39,8 @@ def _season(parser: argparse.ArgumentParser) -> None:
     add("--corrections", type=float, default=0.03, metavar="PART", help="the part of goals taken back (default: 0.03)")
     add("--doubled", type=float, default=0.0, metavar="PART", help="the part that is sent twice")
     add("--broken", type=float, default=0.0, metavar="PART", help="the part that comes again as rubbish")
-    add(
-        "--versions",
-        type=_versions,
-        default=(1, 2, 3, 4),
-        metavar="1,2,…",
-        help="who writes football (default: all four)",
-    )
+    text = "schema versions that write football (default: all four)"
+    add("--versions", type=_versions, default=(1, 2, 3, 4), metavar="1,2,…", help=text)
 
 
 def _many(text: str) -> int:
@@ -64,53 +56,41 @@ def _versions(text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it."""
+    """Make the season."""
     from kqlib.workshop.games import seasons
 
     shares = {name: getattr(args, name) for name in ("late", "corrections", "doubled", "broken", "versions")}
     season = seasons.rows(args.rows, args.seed, args.sport, **shares)
     if args.what == "show":
         for each in season:
-            print(
-                json.dumps({"version": each.version, "sent": each.sent, "damage": each.damage, **seasons.value(each)})
-            )
+            row = {"version": each.version, "sent": each.sent, "damage": each.damage, **seasons.value(each)}
+            print(json.dumps(row))
         return 0
+    from tqdm import tqdm
+
     from kqlib.schemas import Registry
     from kqlib.workshop.cluster.up import current
 
     with current() as cluster:
-        _topic(cluster, args.topic, args.partitions)
-        found = seasons.messages(season, Registry(cluster=cluster), f"{args.topic}-value")
+        _check(cluster, args.topic, args.partitions)
+        messages = seasons.messages(season, Registry(cluster=cluster), f"{args.topic}-value")
+        pace = 0.2 if sys.stderr.isatty() else 10  # a log file gets a line now and then
+        bar = {"total": args.rows, "unit": "row", "unit_scale": True, "mininterval": pace, "dynamic_ncols": True}
         started = time.monotonic()
-        seasons.produce(cluster, args.topic, _seen(found, args.rows))
+        seasons.produce(cluster, args.topic, tqdm(messages, **bar))
         took = time.monotonic() - started
         print(f"{args.rows:,} rows are in '{args.topic}' ({args.rows / max(took, 0.001):,.0f} a second).")
     return 0
 
 
-def _topic(cluster: Kafka, topic: str, partitions: int) -> None:
-    """The topic is there, with the partitions that it has; one that would delete the games at once is refused."""
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    from kqlib.topics import Plan, Topic
+def _check(cluster: Kafka, topic: str, partitions: int) -> None:
+    """Create the topic if it is not there. One that would delete the games at once is `NotAllowed`."""
+    from kqlib.topics import Plan, Topic, existing
     from kqlib.workshop.games import seasons
 
-    if topic not in cluster.describe().topics:
+    there = existing(cluster, [topic]).get(topic)
+    if there is None:
         Plan({topic: Topic(partitions, config=seasons.FOR_EVER)}).apply(cluster, quiet=True)
-        return
-    asked = ConfigResource(ResourceType.TOPIC, topic)
-    kept = cluster.admin.describe_configs([asked], request_timeout=10)[asked].result(15)["retention.ms"].value
-    if kept != seasons.FOR_EVER["retention.ms"]:
+    elif (kept := there.config["retention.ms"]) != seasons.FOR_EVER["retention.ms"]:
         why = f"'{topic}' keeps records for {int(kept) / 3_600_000:g} h, and these games were played years ago"
-        raise NotAllowed(
-            f"{why}: Kafka would delete them at once. Name another topic, or set retention.ms=-1 on this one"
-        )
-
-
-def _seen(things: Iterable[T], total: int) -> Iterator[T]:
-    """A bar on stderr while it goes on; a log file gets a line now and then."""
-    from tqdm import tqdm
-
-    pace = 0.2 if sys.stderr.isatty() else 10
-    with tqdm(things, total=total, unit="row", unit_scale=True, mininterval=pace, dynamic_ncols=True) as bar:
-        yield from bar
+        raise NotAllowed(f"{why}: Kafka would delete them at once. Name another topic, or set retention.ms=-1 on it")

@@ -14,59 +14,36 @@ from contextlib import suppress
 
 from kqlib.command.output import tell
 
-FILES = 16_384  # room for 10,000 requests at once, see `kqlib.virtual.request_limits`
+FILES = 16_384  # enough for 10,000 requests at once, see `kqlib.virtual.request_limits`
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be typed after `kq virtual`."""
+    """Define what can be typed after `kq virtual`."""
     under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     text = "Run a node: it owns some of the partitions and answers for their queues until Ctrl-C or SIGTERM."
-    serve = under.add_parser("serve", description=text, help="run a node")
-    add = serve.add_argument
+    add = under.add_parser("serve", description=text, help="run a node").add_argument
     add("topic", metavar="TOPIC", help="the data topic; TOPIC.offsets and TOPIC.partitions belong to it")
-    add(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="where to listen; elsewhere than here KQ_VIRTUAL_TOKEN must be set",
-    )
+    address = "where to listen (default: 127.0.0.1); any other address needs KQ_VIRTUAL_TOKEN"
+    add("--host", default="127.0.0.1", metavar="ADDRESS", help=address)
     add("--port", type=int, default=0, metavar="N", help="on which port (default: a free one)")
     add("--advertise", metavar="URL", help="the address that clients use (default: the one it listens on)")
-    add(
-        "--session",
-        type=float,
-        metavar="SECONDS",
-        help="after which silence the group gives its partitions away (default: the cluster's)",
-    )
-    add(
-        "--keep-consumers",
-        type=float,
-        metavar="SECONDS",
-        help="how long an idle consumer is remembered (default: 7 days)",
-    )
-    add(
-        "--allow-origin",
-        action="append",
-        default=[],
-        metavar="ORIGIN",
-        help="a web page that may ask it, like https://team.example (default: none); may be given again",
-    )
-    add(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a name under which it may be asked, besides its own and localhost; may be given again",
-    )
+    session = "seconds without a heartbeat after which its partitions go to others (default: the cluster's)"
+    add("--session", type=float, metavar="SECONDS", help=session)
+    kept = "how long an idle consumer is remembered (default: 7 days)"
+    add("--keep-consumers", type=float, metavar="SECONDS", help=kept)
+    origin = "a web page that may ask it, like https://team.example (default: none); repeatable"
+    add("--allow-origin", action="append", default=[], metavar="ORIGIN", help=origin)
+    host = "a name by which it may be asked, besides its own and localhost; repeatable"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=host)
     text = "Write a plan of the three topics; `kq topics apply FILE` makes them."
-    plan = under.add_parser("plan", description=text, help="write a plan of the topics")
-    plan.add_argument("topic", metavar="TOPIC", help="the data topic")
-    plan.add_argument("file", metavar="FILE", help="where to")
-    plan.add_argument("--partitions", type=int, default=6, metavar="N", help="of the data topic, for ever (default: 6)")
+    add = under.add_parser("plan", description=text, help="write a plan of the topics").add_argument
+    add("topic", metavar="TOPIC", help="the data topic")
+    add("file", metavar="FILE", help="where to write it")
+    add("--partitions", type=int, default=6, metavar="N", help="of the data topic, for ever (default: 6)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it."""
+    """Serve, or write the plan."""
     return _plan(args) if args.what == "plan" else _serve(args)
 
 
@@ -80,12 +57,11 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def _many_files() -> None:
-    """A request that waits is an open file, and many systems allow a process no more than 1,024 unless it asks."""
+    """A request that waits is an open file. Many systems allow a process 1,024 of them, unless it asks for more."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
     with suppress(ValueError, OSError):
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (FILES if most == resource.RLIM_INFINITY else min(FILES, most), most)
-        )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
 
 
 def _serve(args: argparse.Namespace) -> int:
