@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "compare", "existing", "partitions_of"]
 PATIENCE = 10.0  # seconds for one answer of the cluster
+APPLIED = 30.0  # seconds until a plan is in force everywhere
 AGREED = 8  # looks in a row that must see what was done: each asks some broker, and brokers learn of it a little apart
 
 
@@ -84,7 +85,7 @@ class Plan:
         there = existing(cluster, list(self.all))
         return compare(self.all, there, cluster.describe(PATIENCE).topics)
 
-    def apply(self, cluster: Kafka, quiet: bool = False, seconds: float = 30.0) -> Diff | None:
+    def apply(self, cluster: Kafka, quiet: bool = False) -> Diff | None:
         """Print what will be done, do it, wait until each partition has a leader. quiet: print nothing, return it.
 
         What can never be done (shrinking, a refused name, a missing right) is found before anything is changed.
@@ -92,7 +93,7 @@ class Plan:
         first = now = self.diff(cluster)
         if not quiet:
             print(first)
-        deadline, faster, agreed = time.monotonic() + seconds, "", 0
+        deadline, faster, agreed = time.monotonic() + APPLIED, "", 0
         while True:
             if now.refusals:
                 raise now.refusals[0]
@@ -101,7 +102,7 @@ class Plan:
                 return first if quiet else None
             if time.monotonic() > deadline:
                 last = faster or f"not yet so: {', '.join(now.waits)}"
-                raise errors.NotInTime(seconds=seconds, why="the planned topics and all their leaders", last=last)
+                raise errors.NotInTime(seconds=APPLIED, why="the planned topics and all their leaders", last=last)
             faster = _send(cluster, now, trial=True) or _send(cluster, now, trial=False)
             time.sleep(0.02)
             now = self.diff(cluster)

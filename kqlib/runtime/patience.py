@@ -46,7 +46,7 @@ def wait_for(
 
     last: what to tell, if not the condition's value. not_yet: errors that end by themselves; any other error ends the wait.
     """
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, 0.01
     while True:
         try:
             seen = condition()
@@ -57,4 +57,5 @@ def wait_for(
             state = words(error)
         if time.monotonic() > deadline:
             raise NotInTime(seconds=seconds, why=why, last=state)
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(0.1, pause * 1.2)

@@ -386,9 +386,10 @@ def test_a_refusal_becomes_an_error_of_ours_in_the_brokers_words(code: int, kind
 
 
 def test_applying_gives_up_in_time_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "APPLIED", 0.05)
     monkeypatch.setattr(Plan, "diff", lambda *_: compare(SCORES, {"scores": Existing(3, leaderless=1)}))
     with pytest.raises(NotInTime, match=r"Last seen: not yet so: scores"):
-        Plan(SCORES).apply(Answers(0), quiet=True, seconds=0.05)  # type: ignore[arg-type]
+        Plan(SCORES).apply(Answers(0), quiet=True)  # type: ignore[arg-type]
 
 
 def test_it_is_done_when_several_looks_in_a_row_agree_whoever_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
