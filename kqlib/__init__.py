@@ -18,32 +18,23 @@ if TYPE_CHECKING:
     from kqlib.workshop.lab import lab
     from kqlib.workshop.promises import promises
 
-# A name is opened when it is first asked for: `import kqlib` loads nothing else.
+# A name is loaded when it is first used: `import kqlib` loads nothing else.
 MODULES = {name: f"kqlib.{name}" for name in ("errors", "keys", "queue", "schemas", "spark", "topics", "virtual")}
 MODULES |= {
     name: f"kqlib.workshop.{name}" for name in ("delivery", "games", "groups", "nodes", "play", "snapshot", "view")
 }
-INSIDE = {
-    "Cluster": "kqlib.workshop.cluster",
-    "DrupalQueue": "kqlib.queue.drupal",
-    "Plan": "kqlib.topics",
-    "Put": "kqlib.queue",
-    "QueueTopic": "kqlib.topics",
-    "Retry": "kqlib.queue",
-    "ShareQueue": "kqlib.share",
-    "Site": "kqlib.queue",
-    "Topic": "kqlib.topics",
-    "check": "kqlib.workshop.checks",
-    "connect": "kqlib.kafka",
-    "doctor": "kqlib.workshop.doctor",
-    "hint": "kqlib.workshop.checks",
-    "lab": "kqlib.workshop.lab",
-    "matrix": "kqlib.workshop.decoding",
-    "progress": "kqlib.workshop.checks",
-    "promises": "kqlib.workshop.promises",
-    "solution": "kqlib.workshop.checks",
-    "source": "kqlib.workshop.checks",
-    "trial": "kqlib.workshop.decoding",
+NAMES = {
+    "kqlib.kafka": ("connect",),
+    "kqlib.queue": ("Put", "Retry", "Site"),
+    "kqlib.queue.drupal": ("DrupalQueue",),
+    "kqlib.share": ("ShareQueue",),
+    "kqlib.topics": ("Plan", "QueueTopic", "Topic"),
+    "kqlib.workshop.checks": ("check", "hint", "progress", "solution", "source"),
+    "kqlib.workshop.cluster": ("Cluster",),
+    "kqlib.workshop.decoding": ("matrix", "trial"),
+    "kqlib.workshop.doctor": ("doctor",),
+    "kqlib.workshop.lab": ("lab",),
+    "kqlib.workshop.promises": ("promises",),
 }
 
 __all__ = [
@@ -87,9 +78,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in MODULES:
         return import_module(MODULES[name])
-    if name in INSIDE:
-        found = globals()[name] = getattr(import_module(INSIDE[name]), name)
-        return found
+    for module, names in NAMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
     raise AttributeError(f"kqlib has no {name!r}")
 
 
