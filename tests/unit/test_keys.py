@@ -176,7 +176,7 @@ def test_a_key_as_text_and_as_bytes_is_one_key_named_as_it_came_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "n", "said"),
+    ("keys", "n", "words"),
     [
         (GAMES, 3, "10 records of 10 keys on 3 partitions by murmur2: 7 + 2 + 1\nevenness 0.48"),
         ([], 2, "0 records of 0 keys on 2 partitions by murmur2: 0 + 0\nevenness 1.00, 2 idle"),
@@ -194,8 +194,8 @@ def test_a_key_as_text_and_as_bytes_is_one_key_named_as_it_came_first() -> None:
         ),
     ],
 )
-def test_a_spread_says_itself_in_two_lines(keys: list[str], n: int, said: str) -> None:
-    assert repr(spread(keys, n)) == said
+def test_a_spread_says_itself_in_two_lines(keys: list[str], n: int, words: str) -> None:
+    assert repr(spread(keys, n)) == words
 
 
 def test_a_spread_over_a_billion_partitions_is_refused_and_not_tried() -> None:

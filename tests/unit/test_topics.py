@@ -71,10 +71,10 @@ WRONG_TOPICS: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "said", "why"), WRONG_TOPICS)
-def test_a_wrong_argument_is_named(kind: Any, said: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize(("kind", "given", "why"), WRONG_TOPICS)
+def test_a_wrong_argument_is_named(kind: Any, given: dict[str, Any], why: str) -> None:
     with pytest.raises(BadConfig) as refused:
-        kind(**said)
+        kind(**given)
     assert str(refused.value).startswith(f"{kind.__name__}: ")
     assert why in str(refused.value)
 
@@ -136,10 +136,10 @@ WRONG_PLANS: list[tuple[dict[Any, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "topic", "why"), WRONG_PLANS)
-def test_names_that_cannot_live_together_are_refused(said: dict[Any, Any], topic: str, why: str) -> None:
+@pytest.mark.parametrize(("given", "topic", "why"), WRONG_PLANS)
+def test_names_that_cannot_live_together_are_refused(given: dict[Any, Any], topic: str, why: str) -> None:
     with pytest.raises(BadTopicName) as refused:
-        Plan(said)
+        Plan(given)
     assert str(refused.value.facts["topic"]) == topic
     assert why in str(refused.value)
 
@@ -176,10 +176,10 @@ GOOD_FILES: list[tuple[str, dict[str, Topic | QueueTopic]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), GOOD_FILES)
-def test_a_file_reads_as_its_plan(tmp_path: Path, text: str, said: dict[str, Topic | QueueTopic]) -> None:
+@pytest.mark.parametrize(("text", "given"), GOOD_FILES)
+def test_a_file_reads_as_its_plan(tmp_path: Path, text: str, given: dict[str, Topic | QueueTopic]) -> None:
     (tmp_path / "plan.toml").write_text(text)
-    assert Plan.read(tmp_path / "plan.toml") == Plan(said)
+    assert Plan.read(tmp_path / "plan.toml") == Plan(given)
 
 
 BAD_FILES = [
@@ -242,7 +242,7 @@ SETTINGS = st.dictionaries(
 )
 REPLICAS = st.none() | st.integers(1, 9)
 PLAIN = st.builds(Topic, st.integers(1, 99), st.booleans(), REPLICAS, SETTINGS)
-SAFE = SETTINGS.map(lambda said: {key: value for key, value in said.items() if key != "retention.ms"})
+SAFE = SETTINGS.map(lambda given: {key: value for key, value in given.items() if key != "retention.ms"})
 QUEUES = st.builds(lambda n, r, c: QueueTopic(web_servers=n, replicas=r, config=c), st.integers(1, 99), REPLICAS, SAFE)
 QUEUES |= st.builds(lambda n, r, c: QueueTopic(partitions=n, replicas=r, config=c), st.integers(1, 99), REPLICAS, SAFE)
 
@@ -250,9 +250,9 @@ QUEUES |= st.builds(lambda n, r, c: QueueTopic(partitions=n, replicas=r, config=
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(NAMES, PLAIN | QUEUES, max_size=4))
 @example({"a.b": Topic(config={"flush.ms": '"🏀\\n"'})})
-def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, said: dict[str, Any]) -> None:
+def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, given: dict[str, Any]) -> None:
     try:
-        plan = Plan(said)
+        plan = Plan(given)
     except BadTopicName:
         return
     file = tmp_path_factory.getbasetemp() / "round.toml"
@@ -318,17 +318,17 @@ COMPARED: list[tuple[dict[str, Topic], dict[str, Existing], list[str], list[str]
 ]
 
 
-@pytest.mark.parametrize(("wanted", "there", "names", "lines"), COMPARED)
+@pytest.mark.parametrize(("plan", "there", "names", "lines"), COMPARED)
 def test_a_difference_is_said_in_words(
-    wanted: dict[str, Topic], there: dict[str, Existing], names: list[str], lines: list[str]
+    plan: dict[str, Topic], there: dict[str, Existing], names: list[str], lines: list[str]
 ) -> None:
-    assert repr(compare(wanted, there, names)).splitlines() == lines
+    assert repr(compare(plan, there, names)).splitlines() == lines
 
 
 def test_a_difference_holds_what_is_to_be_done_and_why_it_cannot() -> None:
-    wanted = {"new": Topic(2), "low": Topic(4), "set": Topic(config={"flush.ms": 5}), "high": Topic(1), "a.b": Topic()}
+    plan = {"new": Topic(2), "low": Topic(4), "set": Topic(config={"flush.ms": 5}), "high": Topic(1), "a.b": Topic()}
     there = {"low": Existing(2), "set": Existing(1, config={"flush.ms": "4"}), "high": Existing(3, leaderless=2)}
-    diff = compare(wanted, there, ["low", "set", "high", "a_b"])
+    diff = compare(plan, there, ["low", "set", "high", "a_b"])
     assert (diff.create, diff.grow, diff.alter) == ({"new": Topic(2)}, {"low": 4}, {"set": {"flush.ms": "5"}})
     assert diff.waits == ["new", "low", "set", "high"]
     assert [type(refusal) for refusal in diff.refusals] == [CannotShrink, BadTopicName]
@@ -338,13 +338,13 @@ def test_a_difference_holds_what_is_to_be_done_and_why_it_cannot() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(NAMES, PLAIN | QUEUES, max_size=4))
 @example({"a": Topic(config={"flush.ms": "NAN"})})
-def test_what_was_done_needs_nothing_more(said: dict[str, Any]) -> None:
+def test_what_was_done_needs_nothing_more(given: dict[str, Any]) -> None:
     try:
-        wanted = Plan(said).all
+        plan = Plan(given).all
     except BadTopicName:
         return
-    there = {name: Existing(want.partitions, want.replicas or 1, want.settings) for name, want in wanted.items()}
-    again = compare(wanted, there, there)
+    there = {name: Existing(want.partitions, want.replicas or 1, want.settings) for name, want in plan.items()}
+    again = compare(plan, there, there)
     assert not again.waits
     assert all(line.startswith("= ") for line in again.lines)
 
@@ -361,7 +361,7 @@ class Answers:
         self.error = KafkaException(KafkaError(code, words))
         self.admin = self
 
-    def describe_topics(self, names: Any, **said: Any) -> dict[str, Any]:
+    def describe_topics(self, names: Any, **given: Any) -> dict[str, Any]:
         return {"football": self}
 
     def result(self) -> None:

@@ -30,7 +30,7 @@ def test_lab_opens_the_notebook_that_is_meant(asked: str, meant: str, checkout: 
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "words"),
     [
         ("7", "there is no notebook '7' in this checkout; there are 00-start-here, 03-keys, 12-spark-pipeline"),
         ("03-kesy", "there is no notebook '03-kesy' in this checkout; did you mean 03-keys?"),
@@ -38,15 +38,15 @@ def test_lab_opens_the_notebook_that_is_meant(asked: str, meant: str, checkout: 
     ],
 )
 def test_a_notebook_that_is_not_there_is_named(
-    asked: str, said: str, checkout: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
+    asked: str, words: str, checkout: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("lab", asked) == 2
-    assert capsys.readouterr().err.startswith(f"kq: {said}")
+    assert capsys.readouterr().err.startswith(f"kq: {words}")
     assert started == []
 
 
 @pytest.mark.parametrize(
-    ("what", "said"),
+    ("what", "words"),
     [
         ("kqlib.runtime.places.repo", "The notebooks are not here: go into the checkout"),
         ("kqlib.workshop.jupyter.find_spec", "JupyterLab is not installed for this Python"),
@@ -54,7 +54,7 @@ def test_a_notebook_that_is_not_there_is_named(
 )
 def test_lab_says_what_is_missing(
     what: str,
-    said: str,
+    words: str,
     checkout: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -62,7 +62,7 @@ def test_lab_says_what_is_missing(
     monkeypatch.setattr(what, lambda *_: None)
     assert run("lab") == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert words in err
     assert "`make lab`" in err
 
 

@@ -1,4 +1,4 @@
-"""`kq up`, `down` and `status` without a broker: what the files in the state directory mean, and what is said."""
+"""`kq up`, `down` and `status` without a broker: what the files in the state directory mean, and what is printed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.unit.cli.conftest import OTHERS, OURS, run
 
 def test_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert (up.find(), run("status"), run("status", "--json"), run("down")) == (None, 1, 1, 0)
-    said = ["Nothing runs. Start a cluster with `kq up`, or set KQ_BOOTSTRAP.", "null", "Nothing runs."]
-    assert capsys.readouterr().out.splitlines() == said
+    words = ["Nothing runs. Start a cluster with `kq up`, or set KQ_BOOTSTRAP.", "null", "Nothing runs."]
+    assert capsys.readouterr().out.splitlines() == words
 
 
 def test_what_a_dead_holder_left_is_no_cluster_and_is_removed(nothing_runs: Path) -> None:
@@ -75,7 +75,7 @@ EVAL = 'eval "$(kq up)"'
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "words"),
     [
         (
             up.Status("kq up", OURS, {1: "up", 2: "down"}, 1, 4, exported=False),
@@ -99,8 +99,8 @@ EVAL = 'eval "$(kq up)"'
         ),
     ],
 )
-def test_a_status_says_what_runs_where_and_who_uses_it(status: up.Status, said: list[str]) -> None:
-    assert str(status).splitlines() == said
+def test_a_status_says_what_runs_where_and_who_uses_it(status: up.Status, words: list[str]) -> None:
+    assert str(status).splitlines() == words
 
 
 @pytest.mark.parametrize(
