@@ -191,6 +191,7 @@ def test_a_worker_that_had_it_twice_has_one_row_and_time_goes_to_the_right():
         "w1  ¹work ⏱ expired · ³ ✓ ack",
         "w2  ² ↩ release",
     ]
+    assert "work" in words(shown)  # what was done is drawn where it has space
     xs, ys = (numbers(shown, "rect", "held", name) for name in "xy")
     assert xs[0] < xs[2] < xs[1]  # drawn row by row
     assert len(set(ys)) == 2
