@@ -267,7 +267,7 @@ def _ensure_topic(cluster: Kafka) -> None:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 why = f"'{TOPIC}' is not on this cluster and could not be created: {error.args[0].str()}"
-                raise NotAllowed(f"{why}. Ask whoever deploys for it: one partition, kept for ever") from None
+                raise NotAllowed(f"{why}. Ask your administrator for it: one partition, kept for ever") from None
         cluster.wait_for_topic(TOPIC, 1)
     if (count := len(cluster.partitions(TOPIC))) != 1:
         raise NotAllowed(f"'{TOPIC}' has {count} partitions; ids are the order in one. It is left alone")

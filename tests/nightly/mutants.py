@@ -3,8 +3,9 @@
 In:  the seed. Out: a verdict for each mutant: found (a test fails with it that passes without it), survived, or equivalent
 (listed by hand in equivalent.toml, with the reason). At least 85 % of those that can be found must be found.
 
-Each mutant is tried in a copy of the checkout, by the tests that import the changed module, the nearest first: a few files of unit
-tests, then the others, then a few files of promises and Spark's tests. The first test that fails, or is over its limit, ends this.
+Each mutant is tried in a copy of the checkout, by the tests that import the changed module, the nearest first. A few files of unit
+tests come first, then the other unit tests, then a few files of promises and Spark's tests. The first test that fails, or is over
+its limit, ends this.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STAGES = (  # a name, where to look, which files of those by distance, and for h
 )
 ALONE = 300.0  # seconds for the test that failed, without the mutant
 # They are about files, types and this package, or they take long; a mutant is a change of behaviour.
-OTHERS = ("architecture", "house", "nightly", "nightly_mutants", "packaging", "readme", "run", "typed", "words")
+OTHERS = ("architecture", "nightly", "nightly_mutants", "packaging", "readme", "run", "typed", "words")
 
 
 def every() -> list[Mutant]:

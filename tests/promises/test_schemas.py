@@ -248,4 +248,4 @@ def test_who_may_not_create_topics_is_told_what_to_ask_for() -> None:
         with pytest.raises(NotAllowed) as caught:
             Registry(cluster=app)
         assert str(caught.value).startswith("'kq.schemas' is not on this cluster and could not be created: ")
-        assert str(caught.value).endswith("Ask whoever deploys for it: one partition, kept for ever")
+        assert str(caught.value).endswith("Ask your administrator for it: one partition, kept for ever")
