@@ -111,10 +111,9 @@ class Decoded:
     @cached_property
     def bad(self) -> DataFrame:
         """The rows that were not, as they came, with the name of the cause and a sentence."""
-        rows = self.rows
-        return self.quarantined(
-            rows, () if rows.isStreaming else self.unexpected(rows)
-        )  # a stream cannot be read before it runs
+        if self.rows.isStreaming:  # it cannot be read before it runs
+            return self.quarantined(self.rows, ())
+        return self.quarantined(self.rows, self.unexpected(self.rows))
 
     def quarantined(self, rows: DataFrame, unexpected: Iterable[int]) -> DataFrame:
         """The bad ones of these rows, with their causes. unexpected: ids in them that the registry is asked for."""
@@ -150,7 +149,7 @@ class Decoded:
     def _branches(self, end: bytes) -> Column:
         from pyspark.sql import functions as f
 
-        column: Any = f
+        column: Any = f  # f.when(…).when(…)
         for number, writer in self.writers.items():
             mine = f.substring("value", 1, HEAD.size) == f.lit(HEAD.pack(MAGIC, number))
             column = column.when(mine, _decoded(writer, self.reader, end))

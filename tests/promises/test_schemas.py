@@ -1,4 +1,4 @@
-"""What a registry in a topic promises, on a real Kafka: one id for everybody, found again, and a level that holds for all."""
+"""A registry in a topic, on a real Kafka: the same ids in every process, also later, and one level for all."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_restart_finds_the_same_ids_levels_and_schemas(kq_cluster: Kafka, topi
     assert repr(after) == "Registry(in kq.schemas, BACKWARD, 1 subject)"
 
 
-def test_what_one_registers_another_reads_without_being_told(kq_cluster: Kafka, topic: str) -> None:
+def test_what_one_process_registers_another_one_reads(kq_cluster: Kafka, topic: str) -> None:
     here, there = Registry(cluster=kq_cluster), Registry(cluster=kq_cluster)
     reads = there.codec()
     value = games.values(games.events(1), 1)[0]
@@ -119,7 +119,9 @@ def test_a_change_that_loses_the_race_is_refused_by_everybody(kq_cluster: Kafka,
     assert there.register("s", record("a", "b", default=0)) == 2  # the refused one took no id
 
 
-def test_the_one_who_sent_it_too_late_is_told(kq_cluster: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_sent_it_too_late_gets_the_error(
+    kq_cluster: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     late = Registry("FULL", cluster=kq_cluster)
     write = store._write
 
@@ -133,7 +135,7 @@ def test_the_one_who_sent_it_too_late_is_told(kq_cluster: Kafka, topic: str, mon
     assert late.ids("s") == [1]
 
 
-def test_records_of_somebody_else_are_passed_over(kq_cluster: Kafka, topic: str) -> None:
+def test_records_of_other_programs_are_passed_over(kq_cluster: Kafka, topic: str) -> None:
     here = Registry(cluster=kq_cluster)
     strange = [b"", None, b"\xff\xfe", b"[]", b"5", b"{}", b'{"subject": 5, "schema": 7}', b'{"subject": "s"}']
     strange += [
@@ -147,7 +149,7 @@ def test_records_of_somebody_else_are_passed_over(kq_cluster: Kafka, topic: str)
     assert Registry(cluster=kq_cluster).subjects() == ["s"]
 
 
-def test_the_first_who_says_a_level_says_it_for_all(kq_cluster: Kafka, topic: str) -> None:
+def test_the_first_level_counts_for_all(kq_cluster: Kafka, topic: str) -> None:
     Registry(cluster=kq_cluster)
     assert Registry("FULL", cluster=kq_cluster).level() == "FULL"
     assert Registry("full", cluster=kq_cluster).level() == "FULL"
@@ -243,7 +245,7 @@ def test_a_schema_too_large_for_a_record_is_refused_and_all_goes_on(kq_cluster: 
     assert here.register("s", V1) == 1
 
 
-def test_who_may_not_create_topics_is_told_what_to_ask_for() -> None:
+def test_a_user_without_the_right_to_create_topics_learns_what_to_ask_for() -> None:
     with Cluster(secure=True) as locked, locked.as_user("app") as app:
         with pytest.raises(NotAllowed) as caught:
             Registry(cluster=app)

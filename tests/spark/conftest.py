@@ -1,4 +1,4 @@
-"""One Spark for all tests of a worker: starting it takes longer than most of them."""
+"""One Spark session for all tests: to start one takes longer than most tests."""
 
 from __future__ import annotations
 

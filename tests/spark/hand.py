@@ -1,4 +1,4 @@
-"""The standings in plain Python: nothing of Spark's, nothing shared with what is tested."""
+"""The standings in plain Python, without Spark and without the code that is tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit finds what a test has planted, exactly, and calls nothing wrong that is right, while workers run."""
+"""The audit finds exactly the faults that a test makes, and no others, while workers run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding on a real Spark: every version right, every broken row named, nothing lost; batch and stream."""
+"""Decoding on a real Spark: every version is right, every broken row has a cause, no row is lost; batch and stream."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_row_is_decoded_once_though_it_is_looked_at_twice(spark: Any) -> None:
     assert plan.count("from_avro(") == 4  # a branch each
 
 
-def test_whatever_comes_in_goes_out_on_one_side(spark: Any) -> None:
+def test_every_row_is_good_or_bad_and_none_is_lost(spark: Any) -> None:
     """Bytes damaged at random: good and bad together are what came in; what is good is what fastavro reads."""
     chance, registry = random.Random(7), Registry()
     told: list[bytes | None] = [data for _, data, _ in seasons.messages(games.season(300), registry, "s")]

@@ -1,4 +1,4 @@
-"""Topics, ledgers and registries as frames, on a real Kafka; lag that Kafka's own tools see; retention that passes a checkpoint."""
+"""Topics, ledgers and registries as frames on a real Kafka, and the lag that Kafka's own tools see."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_topic_is_read_from_a_time_on(spark: Any, kq_cluster: Kafka) -> None:
     assert {case: values(start=case[0], end=case[1]) for case in cases} == cases
 
 
-def test_an_empty_topic_is_an_empty_frame_and_a_missing_one_is_said(
+def test_an_empty_topic_is_an_empty_frame_and_a_missing_one_an_error(
     spark: Any, kq_cluster: Kafka, kq_topic: str
 ) -> None:
     assert items(spark, kq_cluster, kq_topic).count() == 0

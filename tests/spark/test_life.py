@@ -1,4 +1,4 @@
-"""A driver in a process of its own: it runs a function of the test, it can be killed, and nothing of it is left."""
+"""A driver in a process of its own: it runs a function of the test, and a killed one leaves nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_program_runs_in_a_process_of_its_own_and_one_that_is_killed_leaves_no
     within(60, lambda: not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.glob("kqlib-*"))))
 
 
-def test_what_a_driver_failed_of_is_told(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_driver_is_raised(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KQ_SPARK_MASTER", "chess")  # it fails before it has a JVM
     with pytest.raises(NotAllowed, match=r"the driver failed: .*KQ_SPARK_MASTER is no master of Spark's"):
         life(kq_cluster, lambda spark, cluster: None)

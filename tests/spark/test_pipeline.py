@@ -1,4 +1,4 @@
-"""`kq pipeline …`: what it prints, with which status it ends, and that a stream that was stopped goes on where it was."""
+"""`kq pipeline …`: its output and exit status; a stopped stream goes on where it was."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def name(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     return name
 
 
-def test_an_audit_says_what_is_wrong_and_ends_with_one(
-    spark: Any, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_audit_lists_faults_and_ends_with_one(spark: Any, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results", "--bucket", "52 weeks"]
     assert main([*words, "--once"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -72,7 +70,7 @@ def test_an_audit_says_what_is_wrong_and_ends_with_one(
     assert "'nobodys' does not exist" in capsys.readouterr().err
 
 
-def test_a_replay_is_dry_until_it_is_told_yes(
+def test_a_replay_writes_nothing_without_yes(
     spark: Any, kq_cluster: Kafka, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mend.py").write_text("def fix(item):\n    return b'mended'\n")

@@ -1,4 +1,4 @@
-"""Old records once more, and dead letters repaired and put back: dry first, then exactly what was said."""
+"""Old records written again, and dead letters repaired and put back: a dry run first, then the same for real."""
 
 from __future__ import annotations
 

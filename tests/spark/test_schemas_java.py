@@ -1,4 +1,4 @@
-"""Java's own Avro, from Spark's jars: what `rules.java` says of it is true, and where we are stricter its value really changes."""
+"""Java's own Avro, from Spark's jars: `rules.java` knows its verdict, and where kqlib is stricter Java reads another value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session in a process of its own: quiet, in one place, and gone with its Python however that ends."""
+"""A session in a process of its own: it prints nothing, and it leaves no process and no file, however its Python ends."""
 
 from __future__ import annotations
 

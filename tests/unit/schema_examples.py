@@ -1,4 +1,4 @@
-"""Schemas to try things on, and a way to make many: used by the tests of kqlib.schemas."""
+"""Schemas for the tests of kqlib.schemas, and a strategy that makes many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logical types: a reader that names one reads what was written as the same one, wherever it stands; all else is refused."""
+"""Logical types: a reader that names one reads values of the same one, at every place; others are refused."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_reason_names_both_types(reader: Any, writer: Any, sentence: str | N
     assert [str(reason) for reason in compare(one(reader), one(writer))] == [f"at 'a': {said}"]
 
 
-def test_a_logical_type_that_the_reader_does_not_name_is_told() -> None:
+def test_explain_names_a_logical_type_that_the_reader_leaves_out() -> None:
     assert explain(one("long"), one(MS)) == ("'a' becomes long without timestamp-millis",)
     assert explain(one("long"), one(DATE)) == ("'a' becomes long without date",)
     assert explain(one(MS), one(MS)) == ()

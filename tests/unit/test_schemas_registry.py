@@ -242,7 +242,7 @@ SUBJECT = "a subject is a name, by habit the topic's with -value or -key: 'footb
         (lambda r: r.schema(True), "a schema's id is a whole number, not True"),
     ],
 )
-def test_wrong_arguments_are_said_in_a_sentence(call: Any, words: str) -> None:
+def test_a_wrong_argument_is_named(call: Any, words: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         call(Registry())
     assert str(caught.value).startswith(words)

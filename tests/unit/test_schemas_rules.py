@@ -1,4 +1,4 @@
-"""Which schema may follow which: each rule on its own, against what decoding really does, and against avro's own checker."""
+"""Which schema may follow which: each rule alone, compared with what decoding really does."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_reason_is_a_sentence_with_the_place_and_the_rule(reader: Any, writer:
         ("long", "int", ()),
     ],
 )
-def test_what_becomes_of_the_fields_is_said(reader: Any, writer: Any, said: tuple[str, ...]) -> None:
+def test_explain_says_what_happens_to_each_field(reader: Any, writer: Any, said: tuple[str, ...]) -> None:
     assert explain(reader, writer) == said
 
 

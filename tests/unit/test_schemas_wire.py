@@ -1,4 +1,4 @@
-"""Five bytes and a value: what comes back, what is refused, and that every kind of bad bytes has its name."""
+"""Values as bytes: what is read back, what is refused, and an error for every kind of bad bytes."""
 
 from __future__ import annotations
 
@@ -421,7 +421,7 @@ def test_a_value_nested_too_deeply_is_refused() -> None:
         (lambda: split(None), "a message is bytes, not NoneType"),
     ],
 )
-def test_what_is_wrong_is_said(call: Any, sentence: str) -> None:
+def test_a_wrong_argument_is_named(call: Any, sentence: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         call()
     assert str(caught.value) == sentence

@@ -1,4 +1,4 @@
-"""The rule of the audit, tried in SQLite: one row a case. And what can be asked wrong."""
+"""The rule of the audit as a table of cases, run in SQLite; wrong arguments; depth and age over time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TWO: dict[str, tuple[Any, ...]] = {
     [(1, row) for row in CASES.values()] + [(2, row) for row in TWO.values()],
     ids=[*CASES, *(f"two outputs: {name}" for name in TWO)],
 )
-def test_the_rule_says_what_became_of_an_item(outputs: int, row: tuple[Any, ...]) -> None:
+def test_an_item_gets_its_verdict(outputs: int, row: tuple[Any, ...]) -> None:
     *values, expected = row
     with closing(sqlite3.connect(":memory:")) as database:
         columns = ", ".join(f"? AS {name}" for name in COLUMNS)
@@ -98,7 +98,7 @@ RIGHT: dict[str, Any] = {"queue": "football", "site": "eu", "results": "football
 
 
 @pytest.mark.parametrize("wrong, says", WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_said_before_anything_is_asked(wrong: dict[str, Any], says: str) -> None:
+def test_a_wrong_argument_is_named_before_anything_is_asked(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(NotAllowed) as error:
         audit(None, None, **(RIGHT | wrong))  # type: ignore[arg-type]
     assert says in str(error.value)

@@ -1,4 +1,4 @@
-"""Decoding without Spark: what a broken row is called, and what is refused before a row is read."""
+"""Decoding without Spark: the cause of a broken row, and what is refused before a row is read."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def whole(registry: Registry) -> bytes:
         (lambda data: data, "not read", "fastavro reads this value and Spark does not"),
     ],
 )
-def test_whatever_is_wrong_with_a_row_has_a_name(
+def test_every_kind_of_bad_row_has_a_cause(
     registry: Registry, whole: bytes, change: Callable[[bytes], bytes | None], cause: str, said: str
 ) -> None:
     writers = {number: canonical(registry.schema(number)) for number in registry.ids("g-value")}
@@ -162,7 +162,7 @@ FRAME = "decode(df, …) needs a frame with a column `value` of bytes, as kq.spa
         ),
     ],
 )
-def test_what_is_wrong_is_said(registry: Registry, call: Callable[[Registry], object], sentence: str) -> None:
+def test_a_wrong_argument_is_named(registry: Registry, call: Callable[[Registry], object], sentence: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         call(registry)
     assert str(caught.value) == sentence

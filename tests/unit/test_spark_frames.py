@@ -1,4 +1,4 @@
-"""What can be said of frames, progress and ledgers without Spark and without a broker."""
+"""Frames, progress and ledgers without Spark and without a broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("call, says", WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_said_before_anything_is_asked(call: Any, says: str) -> None:
+def test_a_wrong_argument_is_named_before_anything_is_asked(call: Any, says: str) -> None:
     with pytest.raises(NotAllowed) as error:
         call()
     assert says in str(error.value)
@@ -188,10 +188,10 @@ EXPLAINED = {
 
 
 @pytest.mark.parametrize("said, says", EXPLAINED.values(), ids=EXPLAINED.keys())
-def test_what_spark_failed_of_is_said_in_a_sentence(said: str, says: str) -> None:
+def test_an_error_of_spark_becomes_a_sentence(said: str, says: str) -> None:
     assert says in str(explained(RuntimeError(said)))
 
 
-def test_an_error_of_ours_stays_what_it_is() -> None:
+def test_an_error_of_kqlib_stays_what_it_is() -> None:
     ours = KqError("no")
     assert explained(ours) is ours

@@ -1,4 +1,4 @@
-"""What can be asked wrong of a replay, and how its counts look."""
+"""Wrong arguments of a replay, and its table of counts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("call, says", WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_said_before_anything_is_asked(call: Any, says: str) -> None:
+def test_a_wrong_argument_is_named_before_anything_is_asked(call: Any, says: str) -> None:
     with pytest.raises(NotAllowed) as error:
         call()
     assert says in str(error.value)

@@ -1,4 +1,4 @@
-"""What a session is asked for and what it is told, without a JVM."""
+"""The settings of a session and of its readers and writers, without a JVM."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ MASTERS = ("chess", "local[x]", "spark:/host:7077", "local[2]; rm", "spark://hos
         (lambda: sink("here"), NotAllowed, "cluster is a cluster, as in session(lab.cluster), not str"),
     ],
 )
-def test_what_is_wrong_is_said(call: Callable[[], object], kind: type[KqError], sentence: str) -> None:
+def test_a_wrong_argument_is_named(call: Callable[[], object], kind: type[KqError], sentence: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) == sentence

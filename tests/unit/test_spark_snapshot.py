@@ -1,4 +1,4 @@
-"""A stream's own files without Spark and Kafka: whose checkpoint it is, and a process that ends at any moment."""
+"""A stream's own files without Spark and Kafka: whose checkpoint it is, and a process that is killed at any change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standings without Spark: what is refused, and what is written where."""
+"""Standings without Spark: what is refused, and the schemas of what is written."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ HOME = "home is a directory for the checkpoint and the snapshot, not "
         (lambda: form(None, Cluster("g"), "g", "g", registry=Registry(), home=None), f"{HOME}None"),
     ],
 )
-def test_what_is_wrong_is_said(call: Callable[[], object], sentence: str) -> None:
+def test_a_wrong_argument_is_named(call: Callable[[], object], sentence: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         call()
     assert str(caught.value) == sentence
