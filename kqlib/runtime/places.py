@@ -1,9 +1,8 @@
 """Where kqlib keeps things on this machine: no other module decides on a directory.
 
 In: the environment (KQ_CACHE, KQ_STATE, XDG_CACHE_HOME, XDG_STATE_HOME) and the operating system's habit.
-Out: `cache()` (can be fetched again: jars), `state()` (cannot: progress.json, up.json), `machine()` (an id of that state),
-`repo()` (the checkout with the notebooks, if there is one) and `write_atomic`, which leaves the old text or the new one, never half
-of it.
+Out: `cache()` for what can be fetched again (jars), `state()` for what cannot (progress.json, up.json), `machine()`, an id of that
+state. `repo()` is the checkout with the notebooks, if there is one. `write_atomic` leaves the old text or the new one, never half of it.
 """
 
 from __future__ import annotations

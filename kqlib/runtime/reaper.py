@@ -1,8 +1,8 @@
 """No child outlives its parent: a small process between Python and its JVMs that ends them when Python is gone.
 
 A notebook's kernel is ended by SIGKILL, so nothing that runs at exit can be relied on. The reaper is a process of its own
-session (Jupyter's stop button does not reach it). It starts the children, passes signals on to them, and reads its stdin:
-when that ends, or its parent is no longer the one of its start, it kills every child, waits for them, and removes the directory.
+session (Jupyter's stop button does not reach it). It starts the children, passes signals on to them, and reads its stdin.
+When that ends, or its parent has changed, it kills every child, waits for them, and removes the directory.
 
 In:  lines of JSON on stdin, `{"start": name, "command": […], "log": path, …}` and `{"signal": 9, "to": name}`.
 Out: lines of JSON on stdout, `{"started": name, "pid": 1}`, `{"ended": name, "code": 0}`.

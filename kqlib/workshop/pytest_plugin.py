@@ -9,9 +9,9 @@
         kq_queue.put(b"goal")
         assert kq_queue.claim(wait=10).data == b"goal"
 
-kq_cluster   one cluster for the whole run: the one that KQ_BOOTSTRAP names, else an embedded one for each worker of pytest-xdist
-kq_topic     a new topic for each test, with one partition, or as many as `@pytest.mark.kq_partitions(4)` asks for
-kq_queue     a new queue for each test, on a site of its own, which is closed afterwards; the same marker
+- kq_cluster: one cluster for the whole run. KQ_BOOTSTRAP names it; else each worker of pytest-xdist starts an embedded one.
+- kq_topic: a new topic for each test, with one partition, or as many as `@pytest.mark.kq_partitions(4)` asks for.
+- kq_queue: a new queue for each test, on a site of its own, which is closed afterwards. It takes the same marker.
 """
 
 from __future__ import annotations
