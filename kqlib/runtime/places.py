@@ -2,7 +2,7 @@
 
 In: the environment (KQ_CACHE, KQ_STATE, XDG_CACHE_HOME, XDG_STATE_HOME) and the operating system's habit.
 Out: `cache()` for what can be fetched again (jars), `state()` for what cannot (progress.json, up.json), `machine()`, an id of that
-state. `repo()` is the checkout with the notebooks, if there is one. `write_atomic` leaves the old text or the new one, never half of it.
+state. `repo()` is the checkout with the notebooks, if there is one. `write_atomic` leaves the old text or the new one, never half.
 """
 
 from __future__ import annotations
