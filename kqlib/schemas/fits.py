@@ -162,10 +162,10 @@ def _misfit_record(schema: Any, value: Mapping[Any, Any], path: str, types: Mapp
 def _misfit_union(branches: list[Any], value: Any, path: str, types: Mapping[str, Any]) -> str:
     """'' if one branch takes the value; else the reason of the most similar branch. The value (name, value) names its branch."""
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
-        wanted, value = value
-        branches = [each for each in branches if _name(each) == wanted]
+        branch_name, value = value
+        branches = [each for each in branches if _name(each) == branch_name]
         if not branches:
-            return f"{_at(path)}has no type {wanted!r}"
+            return f"{_at(path)}has no type {branch_name!r}"
     like, found = [_likeness(each, value, types) for each in branches], []
     for branch in branches:
         if not (words := _misfit(branch, value, path, types)):

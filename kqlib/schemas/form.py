@@ -118,9 +118,9 @@ def _with_bytes(schema: Any, value: Any, types: dict[str, Any]) -> Any:
 
 def _words(error: Exception) -> str:
     """A library's complaint as a clause."""
-    said = str(error).strip() or type(error).__name__
+    text = str(error).strip() or type(error).__name__
     if type(error).__name__ == "UnknownType":
-        return f"it has no type {said!r}"
+        return f"it has no type {text!r}"
     if isinstance(error, KeyError):
-        return f"{said} is missing"
-    return said if len(said) <= 300 else said[:300] + " …"
+        return f"{text} is missing"
+    return text if len(text) <= 300 else text[:300] + " …"

@@ -40,7 +40,7 @@ class Registry:
     def __init__(
         self, level: str | None = None, *, cluster: Kafka | None = None, url: str | Mapping[str, Any] | None = None
     ) -> None:
-        wanted = None if level is None else rules.level(level).name
+        name = None if level is None else rules.level(level).name
         if cluster is not None and url is not None:
             raise NotAllowed("a registry is in a cluster or at an address: say cluster or url, not both")
         if url is not None and level is not None:
@@ -49,7 +49,7 @@ class Registry:
             )
         if cluster is not None and not hasattr(cluster, "bootstrap"):
             raise NotAllowed(f"cluster is a cluster, as in Registry(cluster=lab.cluster), not {type(cluster).__name__}")
-        self.client = _client(wanted, cluster, url)
+        self.client = _client(name, cluster, url)
         self._where = (
             "in memory" if cluster is None and url is None else "in kq.schemas" if url is None else "at an address"
         )

@@ -168,9 +168,9 @@ def explain(reader: Any, writer: Any) -> tuple[str, ...]:
     if new.type != "record" or old.type != "record":
         return ()
     sources = _sources(new, old)
-    said = [words for field in new.fields if (words := _becomes(field, sources[field.name]))]
+    changes = [words for field in new.fields if (words := _becomes(field, sources[field.name]))]
     used = {source.name for found in sources.values() for source in found}
-    return (*said, *(f"'{field.name}' is dropped" for field in old.fields if field.name not in used))
+    return (*changes, *(f"'{field.name}' is dropped" for field in old.fields if field.name not in used))
 
 
 def sources(reader: Any, writer: Any) -> dict[str, str | None]:

@@ -163,8 +163,8 @@ class Codec:
         return CorruptPayload(f"{of}: they are no value ({type(error).__name__}: {error})", cause="broken")
 
     def _cannot_read(self, number: int, reason: rules.Reason) -> IncompatibleSchema:
-        said = f"schema {self.id} cannot read what schema {number} wrote {reason}"
-        return IncompatibleSchema(said, path=reason.path, rule=reason.rule)
+        why = f"schema {self.id} cannot read what schema {number} wrote {reason}"
+        return IncompatibleSchema(why, path=reason.path, rule=reason.rule)
 
 
 def _read_deep(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:

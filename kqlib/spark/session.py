@@ -260,8 +260,8 @@ def _wait_for_executor(spark: Any, master: str) -> None:
 def _why(jvm: Jvm, error: Exception) -> str:
     if not jvm.alive:
         return f"no answer in {PATIENCE:g} s"
-    said = str(getattr(error, "java_exception", None) or error).strip().splitlines()
-    return said[0] if said else type(error).__name__
+    lines = str(getattr(error, "java_exception", None) or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _masters(master: str) -> list[tuple[str, int]]:

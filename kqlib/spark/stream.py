@@ -55,7 +55,7 @@ class Running:
         self.counted = Counted()  # the rows of all batches since the start
         self.error: BaseException | None = None
         self.cause: Exception | None = None  # the exception of the last batch; Spark passes on its text only
-        self.restart_wanted = False
+        self.restarting = False
         self._start, self._stopping = start, False
         self._lock = threading.Lock()
         self.query: Any = start(self)
@@ -93,10 +93,10 @@ class Running:
             with self._lock:
                 if self._stopping:
                     return
-                if not self.restart_wanted:
+                if not self.restarting:
                     self.error = None if error is None else self._explained(error)
                     return
-                self.restart_wanted, self.cause, self.restarts = False, None, self.restarts + 1
+                self.restarting, self.cause, self.restarts = False, None, self.restarts + 1
                 try:
                     self.query = self._start(self)
                 except Exception as failed:
@@ -153,7 +153,7 @@ def _batch(decoded: Decoded, each: Each, running: Running, late: str) -> Callabl
         try:
             found = decoded.unexpected(rows)
             if found and set(found) & set(decoded.registry.ids(decoded.subject)):
-                running.restart_wanted = True
+                running.restarting = True
                 raise KqError(f"schema {found} appeared; the query starts again with it")
             each(good(rows), decoded.quarantined(rows, found), number)
             running.counted += _counted(rows, late)

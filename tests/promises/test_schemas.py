@@ -125,11 +125,11 @@ def test_the_process_that_sent_it_too_late_gets_the_error(
     late = Registry("FULL", cluster=kq_cluster)
     write = store._write
 
-    def somebody_is_faster(cluster: Kafka, said: dict[str, Any]) -> int:
+    def another_is_faster(cluster: Kafka, entry: dict[str, Any]) -> int:
         put(kq_cluster, topic, json.dumps({"subject": "s", "schema": canonical(record("a"))}).encode())
-        return write(cluster, said)
+        return write(cluster, entry)
 
-    monkeypatch.setattr(store, "_write", somebody_is_faster)
+    monkeypatch.setattr(store, "_write", another_is_faster)
     with pytest.raises(IncompatibleSchema, match="'s' keeps FULL: the new schema cannot read version 1 at 'b'"):
         late.register("s", record("b"))
     assert late.ids("s") == [1]

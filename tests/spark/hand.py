@@ -10,11 +10,11 @@ from kqlib.spark.table import LATE
 from kqlib.workshop.games.seasons import SeasonEvent
 
 
-def by_hand(told: Iterable[SeasonEvent]) -> list[tuple[Any, ...]]:
+def by_hand(events: Iterable[SeasonEvent]) -> list[tuple[Any, ...]]:
     """Who stands where, a row a team, by league and place."""
     in_time: dict[tuple[str, int], SeasonEvent] = {}
     late: dict[tuple[str, int], SeasonEvent] = {}
-    for row in told:
+    for row in events:
         (late if row.sent - row.at > LATE * 1000 else in_time)[row.league, row.number] = row
     scores: dict[tuple[str, int, str], Counter[str]] = defaultdict(Counter)
     finished, teams, too_late = set(), set(), Counter[tuple[str, str]]()

@@ -47,7 +47,7 @@ class Planted:
         return item
 
     def result(self, item_id: str, site: str = "eu") -> None:
-        """A result that somebody writes past the queue."""
+        """A result that a worker writes past the queue."""
         producer = Producer(self.cluster.client())
         producer.produce(self.results, b"again", headers={"kq-item": item_id.encode(), "kq-by": site.encode()})
         assert producer.flush(WAIT) == 0
@@ -217,10 +217,10 @@ def test_a_watch_corrects_itself_and_survives_being_killed(
     planted.result(twice.id)
     last = going_on.round()
     assert last.totals == {"once": 1, "doubled": 1, "waiting": 4} and last.changed == {}
-    said = {record.key(): record.value() for record in kq.snapshot.records(cluster, verdicts)[0]}
-    assert set(said) == {f"eu {lost.id}".encode(), f"eu {twice.id}".encode()}
-    assert b'"verdict":"once"' in said[f"eu {lost.id}".encode()]
-    assert b'"verdict":"doubled"' in said[f"eu {twice.id}".encode()]
+    written = {record.key(): record.value() for record in kq.snapshot.records(cluster, verdicts)[0]}
+    assert set(written) == {f"eu {lost.id}".encode(), f"eu {twice.id}".encode()}
+    assert b'"verdict":"once"' in written[f"eu {lost.id}".encode()]
+    assert b'"verdict":"doubled"' in written[f"eu {twice.id}".encode()]
     with pytest.raises(NotAllowed, match="holds the state of another audit"):
         watch(spark, cluster, queue.name, "us", results=results, state=tmp_path / "state")
 

@@ -128,39 +128,39 @@ executors = lambda: context._jsc.sc().getExecutorMemoryStatus().size() - 1
 deadline = time.monotonic() + 180
 while executors() < 2 and time.monotonic() < deadline:  # each registers for itself
     time.sleep(0.1)
-said = {"master": context.master, "executors": executors()}
+report = {"master": context.master, "executors": executors()}
 watch = kq.spark.watch(spark, cluster, name, "eu", results=name + ".results", state=home + "/audit")
-said["watch"] = watch.round().totals
+report["watch"] = watch.round().totals
 with kq.spark.audit(spark, cluster, name, "eu", results=name + ".results") as seen:
-    said["audit"] = {verdict: n for verdict, n in seen.counts.items() if n}
-    said["missing"], said["doubled"] = seen.ids("missing"), seen.ids("doubled")
+    report["audit"] = {verdict: n for verdict, n in seen.counts.items() if n}
+    report["missing"], report["doubled"] = seen.ids("missing"), seen.ids("doubled")
 registry = kq.schemas.Registry(cluster=cluster)
 
 def decoded(topic, subject):
     return kq.spark.decode(kq.spark.items(spark, cluster, topic), registry, subject)
 
 avro = decoded(name + ".avro", name)
-said["good"] = sorted(row["game"] for row in avro.good.select("value.game").collect())
-said["causes"] = sorted(row["cause"] for row in avro.bad.select("cause").collect())
-said["replayed"] = sum(kq.spark.replay(spark, cluster, name + ".avro", name + ".again", dry=False).written.values())
+report["good"] = sorted(row["game"] for row in avro.good.select("value.game").collect())
+report["causes"] = sorted(row["cause"] for row in avro.bad.select("cause").collect())
+report["replayed"] = sum(kq.spark.replay(spark, cluster, name + ".avro", name + ".again", dry=False).written.values())
 
-source, out, told = name + ".games", name + ".table", lambda: len(list(Path(home, "checkpoint/commits").glob("[0-9]*")))
+source, out, batches = name + ".games", name + ".table", lambda: len(list(Path(home, "checkpoint/commits").glob("[0-9]*")))
 running = kq.spark.standings(spark, cluster, source, out, registry=registry, home=home, once=True, maxOffsetsPerTrigger=300)
 while not running.wait(0.1):
-    if told() >= 1 and "before" not in said:
-        said["before"] = told()
+    if batches() >= 1 and "before" not in report:
+        report["before"] = batches()
         print("kill", flush=True)
         while not Path(home, "killed").exists():
             time.sleep(0.1)
-said |= {"batches": told(), "left": executors()}
+report |= {"batches": batches(), "left": executors()}
 rows = lambda frame: sorted(map(list, frame.collect()), key=lambda row: (row[0], row[2]))
-said["batch"] = rows(kq.spark.table(games(decoded(source, source + "-value").good)))
-said["parquet"] = rows(Snapshot(spark, home).read("teams"))
-said["kafka"] = rows(latest(decoded(out, out + "-value").good))
-print(json.dumps(said))
+report["batch"] = rows(kq.spark.table(games(decoded(source, source + "-value").good)))
+report["parquet"] = rows(Snapshot(spark, home).read("teams"))
+report["kafka"] = rows(latest(decoded(out, out + "-value").good))
+print(json.dumps(report))
 spark.stop()
 """
-Said = dict[str, Any]
+Report = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 
 @pytest.fixture(scope="module")
-def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Said:
+def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """What one driver on that cluster says of every pipeline; while it makes standings a worker is killed."""
     name, home = f"football-{secrets.token_hex(3)}", tmp_path_factory.mktemp("pipeline")
     topics = {f"{name}.{what}": kq.Topic(2) for what in ("results", "avro", "again")}
@@ -180,9 +180,9 @@ def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.Temp
     kq.Plan({name: kq.QueueTopic(partitions=2)} | topics).apply(kq_cluster, quiet=True)
     expected = _queue(kq_cluster, name)
     _avro(kq_cluster, name)
-    told = list(kq.games.season(1500, late=0.03, doubled=0.05, corrections=0.1, broken=0.01))
+    events = list(kq.games.season(1500, late=0.03, doubled=0.05, corrections=0.1, broken=0.01))
     registry = kq.schemas.Registry(cluster=kq_cluster)
-    produce(kq_cluster, f"{name}.games", seasons.messages(told, registry, f"{name}.games-value"))
+    produce(kq_cluster, f"{name}.games", seasons.messages(events, registry, f"{name}.games-value"))
     script = home / "pipeline.py"
     script.write_text(SCRIPT)
     env = {**os.environ, "KQ_BOOTSTRAP": kq_cluster.bootstrap, "KQ_SPARK_MASTER": standalone.address}
@@ -195,7 +195,7 @@ def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.Temp
     (home / "killed").touch()
     code = driver.wait(7 * WAIT)
     assert code == 0 and error.read_text() == "", error.read_text()[-3000:]
-    hand = by_hand(row for row in told if not row.damage)
+    hand = by_hand(row for row in events if not row.damage)
     return json.loads(out.read_text().splitlines()[-1]) | {
         "expected": expected,
         "address": standalone.address,
@@ -203,14 +203,14 @@ def ran(kq_cluster: Kafka, standalone: Standalone, tmp_path_factory: pytest.Temp
     }
 
 
-def test_audit_decode_and_replay_say_the_same_on_a_cluster(ran: Said) -> None:
+def test_audit_decode_and_replay_say_the_same_on_a_cluster(ran: Report) -> None:
     assert (ran["master"], ran["executors"]) == (ran["address"], WORKERS)
     assert ran["watch"] == ran["audit"] == ran["expected"] and len(ran["missing"]) == len(ran["doubled"]) == 1
     assert ran["good"] == [f"game-{at:02}" for at in range(20)] and ran["causes"] == ["null", "short"]
     assert ran["replayed"] == 22
 
 
-def test_standings_are_exact_on_a_cluster_of_which_a_worker_is_killed(ran: Said) -> None:
+def test_standings_are_exact_on_a_cluster_of_which_a_worker_is_killed(ran: Report) -> None:
     assert ran["left"] == WORKERS - 1 and ran["before"] < ran["batches"], (
         "nobody died in the middle: this proves nothing"
     )

@@ -38,10 +38,10 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_version_is_read_as_the_codec_reads_it(spark: Any) -> None:
     registry, rows = Registry(), list(games.season(800, corrections=0.1))
-    told = [data for _, data, _ in seasons.messages(rows, registry, "s")]
-    good = decode(frame(spark, *told), registry, "s").good
+    events = [data for _, data, _ in seasons.messages(rows, registry, "s")]
+    good = decode(frame(spark, *events), registry, "s").good
     codec = registry.codec("s", seasons.schema(4))
-    expected = [{**codec.decode(data), "at": row.at} for row, data in zip(rows, told, strict=True)]
+    expected = [{**codec.decode(data), "at": row.at} for row, data in zip(rows, events, strict=True)]
     found = good.selectExpr("n", "value.*", "unix_millis(value.at) as millis").orderBy("n").collect()
     assert [{**each.asDict(), "at": each.millis} for each in found] == [
         {**value, "n": n, "millis": value["at"]} for n, value in enumerate(expected)
@@ -73,10 +73,10 @@ def test_what_schemas_do_to_each_other_is_done_as_fastavro_does_it(spark: Any) -
     old = record(*({"name": f"f{n}", "type": kind} for n, (kind, _) in enumerate(EVOLVED)))
     new = record(*({"name": f"f{n}", **field} for n, (_, field) in enumerate(EVOLVED)))
     codec = registry.codec("s", old)
-    told = [codec.encode(value) for value in samples(old)]
+    events = [codec.encode(value) for value in samples(old)]
     reads = registry.codec("s", new)
-    found = [row.value.asDict() for row in decode(frame(spark, *told), registry, "s").good.orderBy("n").collect()]
-    assert found == [{name: _plain(each) for name, each in reads.decode(data).items()} for data in told]
+    found = [row.value.asDict() for row in decode(frame(spark, *events), registry, "s").good.orderBy("n").collect()]
+    assert found == [{name: _plain(each) for name, each in reads.decode(data).items()} for data in events]
     assert len(found) >= 3
 
 
@@ -131,17 +131,17 @@ def test_a_row_is_decoded_once_though_it_is_looked_at_twice(spark: Any) -> None:
 def test_every_row_is_good_or_bad_and_none_is_lost(spark: Any) -> None:
     """Bytes damaged at random: good and bad together are what came in; what is good is what fastavro reads."""
     chance, registry = random.Random(7), Registry()
-    told: list[bytes | None] = [data for _, data, _ in seasons.messages(games.season(300), registry, "s")]
+    events: list[bytes | None] = [data for _, data, _ in seasons.messages(games.season(300), registry, "s")]
     for n in range(1500):
-        data = bytearray(told[n % 300] or b"")
+        data = bytearray(events[n % 300] or b"")
         for _ in range(chance.randrange(1, 4)):
             at = chance.randrange(5 * (chance.random() > 0.1), len(data) + 1)
             data[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
-        told.append(bytes(data))
-    came = frame(spark, *told).persist()
+        events.append(bytes(data))
+    came = frame(spark, *events).persist()
     decoded = decode(came, registry, "s")
     good, bad = decoded.good.persist(), decoded.bad.persist()
-    assert good.count() + bad.count() == len(told)
+    assert good.count() + bad.count() == len(events)
     same(good.select("n").union(bad.select("n")), came.select("n"))
     causes = Counter(row.cause for row in bad.collect())
     assert set(causes) <= set(CAUSES)
@@ -150,7 +150,7 @@ def test_every_row_is_good_or_bad_and_none_is_lost(spark: Any) -> None:
         text = seasons.schema(version).replace('"logicalType": "timestamp-millis"', '"doc": ""')
         codec = plain.codec("s", text.replace('"string"', '"bytes"'))
     read = set()
-    for n, data in enumerate(told):
+    for n, data in enumerate(events):
         try:
             codec.decode(data)
             read.add(n)
@@ -187,8 +187,8 @@ class Seen:
 
 
 def read(spark: Any, cluster: Kafka, topic: str, **more: Any) -> Any:
-    told = source(cluster, topic, startingOffsets="earliest", **more)
-    return spark.readStream.format("kafka").options(**told).load()
+    events = source(cluster, topic, startingOffsets="earliest", **more)
+    return spark.readStream.format("kafka").options(**events).load()
 
 
 def test_of_many_ids_that_nobody_expected_the_one_that_the_registry_has_is_found(spark: Any) -> None:
@@ -228,13 +228,13 @@ def test_an_id_that_nobody_knows_is_bad_and_the_stream_goes_on_from_its_checkpoi
     spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str
 ) -> None:
     registry, seen = Registry(), Seen()
-    told = list(seasons.messages(games.season(50, sport="football", versions=(1,)), registry, "s"))
-    produce(kq_cluster, kq_topic, told)
+    events = list(seasons.messages(games.season(50, sport="football", versions=(1,)), registry, "s"))
+    produce(kq_cluster, kq_topic, events)
     stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True).wait(PATIENCE)
     producer = Producer(kq_cluster.client())
     producer.produce(kq_topic, b"\0\0\0\x27\x0f??")
     assert producer.flush(WAIT) == 0
-    produce(kq_cluster, kq_topic, told[:10])
+    produce(kq_cluster, kq_topic, events[:10])
     again = stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True)
     assert again.wait(PATIENCE)
     assert again.restarts == 0
@@ -259,10 +259,10 @@ def test_records_that_retention_took_before_they_were_read_end_the_stream_with_a
     from confluent_kafka import TopicPartition
 
     registry, seen = Registry(), Seen()
-    told = list(seasons.messages(games.season(40, sport="football", versions=(1,)), registry, "s"))
-    produce(kq_cluster, kq_topic, told[:10])
+    events = list(seasons.messages(games.season(40, sport="football", versions=(1,)), registry, "s"))
+    produce(kq_cluster, kq_topic, events[:10])
     stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True).wait(PATIENCE)
-    produce(kq_cluster, kq_topic, told[10:])
+    produce(kq_cluster, kq_topic, events[10:])
     for done in kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 20)]).values():  # as retention does
         done.result(WAIT)
     failed = stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True)

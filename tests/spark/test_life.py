@@ -19,7 +19,7 @@ from kqlib.workshop.driver import life
 def test_a_program_runs_in_a_process_of_its_own_and_one_that_is_killed_leaves_nothing(
     kq_cluster: Kafka, tmp_path: Path, marked: Any, within: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, file = os.getpid(), tmp_path / "said"
+    here, file = os.getpid(), tmp_path / "result"
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)  # it looks for a directory anew
 

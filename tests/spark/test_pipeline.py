@@ -59,9 +59,9 @@ def test_an_audit_lists_faults_and_ends_with_one(spark: Any, name: str, capsys: 
     ]
     assert "· 5 put · 3 ended · 1 open · oldest" in lines[-1] and "p50" in lines[-1]
     assert main([*words, "--outputs", "2", "--once", "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     missing = [f"{name}/0/{at}" for at in (0, 1, 2)]
-    assert said["counts"]["once"] == 0 and said["ids"] == {"missing": missing, "doubled": []}
+    assert report["counts"]["once"] == 0 and report["ids"] == {"missing": missing, "doubled": []}
     for more in (["--once"], []):  # also where the audit goes on
         assert main([*words, "--outputs", "0", *more]) == 2
         assert "outputs is a whole number" in capsys.readouterr().err
@@ -109,8 +109,8 @@ def test_bad_rows_go_into_a_topic_with_their_cause(
     assert "lag 0 records · 4 in = 1 out + 3 broken + 0 late\n" in out
     assert err == f"3 of 4 rows could not be decoded: they are in '{name}.bad' with their causes\n"
     (records,) = kq.snapshot.records(kq_cluster, f"{name}.bad").values()
-    told = [{key: (value or b"").decode() for key, value in record.headers() or []} for record in records]
-    assert [(record.key().decode(), each["kq-cause"]) for record, each in zip(records, told, strict=True)] == [
+    events = [{key: (value or b"").decode() for key, value in record.headers() or []} for record in records]
+    assert [(record.key().decode(), each["kq-cause"]) for record, each in zip(records, events, strict=True)] == [
         (f"{name}.avro/0/1", "null"),
         (f"{name}.avro/0/2", "trailing bytes"),
         (f"{name}.avro/0/3", "short"),
@@ -147,12 +147,12 @@ def test_games_become_standings_and_every_row_is_counted(
     out, err = capsys.readouterr()
     assert "50 in = 0 out + 50 broken + 0 late" in out
     assert err == f"50 of 50 rows could not be decoded: see kq pipeline quarantine {games} TOPIC\n"
-    told = list(kq.games.season(437, seed=5, sport="football", broken=0.15))
-    broken = sum(bool(each.damage) for each in told)
+    events = list(kq.games.season(437, seed=5, sport="football", broken=0.15))
+    broken = sum(bool(each.damage) for each in events)
     late = [
         each for each in kq.games.season(300, seed=6, sport="football", late=0.2) if each.sent - each.at > LATE * 1000
     ]
-    produce(kq_cluster, games, seasons.messages([*told, *late], registry, f"{games}-value"))
+    produce(kq_cluster, games, seasons.messages([*events, *late], registry, f"{games}-value"))
     assert main([*words, "--quarantine", f"{games}.bad"]) == 1  # it goes on
     out, err = capsys.readouterr()
     rows, (table,) = 437 + len(late), kq.snapshot.records(kq_cluster, f"{games}.table").values()
@@ -163,7 +163,7 @@ def test_games_become_standings_and_every_row_is_counted(
     assert second.startswith(
         f"{len(late)} of {rows} rows came more than 60 min late and do not count: the field 'late'"
     )
-    assert {record.key().decode() for record in table} == {team for each in told for team in each.game.split("-")}
+    assert {record.key().decode() for record in table} == {team for each in events for team in each.game.split("-")}
     assert len(kq.snapshot.records(kq_cluster, f"{games}.bad")[0]) == broken
     assert main(words) == 0 and capsys.readouterr().err == ""
     assert len(kq.snapshot.records(kq_cluster, f"{games}.table")[0]) == len(table)

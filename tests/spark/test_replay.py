@@ -68,8 +68,8 @@ def test_a_replayed_topic_gives_the_same_standings_and_quarantine_as_its_origina
     plan = {name: kq.Topic(2, config=FOR_EVER) for name in (source, target)}
     kq.Plan(plan).apply(kq_cluster, quiet=True)
     registry, subject = kq.schemas.Registry(), f"{source}-value"
-    told = list(kq.games.season(900, late=0.2, doubled=0.05, broken=0.02))
-    produce(kq_cluster, source, seasons.messages(told, registry, subject))
+    events = list(kq.games.season(900, late=0.2, doubled=0.05, broken=0.02))
+    produce(kq_cluster, source, seasons.messages(events, registry, subject))
     replay(spark, kq_cluster, source, target, dry=False)
 
     def seen(topic: str) -> tuple[list[Any], list[Any]]:
@@ -82,7 +82,7 @@ def test_a_replayed_topic_gives_the_same_standings_and_quarantine_as_its_origina
     late = sum(row[11] for row in ours[0])
     wrong = [row for row in theirs[0] if row not in ours[0]]
     assert ours == theirs, f"{len(wrong)} of {len(theirs[0])} teams differ, {late} rows are late"
-    assert theirs[0] == by_hand(row for row in told if not row.damage) and late > 5 and len(theirs[1]) > 5
+    assert theirs[0] == by_hand(row for row in events if not row.damage) and late > 5 and len(theirs[1]) > 5
 
 
 def test_a_replay_there_and_back_gives_the_same_records(spark: Any, kq_cluster: Kafka, names: tuple[str, str]) -> None:

@@ -44,9 +44,9 @@ SCHEMA = (
 )
 
 
-def rows(spark: Any, told: Iterable[SeasonEvent]) -> Any:
+def rows(spark: Any, events: Iterable[SeasonEvent]) -> Any:
     """Decoded rows, as decode gives them, without Kafka."""
-    return spark.createDataFrame([(_time(row.sent), _value(row)) for row in told], SCHEMA)
+    return spark.createDataFrame([(_time(row.sent), _value(row)) for row in events], SCHEMA)
 
 
 def _value(row: SeasonEvent) -> tuple[Any, ...]:
@@ -65,17 +65,17 @@ def plain(frame: Any) -> list[tuple[Any, ...]]:
 
 
 def test_the_table_is_what_plain_python_makes_of_the_same_rows(spark: Any) -> None:
-    told = list(games.season(2500, **WRONG))
-    found = plain(table(played(rows(spark, told))))
-    assert found == by_hand(told)
+    events = list(games.season(2500, **WRONG))
+    found = plain(table(played(rows(spark, events))))
+    assert found == by_hand(events)
     assert sum(row[11] for row in found) > 10  # late ones are counted, apart
     assert {row[0] for row in found} == {"football", "basketball"}
 
 
 def test_folding_any_parts_in_any_order_and_twice_is_the_whole(spark: Any) -> None:
-    told = list(games.season(1200, **WRONG))
-    whole = played(rows(spark, told)).persist()
-    mixed = random.Random(3).sample(told, len(told))
+    events = list(games.season(1200, **WRONG))
+    whole = played(rows(spark, events)).persist()
+    mixed = random.Random(3).sample(events, len(events))
     parts = [mixed[:300], mixed[200:900], mixed[850:], mixed[:100]]
     folded = played(rows(spark, parts[0]))
     for part in parts[1:]:
@@ -93,8 +93,8 @@ def test_a_correction_counts_also_when_it_comes_before_its_goal_and_a_late_one_d
     end, late = row(3, "final", "A"), row(2, "correction", "A", -1, after=3_600_001)
     just = row(2, "correction", "A", -1, after=3_600_000)
 
-    def home_score(*told: SeasonEvent) -> tuple[Any, ...]:
-        found = {each.team: each for each in table(played(rows(spark, told))).collect()}
+    def home_score(*events: SeasonEvent) -> tuple[Any, ...]:
+        found = {each.team: each for each in table(played(rows(spark, events))).collect()}
         return found["A"].scored, found["A"].results, found["A"].late
 
     assert home_score(goal, end) == (1, "W", 0)
@@ -105,8 +105,13 @@ def test_a_correction_counts_also_when_it_comes_before_its_goal_and_a_late_one_d
 
 
 def test_form_and_records_are_read_from_the_results(spark: Any) -> None:
-    told = [("football", "A", "WWWDLWW"), ("football", "B", ""), ("football", "C", "DDD"), ("football", "D", "LWDWWWL")]
-    found = forms(spark.createDataFrame(told, "league string, team string, results string"))
+    events = [
+        ("football", "A", "WWWDLWW"),
+        ("football", "B", ""),
+        ("football", "C", "DDD"),
+        ("football", "D", "LWDWWWL"),
+    ]
+    found = forms(spark.createDataFrame(events, "league string, team string, results string"))
     assert plain_forms(found) == [
         ("football", "A", "WDLWW"[-5:], 2, 3, 4),
         ("football", "B", "", 0, 0, 0),
@@ -134,9 +139,9 @@ class Stage:
     registry: Registry
     home: str
 
-    def tell(self, told: Iterable[SeasonEvent]) -> None:
+    def tell(self, events: Iterable[SeasonEvent]) -> None:
         """These rows are in the topic."""
-        produce(self.cluster, self.games, seasons.messages(told, self.registry, f"{self.games}-value"))
+        produce(self.cluster, self.games, seasons.messages(events, self.registry, f"{self.games}-value"))
 
     def run(self, **more: Any) -> Counted:
         """The standings of all that is there, and what became of its rows."""
@@ -176,10 +181,12 @@ def stage(spark: Any, kq_cluster: Kafka, kq_topic: str, tmp_path: Path) -> Itera
         done.result(WAIT)
 
 
-def by_batch(stage: Stage, told: Iterable[SeasonEvent]) -> list[Counted]:
-    """What became of the rows of each batch, counted by hand: the checkpoint names the offsets, `told` what each record is."""
+def by_batch(stage: Stage, events: Iterable[SeasonEvent]) -> list[Counted]:
+    """What became of the rows of each batch, counted by hand: the checkpoint names the offsets, `events` what each record is."""
     what = {}
-    for row, (_, data, sent) in zip(told, seasons.messages(told, stage.registry, f"{stage.games}-value"), strict=True):
+    for row, (_, data, sent) in zip(
+        events, seasons.messages(events, stage.registry, f"{stage.games}-value"), strict=True
+    ):
         late = not row.damage and row.sent - row.at > LATE * 1000
         what[data, sent] = Counted(1, int(not row.damage and not late), int(bool(row.damage)), int(late))
     records, found, begun = snapshot.records(stage.cluster, stage.games), [], dict[str, int]()
@@ -201,24 +208,24 @@ def count(cluster: Kafka, topic: str) -> int:
 def test_the_stream_comes_to_what_the_batch_comes_to_and_form_follows_from_it(
     stage: Stage, rows: int, within: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = list(games.season(rows, broken=0.01, **WRONG))
-    half, most = len(told) // 2, rows // 4
+    events = list(games.season(rows, broken=0.01, **WRONG))
+    half, most = len(events) // 2, rows // 4
     module = sys.modules["kqlib.spark.stream"]
     batches, one = [], module._counted
     monkeypatch.setattr(module, "_counted", lambda *batch: batches.append(one(*batch)) or batches[-1])
-    stage.tell(told[:half])
+    stage.tell(events[:half])
     counted = stage.run(maxOffsetsPerTrigger=most)
     same(stage.parquet, stage.whole)
-    stage.tell(told[half:])  # the topic grows; the checkpoint is taken up
+    stage.tell(events[half:])  # the topic grows; the checkpoint is taken up
     monkeypatch.setattr(sys.modules["kqlib.spark.standings"], "SMALL", 0)  # from here on as large batches are worked
     counted += stage.run(maxOffsetsPerTrigger=most)
-    broken = sum(bool(row.damage) for row in told)
-    late = sum(row.sent - row.at > LATE * 1000 for row in told if not row.damage)
-    assert counted == Counted(len(told), len(told) - broken - late, broken, late)
-    assert batches == by_batch(stage, told) and len(batches) >= 4
+    broken = sum(bool(row.damage) for row in events)
+    late = sum(row.sent - row.at > LATE * 1000 for row in events if not row.damage)
+    assert counted == Counted(len(events), len(events) - broken - late, broken, late)
+    assert batches == by_batch(stage, events) and len(batches) >= 4
     assert all(each.rows == each.out + each.broken + each.late > 0 for each in batches)
     whole = stage.whole.persist()
-    assert plain(whole) == by_hand(row for row in told if not row.damage)
+    assert plain(whole) == by_hand(row for row in events if not row.damage)
     same(stage.parquet, whole)
     same(stage.kafka, whole)
     assert len(list(Path(stage.home, "teams").iterdir())) == 2  # the two newest
@@ -238,16 +245,16 @@ def test_an_empty_topic_has_empty_standings_and_goes_on_from_them(stage: Stage) 
     stage.registry.register(f"{stage.games}-value", seasons.schema(1))
     stage.run()
     assert stage.parquet.count() == stage.whole.count() == 0
-    told = list(games.season(150))
-    stage.tell(told)
+    events = list(games.season(150))
+    stage.tell(events)
     stage.run()
-    assert plain(stage.parquet) == by_hand(told)
+    assert plain(stage.parquet) == by_hand(events)
 
 
 POINTS = {  # what fails, and whether it has done its work before
     "before anything": (Snapshot, "before", False),
     "games written": (Snapshot, "write", True),
-    "Kafka told": (frames, "put", True),
+    "Kafka events": (frames, "put", True),
     "all but the pointer": (Snapshot, "commit", False),
     "the pointer set": (Snapshot, "commit", True),
 }
@@ -279,10 +286,10 @@ def test_a_batch_counts_at_every_moment_also_while_the_next_one_is_named(spark: 
 def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = list(games.season(400, **WRONG))
-    stage.tell(told[:200])
+    events = list(games.season(400, **WRONG))
+    stage.tell(events[:200])
     stage.run()
-    stage.tell(told[200:])
+    stage.tell(events[200:])
     for where, name, after in POINTS.values():  # the same batch, again and again
         work = getattr(where, name)
 
@@ -296,5 +303,5 @@ def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
             with pytest.raises(KeyError, match="power cut"):
                 stage.run()
     stage.run()
-    assert plain(stage.parquet) == by_hand(told)
+    assert plain(stage.parquet) == by_hand(events)
     same(stage.kafka, stage.parquet)

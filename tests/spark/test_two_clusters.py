@@ -44,7 +44,7 @@ SET = {
     "topic.metadata.refresh.interval.ms": 7_000,
     "linger.ms": 3,
 }
-HEARD = ("client.id = kq-marked", "request.timeout.ms = 41000", "metadata.max.age.ms = 7000", "linger.ms = 3")
+LOGGED = ("client.id = kq-marked", "request.timeout.ms = 41000", "metadata.max.age.ms = 7000", "linger.ms = 3")
 MODES = ("simple", "extended", "codegen", "cost", "formatted")
 
 
@@ -102,7 +102,7 @@ def test_no_secret_leaves_by_repr_log_error_plan_or_web_page(
     assert out.count("== Physical Plan ==") >= len(MODES)
     shown |= {"explain()": out, "stderr": err, "Python's log": caplog.text, "Spark's log": spark_log()}
     assert "sasl.jaas.config" in shown["Spark's log"] and "py4j" in caplog.text, "the logs are not noisy enough"
-    assert [heard for heard in HEARD if heard not in shown["Spark's log"]] == []
+    assert [line for line in LOGGED if line not in shown["Spark's log"]] == []
     assert "Authentication failed" in shown["errors"] and "uthentication" in shown["errors of a stream"]
     shown |= pages(spark.sparkContext) | files(tmp_path)
     assert len([name for name in shown if "/SQL/execution/" in name]) >= 3 and any(

@@ -86,10 +86,10 @@ def test_a_branch_of_a_union_finds_its_own_logical_type(reader: Any, writer: Any
     ],
 )
 def test_the_reason_names_both_types(reader: Any, writer: Any, sentence: str | None) -> None:
-    said = "fixed 'X' cannot become bytes (rule: other type)"
+    reason_text = "fixed 'X' cannot become bytes (rule: other type)"
     if sentence:
-        said = f"{sentence}, and its value may change (rule: other logical type)"
-    assert [str(reason) for reason in compare(one(reader), one(writer))] == [f"at 'a': {said}"]
+        reason_text = f"{sentence}, and its value may change (rule: other logical type)"
+    assert [str(reason) for reason in compare(one(reader), one(writer))] == [f"at 'a': {reason_text}"]
 
 
 def test_explain_names_a_logical_type_that_the_reader_leaves_out() -> None:

@@ -45,16 +45,16 @@ class StandIn(BaseHTTPRequestHandler):
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def _answer(self, body: Any) -> None:
-        code, said = 200, None
+        code, answer = 200, None
         try:
-            said = self._do([unquote(part) for part in self.path.split("?")[0].strip("/").split("/")], body)
+            answer = self._do([unquote(part) for part in self.path.split("?")[0].strip("/").split("/")], body)
         except SchemaRegistryError as error:
-            code, said = error.http_status_code, {"error_code": error.error_code, "message": error.error_message}
+            code, answer = error.http_status_code, {"error_code": error.error_code, "message": error.error_message}
         except IncompatibleSchema as error:
-            code, said = 409, {"error_code": 409, "message": str(error)}
+            code, answer = 409, {"error_code": 409, "message": str(error)}
         except NotAllowed as error:
-            code, said = 422, {"error_code": 42201, "message": str(error)}
-        data = json.dumps(said).encode()
+            code, answer = 422, {"error_code": 42201, "message": str(error)}
+        data = json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -157,7 +157,7 @@ def test_a_reason_is_a_sentence_with_the_place_and_the_rule(reader: Any, writer:
 
 
 @pytest.mark.parametrize(
-    ("reader", "writer", "said"),
+    ("reader", "writer", "texts"),
     [
         (one("int"), one("int"), ()),
         (one("long", default=1), record(), ("'a' gets its default",)),
@@ -167,8 +167,8 @@ def test_a_reason_is_a_sentence_with_the_place_and_the_rule(reader: Any, writer:
         ("long", "int", ()),
     ],
 )
-def test_explain_says_what_happens_to_each_field(reader: Any, writer: Any, said: tuple[str, ...]) -> None:
-    assert explain(reader, writer) == said
+def test_explain_says_what_happens_to_each_field(reader: Any, writer: Any, texts: tuple[str, ...]) -> None:
+    assert explain(reader, writer) == texts
 
 
 def test_each_field_of_a_reader_names_its_source() -> None:
@@ -213,10 +213,10 @@ def test_a_level_compares_with_the_last_version_or_with_all(
 @given(records(), records(), records())
 def test_full_is_backward_and_forward(new: Any, last: Any, first: Any) -> None:
     for suffix in ("", "_TRANSITIVE"):
-        said = {
+        texts = {
             name: bool(check(name + suffix, new, [(1, first), (2, last)])) for name in ("FULL", "BACKWARD", "FORWARD")
         }
-        assert said["FULL"] == (said["BACKWARD"] and said["FORWARD"])
+        assert texts["FULL"] == (texts["BACKWARD"] and texts["FORWARD"])
 
 
 @SEEN

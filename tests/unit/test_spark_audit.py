@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "buried and put back": (0, 1, 1, 0, 0, "done", None, 0, "redriven"),
     "buried, then purged with the rest": (0, 1, 0, 0, 1, "done", None, 0, "dead"),
     "purged": (0, 0, 0, 0, 1, "done", None, 0, "purged"),
-    "purged, and its owner has not heard of it yet": (0, 0, 0, 0, 1, "open", 1, 0, "purged"),
+    "purged, and its owner does not know it yet": (0, 0, 0, 0, 1, "open", 1, 0, "purged"),
     "handed out": (0, 0, 0, 0, 0, "open", 1, 0, "in flight"),
     "handed out often": (0, 0, 0, 0, 0, "open", 15, 0, "in flight"),
     "passed over": (0, 0, 0, 0, 0, "open", 0, 0, "waiting"),

@@ -43,7 +43,7 @@ def whole(registry: Registry) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("change", "cause", "said"),
+    ("change", "cause", "words"),
     [
         (lambda data: None, "null", "no bytes at all"),
         (lambda data: b"", "short", "0 bytes: a message has five bytes of head"),
@@ -60,12 +60,12 @@ def whole(registry: Registry) -> bytes:
     ],
 )
 def test_every_kind_of_bad_row_has_a_cause(
-    registry: Registry, whole: bytes, change: Callable[[bytes], bytes | None], cause: str, said: str
+    registry: Registry, whole: bytes, change: Callable[[bytes], bytes | None], cause: str, words: str
 ) -> None:
     writers = {number: canonical(registry.schema(number)) for number in registry.ids("g-value")}
     others = {7: ("wrong schema", "schema 7 is of another subject")}
     found, why = cause_of(change(whole), writers, others, writers[max(writers)])
-    assert (found, said in why) == (cause, True), why
+    assert (found, words in why) == (cause, True), why
     assert found in CAUSES
 
 

@@ -111,17 +111,17 @@ def batch(number: int, rows: int, read: dict[str, int], latest: dict[str, int] |
 
 
 def test_progress_is_batch_rows_rate_and_lag() -> None:
-    said = [
+    reports = [
         batch(6, 100, {"0": 50, "1": 50}, {"0": 50, "1": 50}),
         batch(7, 3_000, {"0": 90, "1": 60}, {"0": 100, "1": 1_170}),
     ]
-    now = progress.Progress.read(said)
+    now = progress.Progress.read(reports)
     assert now == progress.Progress(7, 3_000, 1234.5, 1_120, 3_100)
     assert repr(now) == "batch 7 · 3,000 rows · 1,234 rows/s · lag 1,120 records"
     assert repr(progress.Progress.read([])) == "no batch yet"
     idle = batch(8, 0, {"0": 90, "1": 60}, {"0": 100, "1": 61})  # nothing to do, or not yet
-    assert progress.Progress.read([*said, idle]) == progress.Progress(7, 3_000, 1234.5, 11, 3_100)
-    assert progress.ends(said[-1]) == {"games": {0: 90, 1: 60}}
+    assert progress.Progress.read([*reports, idle]) == progress.Progress(7, 3_000, 1234.5, 11, 3_100)
+    assert progress.ends(reports[-1]) == {"games": {0: 90, 1: 60}}
 
 
 def test_offsets_are_read_however_spark_writes_them() -> None:
@@ -187,9 +187,9 @@ EXPLAINED = {
 }
 
 
-@pytest.mark.parametrize("said, says", EXPLAINED.values(), ids=EXPLAINED.keys())
-def test_an_error_of_spark_becomes_a_sentence(said: str, says: str) -> None:
-    assert says in str(explained(RuntimeError(said)))
+@pytest.mark.parametrize("reports, says", EXPLAINED.values(), ids=EXPLAINED.keys())
+def test_an_error_of_spark_becomes_a_sentence(reports: str, says: str) -> None:
+    assert says in str(explained(RuntimeError(reports)))
 
 
 def test_an_error_of_kqlib_stays_what_it_is() -> None:

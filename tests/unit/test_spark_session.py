@@ -23,7 +23,7 @@ from kqlib.runtime import java
 from kqlib.spark import jvm, session, sink, source
 from kqlib.spark.jvm import MODULES, Jvm, archived, zipped
 
-ROOM = sys.modules["kqlib.spark.session"]  # the module; the name is the function's
+MODULE = sys.modules["kqlib.spark.session"]  # the module; the name is the function's
 PLAIN = Kafka("127.0.0.1:9")
 
 
@@ -36,8 +36,8 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         started.append(args)
         raise KqError("no JVM in a unit test")
 
-    monkeypatch.setattr(ROOM, "Jvm", start)
-    monkeypatch.setattr(ROOM.jars, "fetch", lambda kind: [Path("/jars/one.jar")])
+    monkeypatch.setattr(MODULE, "Jvm", start)
+    monkeypatch.setattr(MODULE.jars, "fetch", lambda kind: [Path("/jars/one.jar")])
     monkeypatch.delenv("KQ_SPARK_MASTER", raising=False)
     yield started
 
@@ -170,13 +170,13 @@ def test_the_modules_are_opened_that_sparks_own_launcher_opens() -> None:
 
 def test_kqlib_travels_as_a_zip_that_python_imports_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "little"
-    (package / "room").mkdir(parents=True)
+    (package / "inner").mkdir(parents=True)
     (package / "__init__.py").write_text("WORD = 'here'\n")
-    (package / "room" / "__init__.py").write_text("")
+    (package / "inner" / "__init__.py").write_text("")
     travels = zipped(package, tmp_path / "out")
     monkeypatch.syspath_prepend(travels)
     assert importlib.import_module("little").WORD == "here"
-    assert str(importlib.import_module("little.room").__file__).startswith(str(travels))
+    assert str(importlib.import_module("little.inner").__file__).startswith(str(travels))
 
 
 def test_small_defaults_and_ones_own_on_top(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_small_defaults_and_ones_own_on_top(no_jvm: list[Any], monkeypatch: pyte
     assert no_jvm[1][3]["spark.ui.enabled"] == "false"
     assert re.fullmatch(r"local\[[2-4]\]", given["spark.master"])
     assert env == {"SPARK_LOCAL_IP": "127.0.0.1"}
-    assert opened == shlex.split(ROOM.LIMITS)
+    assert opened == shlex.split(MODULE.LIMITS)
 
 
 def test_the_quick_compiler_alone_serves_an_embedded_cluster_unless_one_says_otherwise(no_jvm: list[Any]) -> None:
