@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from kqlib.errors import LeaseLost, NotAllowed, Unreachable
 from kqlib.kafka import Kafka
@@ -149,6 +150,42 @@ def test_who_only_puts_or_only_asks_works_again_ten_seconds_after_an_outage(away
 
 
 NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was told of no broker
+
+
+READS = {"group_id": "nobody", "group_protocol": "classic"}
+DEAF: dict[str, tuple[Callable[[Site], Any], str, Callable[[], Any], Callable[[Queue], Any]]] = {
+    "asks for bounds": (lambda site: site.cluster, "admin", lambda: AdminClient(NOWHERE.client()), Queue.depth),
+    "asks for states": (
+        lambda site: site._looker._kept,
+        "_client",
+        lambda: Consumer(NOWHERE.client(**READS)),
+        Queue.depth,
+    ),
+    "reads items": (lambda site: site._reader._kept, "_client", lambda: Consumer(NOWHERE.client(**READS)), Queue.peek),
+    "reads notes": (lambda site: site._notes._kept, "_client", lambda: Consumer(NOWHERE.client(**READS)), Queue.purge),
+    "writes": (
+        lambda site: site._sender(),
+        "_producer",
+        lambda: Producer(NOWHERE.client()),
+        lambda queue: queue.put(b"x"),
+    ),
+}  # where the client is, a client that hears nobody, a verb that needs it
+
+
+@pytest.mark.parametrize("what", DEAF)
+def test_a_client_that_hears_nobody_is_replaced_while_all_others_work(kq_cluster: Kafka, name: str, what: str) -> None:
+    place, attribute, deaf, verb = DEAF[what]
+    with Site(Kafka(kq_cluster.bootstrap), name, session=SESSION) as site:
+        queue = site.queue(name)
+        queue.put(b"first")
+        assert (queue.depth(), len(queue.peek())) == (1, 1)
+        old, dead = getattr(place(site), attribute), deaf()  # kept here: the end of a client may take long
+        begun = time.monotonic()
+        setattr(place(site), attribute, dead)
+        again = Again(lambda: verb(queue))
+        while getattr(place(site), attribute) in (old, dead):
+            again()
+            assert again.worked - begun < AGAIN
 
 
 def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nobody(
