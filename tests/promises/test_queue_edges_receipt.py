@@ -43,7 +43,7 @@ def claimed(queue: Queue) -> Item:
     """The item at hand, with a receipt of the same offset, epoch and lease number wherever this is called."""
     queue.release(queue.claim(wait=WAIT))
     (owner,) = queue._member.owners_of(queue.name)
-    owner._number = 19
+    owner.leases.numbers = 19
     item = queue.claim()
     assert item and (item.offset, item.epoch, item.lease) == (0, 1, 20)
     return item
