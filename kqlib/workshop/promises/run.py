@@ -209,7 +209,7 @@ def _create(cluster: Cluster, names: Sequence[str], dead: bool = True) -> None:
         for answer in cluster.admin.list_offsets(latest, request_timeout=5).values():
             answer.result(ANSWER)
 
-    reading.asked(cluster, served)
+    reading.patient(served, ANSWER)
     reading.committed(cluster, reading.LOOKER, names[0], [0])  # the groups' coordinator is there, too
 
 
