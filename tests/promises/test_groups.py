@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import html
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,28 @@ def test_each_partition_has_one_owner_and_the_fifth_member_of_four_partitions_id
         assert group.leave("ann", "ben", "cem").sizes == (2, 2)
         assert time.monotonic() - began < SOON  # at once: nobody waits for a session
     assert group.members == [] and repr(group) == f"Group('{kq_topic}', 0 members, consumer)"
+
+
+@pytest.mark.kq_partitions(4)
+def test_what_settle_returns_was_settled_although_the_next_change_has_begun(
+    kq_cluster: Kafka, kq_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic) as group:
+        group.join(2)
+        member, settled = next(iter(group._members.values())), group._is_settled
+        before = set(member.held)
+
+        def then_it_changes() -> bool:
+            """The group settles, and a member gives up everything for a moment: once."""
+            answer = settled()
+            if answer:
+                monkeypatch.setattr(group, "_is_settled", settled)
+                member.held = set()
+                threading.Timer(0.3, setattr, [member, "held", before]).start()
+            return answer
+
+        monkeypatch.setattr(group, "_is_settled", then_it_changes)
+        assert group.settle().sizes == (2, 2)
 
 
 @pytest.mark.kq_partitions(4)

@@ -122,9 +122,16 @@ class Group:
 
     def settle(self, seconds: float = SETTLE) -> Assignment:
         """Wait until every member that polls holds what the cluster says, and every partition has an owner."""
-        self._wait(self._is_settled, f"group '{self.name}' to settle", seconds)
+        found: list[Assignment] = []
+
+        def settled() -> bool:
+            """The same before and after the question, so that what is returned is settled although the next change may begin."""
+            found[:] = [self.assignment()]
+            return self._is_settled() and found == [self.assignment()]
+
+        self._wait(settled, f"group '{self.name}' to settle", seconds)
         self._end()
-        return self.assignment()
+        return found[0]
 
     def close(self) -> None:
         """All members leave. Calling it twice does no harm. In a fork nothing is done: the members are the parent's."""
