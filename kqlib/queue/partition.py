@@ -23,7 +23,7 @@ from kqlib.queue.order import AGAIN, Order
 from kqlib.queue.terms import Terms
 from kqlib.queue.window import Arrived, Window
 
-TORN = "a change of its state was broken off (Ctrl-C), and it is read again"
+TORN = "a change of its state broke off in the middle (Ctrl-C, or an error), and it is read again"
 ALONE = (
     "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
 )
@@ -60,7 +60,7 @@ class View(NamedTuple):
 
 
 def whole(change: Change) -> Change:
-    """Ctrl-C in the middle of this change leaves an unknown state: the partition is dropped, and that is never committed."""
+    """Ctrl-C or an error in the middle of this change leaves an unknown state. The partition is dropped: that is not committed."""
 
     @wraps(change)
     def run(self: Partition, *words: Any, **named: Any) -> Any:
@@ -319,6 +319,7 @@ class Partition:
         self.ledger.give_back(offset)
         self.changed()
 
+    @whole
     def tidy(self) -> None:
         """Make ready what became due, or whose lease ended."""
         now = self.terms.clock()

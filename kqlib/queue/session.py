@@ -156,7 +156,7 @@ class Session(Assigned):
                     return
                 log.exception("the site's thread met something unforeseen")
                 self.trouble = repr(error)
-                for owner in self.owners.values():
+                for owner in list(self.owners.values()):  # another thread may drop one meanwhile
                     owner.window.position = -1  # records may have been read and not kept: read them again
                 time.sleep(0.05)
         self._finish()

@@ -97,6 +97,24 @@ def test_what_came_back_goes_before_what_is_new_and_in_the_logs_order() -> None:
     assert take(some, 3) == [(0, 2), (2, 2), (3, 1)]
 
 
+def test_ctrl_c_while_an_expired_lease_is_given_back_drops_the_partition_which_would_lose_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock's look is also made by those who only ask (`queue.blocked`): the lease would never end."""
+    some = owner()
+    arrive(some, Rec(0))
+    take(some)
+
+    def pressed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(some, "_release", pressed)
+    some.terms.clock.now += 31
+    with pytest.raises(KeyboardInterrupt):
+        some.why_blocked()
+    assert some.dropped
+
+
 def test_an_expired_lease_gives_the_item_back_and_an_extended_one_does_not() -> None:
     some = owner()
     arrive(some, Rec(0), Rec(1))
