@@ -13,10 +13,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kqlib.errors import Closed, NotAllowed, TopicMissing
+from kqlib.errors import Closed, NotAllowed, TopicMissing, Unreachable
 from kqlib.kafka import Kafka, forks
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.text import count
@@ -320,7 +321,9 @@ class Group:
             self._check_open()
             for name in self._who("failed"):
                 raise NotAllowed(f"{name} cannot be in group '{self.name}': {self._members.pop(name).trouble}")
-            return condition()
+            with suppress(Unreachable):  # a busy machine: asked again until the deadline
+                return condition()
+            return False
 
         def last() -> str:
             troubles = [f"{name}: {each.trouble}" for name, each in self._members.items() if each.trouble]
