@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import kqlib as kq
-from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing
+from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.workshop.groups import Group, Stop, assignment, lag
 from tests.patience import PATIENCE, WAIT
@@ -74,6 +74,24 @@ def test_each_partition_has_one_owner_and_the_fifth_member_of_four_partitions_id
         assert group.leave("ann", "ben", "cem").sizes == (2, 2)
         assert time.monotonic() - began < SOON  # at once: nobody waits for a session
     assert group.members == [] and repr(group) == f"Group('{kq_topic}', 0 members, consumer)"
+
+
+def test_a_group_that_settles_asks_again_when_no_broker_answers(
+    kq_cluster: Kafka, kq_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Group(kq_cluster, kq_topic, kq_topic) as group:
+        group.join()
+        describe, asked = kq_cluster.describe, []
+
+        def once_silent(*how: float) -> object:
+            asked.append(how)
+            if len(asked) == 1:
+                raise Unreachable(address=kq_cluster.bootstrap, why="no answer")
+            return describe(*how)
+
+        monkeypatch.setattr(kq_cluster, "describe", once_silent)
+        assert group.settle().sizes == (1,)
+        assert len(asked) > 1
 
 
 @pytest.mark.kq_partitions(4)
