@@ -76,10 +76,11 @@ class Workable:
         partitions of this process); a number of seconds; or a callable.
         The lease of an item is extended while its handler runs. A handler may end its item itself (ack, step, release, bury); if it
         returns without that, the item is acked. The ack is stored at most 50 ms later, and when this returns.
-        ahead: how many items a thread may hold beside the one it works on; None: 0, and up to 4 while handlers are quick.
-        An item that cannot be buried (no dead-letter topic, no right to write there) waits 20 s and is tried again;
-        `queue.blocked` says why. If until="empty" has nothing else left, and the item was given up (by `retry`, or by the queue's
-        attempts), that reason is raised.
+        ahead: how many items a thread may hold beside the one it works on. None: 0; a site's own queue takes up to 4 while handlers
+        are quick.
+        Of a site's own queue: an item that cannot be buried (no dead-letter topic, no right to write there) waits 20 s and is tried
+        again; `queue.blocked` says why. If until="empty" has nothing else left, and the item was given up (by `retry`, or by the
+        queue's attempts), that reason is raised.
         """
         return Work(self, handler, threads, retry, until=until, ahead=self._ahead(ahead)).run()
 
