@@ -26,7 +26,8 @@ from kqlib.text import words
 if TYPE_CHECKING:
     from kqlib.kafka.clients import AdminClient
 
-PATIENCE = 3.5 * patience.PATIENCE  # seconds for the first answer; "within 5 s" is the promise, on a quiet machine
+ANSWER = 3.5 * patience.PATIENCE  # seconds for one answer; "within 5 s" is the promise, on a quiet machine
+TIMEOUT = 15.0 * patience.PATIENCE  # seconds for a list of all topics
 _MADE: weakref.WeakSet[Kafka] = weakref.WeakSet()  # here, for the forks of this process
 
 
@@ -80,7 +81,7 @@ class Kafka:
                 return int(found[1])
         return None
 
-    def describe(self, timeout: float = 15) -> Any:
+    def describe(self, timeout: float = TIMEOUT) -> Any:
         """The cluster's brokers and topics now: confluent_kafka's ClusterMetadata.
 
         Not `describe_cluster`: that waits for "the controller", which may be a broker that has just been killed.
@@ -128,7 +129,7 @@ class Kafka:
         there = ConfigResource(ResourceType.TOPIC, topic)
         asked = [ConfigResource(ResourceType.BROKER, str(number)), there]
         try:
-            self.admin.describe_configs(asked, request_timeout=PATIENCE)[there].result(2 * PATIENCE)
+            self.admin.describe_configs(asked, request_timeout=ANSWER)[there].result(2 * ANSWER)
             return True
         except TimeoutError:
             why = "no answer"
@@ -232,8 +233,8 @@ def reach(bootstrap: str, own: dict[str, Any]) -> Kafka:
     complaints: list[str] = []
     kafka = Kafka(bootstrap, own)
     admin = kafka._admin_client(error_cb=lambda error: complaints.append(error.str()))
-    deadline = time.monotonic() + PATIENCE
-    asked = admin.describe_cluster(request_timeout=PATIENCE)
+    deadline = time.monotonic() + ANSWER
+    asked = admin.describe_cluster(request_timeout=ANSWER)
     while not asked.done() and time.monotonic() < deadline:
         admin.poll(0.05)  # serves error_cb: it knows why, the request only knows that it timed out
         if any("uthentication" in complaint for complaint in complaints):

@@ -13,7 +13,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import NotInTime, Unreachable
+from kqlib.errors import NotAllowed, NotInTime, NotNow, Unreachable
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # librdkafka needs a group's name even for a reader in no group, and looks for its coordinator. No user needs a right to this group:
 # where it is refused, the reader gets one event with GROUP_AUTHORIZATION_FAILED and no topic, and reads on.
 LOOKER = "kqlib-looks"
-PATIENCE = 15.0
+TIMEOUT = 15.0  # seconds for one answer
 Place = tuple[str, int]  # a topic and the number of a partition
 # A leader, a controller or a group's coordinator is being chosen, moved or loaded: ask again.
 MOVING = {
@@ -42,11 +42,11 @@ def bounds(cluster: Kafka, *topics: str, **client: Any) -> dict[Place, tuple[int
 
 
 def read(
-    cluster: Kafka, starts: Mapping[Place, int], ends: Mapping[Place, int] | None = None, patience: float = PATIENCE
+    cluster: Kafka, starts: Mapping[Place, int], ends: Mapping[Place, int] | None = None, timeout: float = TIMEOUT
 ) -> Iterator[Message]:
     """The committed records from these offsets on and below `ends` (None: the ends seen now).
 
-    `NotInTime` if nothing arrives for `patience` seconds before that.
+    `NotInTime` if nothing arrives for `timeout` seconds before that.
     """
     from confluent_kafka import KafkaError, TopicPartition
 
@@ -55,7 +55,7 @@ def read(
             ends = {at: end for at, (_, end) in _bounds(cluster, reader, starts).items()}
         left = {at for at, start in starts.items() if start < ends[at]}
         reader.assign([TopicPartition(*at, starts[at]) for at in left])
-        last, deadline = "nothing", time.monotonic() + patience
+        last, deadline = "nothing", time.monotonic() + timeout
         while left:
             for message in reader.consume(1000, 0.03):
                 at, error = (message.topic(), message.partition()), message.error()
@@ -70,10 +70,10 @@ def read(
                 if message.offset() + (error is None) >= ends[at]:
                     left.discard(at)
                     reader.pause([TopicPartition(*at)])
-                last, deadline = f"{at[0]}/{at[1]}/{message.offset()}", time.monotonic() + patience
+                last, deadline = f"{at[0]}/{at[1]}/{message.offset()}", time.monotonic() + timeout
             if time.monotonic() > deadline:
                 unread = ", ".join(f"{topic}/{number}" for topic, number in sorted(left))
-                raise NotInTime(seconds=patience, why=f"the end of {unread}", last=last)
+                raise NotInTime(seconds=timeout, why=f"the end of {unread}", last=last)
 
 
 def records(
@@ -100,7 +100,7 @@ def _bounds(cluster: Kafka, reader: Consumer, places: Iterable[Place]) -> dict[P
     from confluent_kafka import TopicPartition
 
     def ask(at: Place) -> tuple[int, int]:
-        low, end = reader.get_watermark_offsets(TopicPartition(*at), timeout=PATIENCE)
+        low, end = reader.get_watermark_offsets(TopicPartition(*at), timeout=TIMEOUT)
         return low, end
 
     return {at: asked(cluster, partial(ask, at)) for at in places}
@@ -117,7 +117,7 @@ def committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int])
     quiet = {"group_protocol": "classic", "isolation_level": "read_uncommitted"}  # does not wait for open transactions
     reader = Consumer(cluster.client(group_id=group, **quiet))
     try:
-        found = asked(cluster, lambda: reader.committed(places, timeout=PATIENCE))
+        found = asked(cluster, lambda: reader.committed(places, timeout=TIMEOUT))
         return {part.partition: part.offset for part in found if part.offset >= 0}
     finally:
         reader.close()
@@ -140,13 +140,17 @@ def described(cluster: Kafka, group: str) -> list[Any]:
 
 
 def asked(cluster: Kafka, ask: Callable[[], Any]) -> Any:
-    """The answer, as `patient` gets it; `Unreachable` without one."""
+    """The answer, as `patient` gets it. `Unreachable` if none came, `NotAllowed` if this user lacks a right."""
     from confluent_kafka import KafkaException
 
     try:
-        return patient(ask, PATIENCE)
+        return patient(ask, TIMEOUT)
     except KafkaException as error:
-        raise Unreachable(address=cluster.bootstrap, why=error.args[0].str()) from None
+        answer = error.args[0]
+    if answer.name().endswith("AUTHORIZATION_FAILED"):
+        raise NotAllowed(f"Kafka refused to answer: {answer.str()}. The right must be granted")
+    kind = NotNow if answer.code() > 0 else Unreachable  # the others are the client's own: no answer came
+    raise kind(address=cluster.bootstrap, why=answer.str())
 
 
 def patient(ask: Callable[[], Any], seconds: float, dead: Callable[[], bool] | None = None) -> Any:

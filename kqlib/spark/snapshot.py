@@ -157,8 +157,8 @@ class Snapshot:
         if self.current() != coming:  # else that batch was completed, but not yet in the checkpoint
             self._check_is(done)
 
-    def before(self, batch: int) -> int | None:
-        """The batch with which this one begins."""
+    def prepare(self, batch: int) -> int | None:
+        """Begin a batch, and return the one before it. A batch that is complete already comes again: its mark is deleted."""
         if self.current() == batch:  # it comes again
             self.files.delete(f"current/{batch}")
         last = batch - 1 if batch else None

@@ -74,7 +74,7 @@ def standings(
     kept.check()
 
     def each(good: DataFrame, bad: DataFrame, batch: int) -> None:
-        before = kept.before(batch)
+        before = kept.prepare(batch)
         _advance(kept, good, late, batch, before)
         changed = _changed(kept, batch, before)
         values = changed.select(_key(), frames.avro(COLUMNS, schema, number).alias("value"))

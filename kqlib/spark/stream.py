@@ -116,7 +116,7 @@ class Running:
 def stream(
     df: DataFrame,
     registry: Registry,
-    reader: str,
+    subject: str,
     each: Each,
     checkpoint: str,
     *,
@@ -139,7 +139,7 @@ def stream(
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every} if every else {}
 
     def start(running: Running) -> StreamingQuery:
-        decoded = decode(df, registry, reader, schema=schema)
+        decoded = decode(df, registry, subject, schema=schema)
         writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running, late))
         writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(**trigger) if trigger else writer).start()

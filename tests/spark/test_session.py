@@ -56,9 +56,7 @@ def test_no_jvm_and_no_file_of_a_second_session_outlives_its_python(
         "again = session(config={'spark.sql.shuffle.partitions': 3})",
         "assert again is not spark",
         "print(again.conf.get('spark.sql.shuffle.partitions'), again.range(3).count(), flush=True)",
-        "sys.stdin.readline()"
-        if end == "its last line"
-        else "again.range(10**12).selectExpr('sum(id % 7)').collect()",
+        "sys.stdin.readline()" if end == "its last line" else "again.range(10**12).selectExpr('sum(id % 7)').collect()",
     )
     assert process.stdout and process.stdout.readline() == "3 3\n"
     assert len(marked.alive("SparkSubmit")) == len(list(tmp_path.glob("kqlib-spark-*"))) == 1

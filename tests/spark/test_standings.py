@@ -262,7 +262,7 @@ POINTS = {  # what fails, and whether it has done its work before
 
 def test_a_batch_counts_at_every_moment_also_while_the_next_one_is_named(spark: Any, tmp_path: Path) -> None:
     kept, named = Snapshot(spark, str(tmp_path)), threading.Event()
-    kept.commit(0, kept.before(0))
+    kept.commit(0, kept.prepare(0))
 
     seen: list[Any] = []
 
@@ -274,8 +274,8 @@ def test_a_batch_counts_at_every_moment_also_while_the_next_one_is_named(spark: 
         looking, batch = pool.submit(look), 0
         while batch < 12 or len(seen) <= 10:  # both have had their turns
             batch += 1
-            kept.commit(batch, kept.before(batch))
-            kept.commit(batch, kept.before(batch))  # it came again
+            kept.commit(batch, kept.prepare(batch))
+            kept.commit(batch, kept.prepare(batch))  # it came again
         named.set()
         looking.result()
     assert None not in seen

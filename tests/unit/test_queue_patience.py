@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.errors import NotAllowed, Unreachable
+from kqlib.errors import KqError, NotAllowed, NotNow, Unreachable
+from kqlib.kafka import reading
 from kqlib.kafka.reading import patient
 from kqlib.queue import state
 from kqlib.queue.transactions import Transactions, insist
@@ -78,6 +79,25 @@ def test_a_right_that_is_missing_is_not_waited_for() -> None:
     with pytest.raises(KafkaException):
         patient(ask, 5)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._ALL_BROKERS_DOWN, Unreachable),
+        (KafkaError.NETWORK_EXCEPTION, NotNow),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, NotAllowed),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAllowed),
+    ],
+)
+def test_a_reader_tells_a_missing_right_from_a_kafka_that_does_not_answer(code: int, kind: type[KqError]) -> None:
+    def ask() -> None:
+        raise KafkaException(KafkaError(code))
+
+    cluster: Any = SimpleNamespace(bootstrap="nowhere")
+    with pytest.raises(KqError) as caught:
+        reading.asked(cluster, ask)
+    assert type(caught.value) is kind
     said = state.as_ours(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "nowhere", "look", "Nothing was changed.")
     assert isinstance(said, NotAllowed)
 

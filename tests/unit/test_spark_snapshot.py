@@ -96,7 +96,7 @@ def stream(home: str, batches: int) -> None:
     kept = Snapshot(SPARK, home)  # type: ignore[arg-type]
     kept.check()
     for batch in range(len(list(commits.iterdir())), batches):
-        before = kept.before(batch)
+        before = kept.prepare(batch)
         rows = Frame() if before is None else kept.read("games", before)
         kept.write("games", batch, Frame([*rows, batch]))  # type: ignore[arg-type]
         kept.write("teams", batch, Frame([sum([*rows, batch])]))  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_what_is_lost_or_cut_is_refused_at_the_next_start_and_in_a_batch(
     stream(home, 4)
     lose(Path(home))
     kept = Snapshot(SPARK, home)  # type: ignore[arg-type]
-    for ask in (kept.check, lambda: kept.before(4)):
+    for ask in (kept.check, lambda: kept.prepare(4)):
         with pytest.raises(
             NotAllowed,
             match=r"is lost or cut\. Bring the directory back as a whole, or begin anew\. Nothing was read or written",
@@ -150,13 +150,13 @@ def test_a_snapshot_ahead_of_its_checkpoint_is_refused(home: str) -> None:
     stream(home, 4)
     shutil.rmtree(Path(home, "checkpoint"))
     kept = Snapshot(SPARK, home)  # type: ignore[arg-type]
-    for ask in (kept.check, lambda: kept.before(0)):
+    for ask in (kept.check, lambda: kept.prepare(0)):
         with pytest.raises(
             NotAllowed, match="is of batch 3, and the stream goes on from the start: its checkpoint is an"
         ):
             ask()
     with pytest.raises(NotAllowed, match="is of batch 3, and the stream goes on after batch 1"):
-        kept.before(2)
+        kept.prepare(2)
 
 
 def test_a_snapshot_that_is_not_there_yet_says_so(home: str) -> None:
