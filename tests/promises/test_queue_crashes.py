@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
-from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queues import SESSION, Start, alone, drained, moved, put, taken, topic
 
@@ -184,19 +183,3 @@ def test_an_aborted_transactions_records_are_no_items_and_no_depth(kq_cluster: K
     assert drained(queue, 2) == [(b"a", 1), (b"b", 1)]
     time.sleep(0.6)
     assert queue.claim() is None and queue.depth() == 0 and queue.lost == 0
-
-
-def test_with_the_broker_gone_it_closes_in_time_and_nothing_is_lost() -> None:
-    with Cluster() as cluster:
-        name = topic(cluster)
-        site = Site(cluster, "site", session=SESSION)
-        queue = site.queue(name, lease=60)
-        queue.put_many([(b"a", None), (b"b", None)])
-        assert queue.claim(wait=WAIT).data == b"a"
-        cluster.broker(1).kill()
-        begun = time.monotonic()
-        site.close()
-        assert time.monotonic() - begun < 5.5 * PATIENCE
-        cluster.broker(1).start()
-        with alone(cluster, "site") as again:
-            assert [data for data, _ in drained(again.queue(name), 2)] == [b"a", b"b"]

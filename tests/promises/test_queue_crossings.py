@@ -5,23 +5,18 @@ Real processes and a real broker. Each of them happens as a whole or not at all,
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
-from kqlib.errors import Closed, KqError, LeaseLost, QueueDeleted, Unreachable
+from kqlib.errors import KqError, LeaseLost, QueueDeleted, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue
-from kqlib.topic_rules import QUEUES
-from kqlib.topics import Plan, QueueTopic
-from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import claimed
 from tests.promises.queues import SESSION, Start, alone, drained, taken, topic
@@ -202,32 +197,6 @@ def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka)
         assert [data for data, _ in drained(out, 150)] == sorted(b"%d" % n for n in range(150))
 
 
-def test_who_waits_in_a_claim_hears_of_a_close_in_time_with_the_broker_down() -> None:
-    with Cluster() as cluster:
-        name = topic(cluster)
-        site, said = Site(cluster, "site", session=SESSION), list[Any]()
-        queue = site.queue(name)
-        assert queue.claim(wait=1) is None
-
-        def wait() -> None:
-            try:
-                said.append(queue.claim(wait=WAIT))
-            except KqError as error:
-                said.append(type(error))
-
-        waiting = [threading.Thread(target=wait) for _ in range(3)]
-        for thread in waiting:
-            thread.start()
-        time.sleep(0.5)
-        cluster.broker(1).kill()
-        time.sleep(1)
-        begun = time.monotonic()
-        site.close()
-        for thread in waiting:
-            thread.join(WAIT)
-        assert time.monotonic() - begun < 6 * PATIENCE and said == [Closed] * 3
-
-
 def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_comes_back(kq_cluster: Kafka) -> None:
     name = topic(kq_cluster)
     with Site(kq_cluster, name, session=SESSION) as site:
@@ -281,47 +250,6 @@ def test_a_queue_that_was_deleted_since_the_put_takes_nothing_from_a_transaction
         queue.ack(item)  # the step was refused whole: its item is still claimed
         out.create_queue()
         assert out.number_of_items() == 0
-
-
-def test_a_purge_that_is_not_answered_may_have_been_stored_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
-) -> None:
-    """The broker stands still when the marks are sent, and stores them when it goes on."""
-    with Cluster() as cluster:
-        name = topic(cluster)
-        with Site(cluster, name) as site:
-            sender = site._sender()
-            sender._settings["delivery.timeout.ms"] = int(4_000 * PATIENCE)
-            queue, send = site.queue(name), sender.send
-            queue.put(b"a")
-
-            def sends(*words: Any) -> Any:
-                cluster.broker(1).pause()
-                return send(*words)
-
-            with monkeypatch.context() as patch, pytest.raises(Unreachable) as error:
-                patch.setattr(sender, "send", sends)
-                queue.purge()
-            cluster.broker(1).resume()
-            assert "It may have been stored in 'kq.queues', or not" in str(error.value)
-            within(WAIT, lambda: queue.depth() == 0, "it was not stored")
-
-
-def test_a_note_that_no_program_can_read_stops_no_site() -> None:
-    name = "football"
-    with Cluster() as cluster:
-        Plan({name: QueueTopic(partitions=1)}).apply(cluster, quiet=True)
-        with Site(cluster, name) as site:
-            queue = site.queue(name)
-            producer = Producer(cluster.client())
-            for deep in (b"[" * 100_000, b'{"a":' * 100_000):
-                producer.produce(QUEUES, b"x", json.dumps([name, name, "status"]))
-                producer.produce(QUEUES, deep, b"[1]")
-                producer.produce(QUEUES, b"x", deep)
-            assert producer.flush(WAIT) == 0
-            queue.put(b"a")
-            queue.purge()  # it waits until its own note is read
-            assert queue.depth() == 0
 
 
 @pytest.mark.parametrize("ask", ["depth", "peek"])

@@ -380,7 +380,8 @@ def test_a_letter_of_used_up_attempts_is_there_as_soon_as_depth_no_longer_counts
         queue.release(item)
         while queue.depth():
             assert queue.claim() is None
-        assert data(queue.dead.peek()) == [b"bad"]
+        (letter,) = queue.dead.peek(5)
+        assert (letter.data, letter.headers["kq-reason"]) == (b"bad", b"its attempts are used up")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from kqlib.errors import LeaseLost, NotAllowed, Unreachable
+from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site, claim, notes, session, transactions
 from kqlib.topic_rules import QUEUES
@@ -27,7 +28,7 @@ from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
-from tests.promises.queues import MADE, SESSION, Start
+from tests.promises.queues import MADE, SESSION, Start, alone, drained, taken, topic
 
 Within = Callable[..., float]
 AGAIN = 10.0 * PATIENCE  # seconds after the brokers are back: then everything works again
@@ -147,6 +148,73 @@ def test_who_only_puts_or_only_asks_works_again_ten_seconds_after_an_outage(away
         assert max(took) < AGAIN, f"puts work after {took[0]:.0f} s, asks after {took[1]:.0f} s"
         assert all("may have been, or not" in said for said in put.said)
         assert 2 <= puts.depth() <= 2 + len(put.said)
+
+
+def test_a_close_with_the_broker_gone_ends_all_that_waits_in_time_and_loses_nothing(away: Cluster) -> None:
+    name, empty, outputs = topic(away), topic(away), topic(away)
+    site = Site(away, "closes", session=SESSION)
+    queue, nothing, out = site.queue(name, lease=60), site.queue(empty), site.queue(outputs)
+    queue.put_many([(b"%d" % n, None) for n in range(3)])
+    items = taken(queue, 3)
+    assert nothing.claim() is None
+
+    def step() -> None:
+        with queue.step(items[0]) as step:
+            step.put(out, b"never")
+
+    with ThreadPoolExecutor(5) as pool:
+        claims = [pool.submit(nothing.claim, wait=WAIT) for _ in range(3)]
+        time.sleep(0.5)  # they wait
+        away.broker(1).kill()
+        ends = [pool.submit(step), pool.submit(queue.ack, items[1])]
+        time.sleep(1)
+        begun = time.monotonic()
+        site.close()
+        assert [type(claim.exception(WAIT)) for claim in claims] == [Closed] * 3
+        assert all(isinstance(end.exception(WAIT), KqError) for end in ends)
+        assert time.monotonic() - begun < 6 * PATIENCE
+    away.broker(1).start()
+    with alone(away, "closes") as again:
+        assert [data for data, _ in drained(again.queue(name), 3)] == [b"0", b"1", b"2"]
+        assert again.queue(outputs).depth() == 0
+
+
+def test_a_purge_that_is_not_answered_may_have_been_stored_and_says_so(
+    away: Cluster, monkeypatch: pytest.MonkeyPatch, within: Within
+) -> None:
+    """The broker stands still when the marks are sent, and stores them when it goes on."""
+    name = topic(away)
+    with Site(away, name) as site:
+        sender = site._sender()
+        sender._settings["delivery.timeout.ms"] = int(4_000 * PATIENCE)
+        queue, send = site.queue(name), sender.send
+        queue.put(b"a")
+
+        def sends(*words: Any) -> Any:
+            away.broker(1).pause()
+            return send(*words)
+
+        with monkeypatch.context() as patch, pytest.raises(Unreachable) as error:
+            patch.setattr(sender, "send", sends)
+            queue.purge()
+        away.broker(1).resume()
+        assert "It may have been stored in 'kq.queues', or not" in str(error.value)
+        within(WAIT, lambda: queue.depth() == 0, "it was not stored")
+
+
+def test_a_note_that_no_program_can_read_stops_no_site(away: Cluster) -> None:
+    name = topic(away)
+    with Site(away, name) as site:
+        queue = site.queue(name)
+        producer = Producer(away.client())
+        for deep in (b"[" * 100_000, b'{"a":' * 100_000):
+            producer.produce(QUEUES, b"x", json.dumps([name, name, "status"]))
+            producer.produce(QUEUES, deep, b"[1]")
+            producer.produce(QUEUES, b"x", deep)
+        assert producer.flush(WAIT) == 0
+        queue.put(b"a")
+        queue.purge()  # it waits until its own note is read
+        assert queue.depth() == 0
 
 
 NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was told of no broker

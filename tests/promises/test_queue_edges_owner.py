@@ -8,17 +8,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Retry, Site, fetch, order, subscriptions, transactions
+from kqlib.queue import Item, Retry, Site, fetch, subscriptions
 from tests.patience import WAIT
 from tests.promises.play import decided, delete
-from tests.promises.queues import SESSION, Clock, Start, alone, data, put, topic
+from tests.promises.queues import SESSION, Start, data, put, topic
 
 Within = Callable[..., float]
 
@@ -38,8 +37,7 @@ def test_depth_is_exact_in_the_owner_however_much_it_has_not_read(
     assert queue.depth() == 40_000 - len(items) == start(name).do("depth")
 
 
-@pytest.mark.parametrize("max_attempts", [1, 2, 5])
-@pytest.mark.parametrize("reads", [True, False], ids=["read", "not read"])
+@pytest.mark.parametrize(("max_attempts", "reads"), [(1, True), (5, False)], ids=["read", "not read"])
 def test_depth_counts_items_and_not_offsets(
     here: Site, name: str, monkeypatch: pytest.MonkeyPatch, max_attempts: int, reads: bool
 ) -> None:
@@ -201,44 +199,7 @@ def test_handlers_that_fail_now_and_then_do_not_slow_the_others_down(name: str, 
     assert queue.work(handler, threads=8, retry=Retry(), until="empty", ahead=0).done == 24
 
 
-def crashed(cluster: Kafka, name: str, many: int, **terms: Any) -> None:
-    """A process of this site claims so many items and ends by an exception."""
-    with suppress(ZeroDivisionError), Site(cluster, name, session=SESSION) as site:
-        assert len(site.queue(name, **terms).claim_many(many, wait=WAIT)) == many
-        raise ZeroDivisionError
-
-
-def test_while_an_inherited_item_is_out_alone_the_others_wait_and_it_is_said(kq_cluster: Kafka, name: str) -> None:
-    put(kq_cluster, name, b"0")
-    crashed(kq_cluster, name, 1, max_attempts=3)
-    put(kq_cluster, name, *(b"%d" % n for n in range(1, 6)))
-    with Site(kq_cluster, name, session=SESSION) as site:
-        queue = site.queue(name)
-        alone = queue.claim_many(9, wait=WAIT)
-        assert [(item.data, item.attempt) for item in alone] == [(b"0", 2)]
-        assert queue.claim() is None and "alone" in queue.blocked and queue.blocked == queue.stats()["blocked"]
-        queue.release(alone[0])  # it stays one that goes alone
-        alone = queue.claim_many(9)
-        assert data(alone) == [b"0"] and "alone" in queue.blocked
-        queue.ack(alone[0])
-        assert queue.blocked == ""
-        assert data(queue.claim_many(9)) == [b"1", b"2", b"3", b"4", b"5"]
-
-
 # --- what is said -----------------------------------------------------------------------------------------------------------
-
-
-def test_blocked_is_empty_as_soon_as_everything_is_acked(
-    kq_cluster: Kafka, name: str, here: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, held = here.queue(name), list[Item]()
-    queue.put_many([(b"x", None)] * 3_500)
-    while items := queue.claim_many(3_500, wait=0 if held else WAIT):
-        held += items
-    assert "the ledger is full" in queue.blocked
-    queue.ack_many(held)
-    assert queue.blocked == ""
-    assert queue.claim() is not None
 
 
 @pytest.mark.parametrize("retry", [Retry(only=(OSError,)), Retry()], ids=["given up", "tried at once"])
@@ -260,37 +221,6 @@ def test_without_a_dead_letter_topic_what_fails_for_good_waits_and_it_is_said(
     assert caplog.text.count("no dead-letter topic") == 1
     queue.purge()
     assert queue.blocked == ""
-
-
-def test_used_up_items_that_cannot_be_buried_wait_and_it_is_said_until_they_can(
-    kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(transactions, "PATIENCE", 0.5)
-    clock = Clock()
-    with alone(kq_cluster, name, clock=clock) as site:
-        queue = site.queue(name, max_attempts=3)
-        queue.put(b"bad")
-        for _ in range(3):
-            queue.release(queue.claim(wait=WAIT))
-        queue.put(b"good")
-        transaction, asked = transactions.Transactions.run, set[int]()
-
-        def aborted(_: Any, endings: list[transactions.Ending], *__: Any) -> bool:
-            asked.update(map(id, endings))
-            return False
-
-        monkeypatch.setattr(transactions.Transactions, "run", aborted)
-        assert data([queue.claim(wait=WAIT)]) == [b"good"]
-        begun = time.monotonic()
-        while "cannot be buried" not in queue.blocked:
-            assert queue.claim(wait=0.1) is None and time.monotonic() < begun + WAIT
-        assert len(asked) == 1 == caplog.text.count("cannot be buried") and queue.depth() == 2
-        monkeypatch.setattr(transactions.Transactions, "run", transaction)
-        monkeypatch.setattr(transactions, "PATIENCE", WAIT)
-        clock.now += order.AGAIN
-        while queue.depth() == 2:
-            assert queue.claim(wait=0.1) is None and time.monotonic() < begun + WAIT
-        assert queue.blocked == "" and data(queue.dead.peek(2)) == [b"bad"]
 
 
 def test_what_was_lost_is_still_said_when_the_subscription_is_dropped(

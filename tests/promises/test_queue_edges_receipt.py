@@ -144,39 +144,26 @@ class Unheard:
         return getattr(self.inner, name)
 
 
-def test_an_ack_whose_commit_was_not_answered_may_have_been_stored_when_its_partition_is_lost(
-    kq_cluster: Kafka,
+@pytest.mark.parametrize("many", [False, True], ids=["ack", "ack_many"])
+@pytest.mark.parametrize("refused", [False, True], ids=["not answered", "refused"])
+def test_an_ack_whose_partition_is_lost_says_whether_it_may_have_been_stored(
+    kq_cluster: Kafka, name: str, refused: bool, many: bool
 ) -> None:
-    for many in (False, True):
-        name = topic(kq_cluster)
-        with alone(kq_cluster, name) as site:
-            queue, member = site.queue(name), site._member
-            queue.put(b"one")
-            item = queue.claim(wait=WAIT)
-            member.consumer = Unheard(member, (name, 0), refused=False)
-            with pytest.raises(Unreachable, match="may have been stored, or not") as error:
-                queue.ack_many([item]) if many else queue.ack(item)
-            member.consumer = member.consumer.inner
-            if many:
-                assert (error.value.items, error.value.unknown) == ([], [item])
-        with alone(kq_cluster, name) as site:
-            assert site.queue(name).depth() == 0
-
-
-def test_an_ack_whose_commit_was_refused_was_not_stored_when_its_partition_is_lost(kq_cluster: Kafka) -> None:
-    for many in (False, True):
-        name = topic(kq_cluster)
-        with alone(kq_cluster, name) as site:
-            queue, member = site.queue(name), site._member
-            queue.put(b"one")
-            item = queue.claim(wait=WAIT)
-            member.consumer = Unheard(member, (name, 0), refused=True)
-            with pytest.raises(LeaseLost, match="it was not stored") as error:
-                queue.ack_many([item]) if many else queue.ack(item)
-            member.consumer = member.consumer.inner
-            assert not many or error.value.items == [item]
-        with alone(kq_cluster, name) as site:
-            assert site.queue(name).depth() == 1
+    kind, words = (LeaseLost, "it was not stored") if refused else (Unreachable, "may have been stored, or not")
+    with alone(kq_cluster, name) as site:
+        queue, member = site.queue(name), site._member
+        queue.put(b"one")
+        item = queue.claim(wait=WAIT)
+        member.consumer = Unheard(member, (name, 0), refused)
+        with pytest.raises(kind, match=words) as error:
+            queue.ack_many([item]) if many else queue.ack(item)
+        member.consumer = member.consumer.inner
+        if many:
+            assert (error.value.items, getattr(error.value, "unknown", [])) == (
+                ([item], []) if refused else ([], [item])
+            )
+    with alone(kq_cluster, name) as site:
+        assert site.queue(name).depth() == int(refused)
 
 
 def test_a_delay_is_not_longer_because_the_clock_of_who_put_it_is_ahead(

@@ -20,7 +20,6 @@ from kqlib.errors import Closed, KqError, NotAllowed, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site, claim, state, transactions, work
 from kqlib.queue.ledger import Ledger
-from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises import play
 from tests.promises.queues import SESSION, Clock, Start, alone, data, drained, topic
@@ -298,33 +297,6 @@ def test_a_close_in_the_middle_of_a_rebalance_is_over_in_time_and_leaves_the_gro
         assert worker.hear()
     finally:
         gate.set()
-
-
-def test_a_close_with_the_broker_down_in_the_middle_of_a_step_is_over_in_time(running: Any, within: Within) -> None:
-    with Cluster() as cluster:
-        name, outputs = topic(cluster), topic(cluster)
-        site, said, at_work = Site(cluster, "site", session=SESSION), list[Any](), threading.Event()
-        queue, out = site.queue(name, lease=60), site.queue(outputs)
-        queue.put_many([(b"a", None), (b"b", None)])
-        items = queue.claim_many(2, wait=WAIT)
-        cluster.broker(1).kill()
-
-        def ends(verb: Callable[[], Any]) -> None:
-            try:
-                at_work.set()
-                verb()
-            except KqError as error:
-                said.append(error)
-
-        def steps() -> None:
-            with queue.step(items[0]) as step:
-                step.put(out, b"never")
-
-        threads = [running(lambda: ends(steps)), running(lambda: ends(lambda: queue.ack(items[1])))]
-        assert at_work.wait(WAIT)
-        time.sleep(0.5)
-        assert took(site.close) < 5 * PATIENCE
-        assert took(lambda: [thread.join(WAIT) for thread in threads]) < 1 * PATIENCE and len(said) == 2
 
 
 # --- handlers -------------------------------------------------------------------------------------------------------------

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import NewPartitions
 
-from kqlib.errors import KqError, NotAllowed, Unreachable
+from kqlib.errors import KqError, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Put, Queue, Site, commits, fetch, notes, session, state, subscriptions
+from kqlib.queue import Item, Put, Queue, Site, commits, fetch, notes, session, subscriptions
 from kqlib.queue.ledger import Ledger
-from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
@@ -290,26 +288,6 @@ def test_records_deleted_ahead_of_a_running_reader_are_counted_and_it_goes_on(
     assert queue.depth() == 3
 
 
-def test_new_partitions_under_load_lose_and_double_nothing(kq_cluster: Kafka, name: str, here: Site) -> None:
-    queue = here.queue(name)
-    stop, done = threading.Event(), list[bytes]()
-    thread = threading.Thread(
-        target=lambda: queue.work(lambda item: done.append(item.data), threads=4, until=stop.is_set)
-    )
-    thread.start()
-    put(kq_cluster, name, *(b"0 %d" % n for n in range(300)))
-    kq_cluster.admin.create_partitions([NewPartitions(name, 3)])[name].result(WAIT)
-    kq_cluster.wait_for_topic(name, 3)
-    for partition in range(3):
-        put(kq_cluster, name, *(b"%d %d" % (partition + 1, n) for n in range(300)), partition=partition)
-    deadline = time.monotonic() + WAIT
-    while time.monotonic() < deadline and len(set(done)) < 1_200:
-        time.sleep(0.05)
-    stop.set()
-    thread.join()
-    assert len(done) == len(set(done)) == 1_200
-
-
 # --- memory ---------------------------------------------------------------------------------------------------------------
 
 
@@ -330,24 +308,6 @@ def test_what_is_in_memory_is_bounded_and_everything_comes_out(
     within(10, lambda: queue.blocked == "")
     assert highest < most + client + 100_000  # and what the client gives at once, some bytes more a record
     queue.ack_many(held)
-
-
-def test_items_out_that_fill_the_memory_stop_the_reading_and_it_is_said(
-    kq_cluster: Kafka, name: str, here: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "MOST_BYTES", 1_000_000)
-    queue = here.queue(name)
-    put(kq_cluster, name, *(b"%d" % n + bytes(300_000) for n in range(4)))
-    held: list[Item] = []
-    while len(held) < 4:
-        held += queue.claim_many(9, wait=WAIT)
-    put(kq_cluster, name, *(b"small %d" % n for n in range(8)))
-    assert queue.claim_many(9, wait=0.5) == [] and "too much is in memory" in queue.blocked
-    queue.ack_many(held)
-    rest = queue.claim_many(9, wait=WAIT)
-    assert rest and queue.blocked == ""
-    queue.ack_many(rest)
-    assert len(held) + len(rest) + len(drained(queue, 8 - len(rest))) == 12
 
 
 def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_somebody_does(
@@ -401,29 +361,3 @@ def done_with(queue: Queue, many: int, wait: float = WAIT) -> list[Item]:
     items = queue.claim_many(many, wait=wait)
     queue.ack_many(items)
     return items
-
-
-# --- who may what ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_application_on_a_cluster_with_rules_needs_no_more_than_the_plan_gave_it() -> None:
-    with Cluster(secure=True) as cluster, cluster.as_user("app") as app:
-        Plan({"football": QueueTopic(partitions=1), "results": QueueTopic(partitions=1)}).apply(cluster, quiet=True)
-        with alone(app, "drupal-eu", None) as site:
-            queue, out = site.queue("football"), site.queue("results")
-            queue.put_many([(b"%d" % n, None) for n in range(4)])
-            one, two, three = taken(queue, 3)
-            queue.ack(one)
-            queue.bury(two, "bad")
-            with queue.step(three) as step:
-                step.put(out, b"done")
-            assert (queue.depth(), queue.dead.depth(), out.depth()) == (1, 1, 1)
-            assert queue.redrive(1) == 1 and data(queue.peek(5)) == [b"3", b"1"]
-            queue.purge()
-            assert queue.depth() == 0 and queue.stats()["dead"] == 0
-            assert state.topic_ids(app, ["nowhere"]) == {}
-        with (
-            pytest.raises(NotAllowed, match="User 'app' lacks ALTER_CONFIGS on group"),
-            Site(app, "drupal-eu", session=3),
-        ):
-            pass

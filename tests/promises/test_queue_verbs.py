@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,6 @@ from kqlib.errors import (
     NotAllowed,
     NotClaimed,
     PayloadTooLarge,
-    QueueDeleted,
     TopicMissing,
 )
 from kqlib.kafka import Kafka
@@ -177,20 +176,6 @@ def test_a_buried_item_is_in_the_dead_letters_once_with_its_story_and_comes_back
     assert again.id != f"{queue.name}/0/0"
 
 
-def test_used_up_attempts_are_buried_by_the_owner(kq_cluster: Kafka, site: Site, within: Callable[..., float]) -> None:
-    queue = site.queue(topic(kq_cluster), max_attempts=2)
-    queue.put_many([(b"poison", None), (b"good", None)])
-    for attempt in (1, 2):
-        item = queue.claim()
-        assert (item.data, item.attempt) == (b"poison", attempt)
-        queue.release(item)
-    assert queue.claim(wait=WAIT).data == b"good"
-    within(10, lambda: data(queue.dead.peek(5)) == [b"poison"], "it is not buried")
-    assert queue.dead.peek(5)[0].headers["kq-reason"] == b"its attempts are used up"
-    queue.dead.discard(queue.dead.peek(1)[0].id)
-    assert queue.dead.peek(5) == []
-
-
 def test_a_step_writes_its_outputs_and_acks_or_does_nothing(queue: Queue, kq_cluster: Kafka, site: Site) -> None:
     out = site.queue(topic(kq_cluster))
     queue.put_many([(b"1", None), (b"2", None)])
@@ -218,35 +203,6 @@ def test_several_puts_at_once_or_none(queue: Queue, site: Site) -> None:
         raise ZeroDivisionError
     assert data(taken(queue, 2)) == [b"a", b"b"]
     assert queue.claim() is None and queue.depth() == 2  # the transaction's mark in the log is no item
-
-
-def test_a_purge_ends_leases_and_what_is_put_later_stays(queue: Queue) -> None:
-    queue.put_many([(b"%d" % n, None) for n in range(9)])
-    item = queue.claim_many(3)[0]
-    queue.purge()
-    assert queue.depth() == 0 and queue.claim() is None
-    with pytest.raises(LeaseLost):
-        queue.ack(item)
-    queue.put(b"new")
-    assert queue.depth() == 1 and queue.claim(wait=WAIT).data == b"new"
-
-
-def test_by_key_one_of_a_key_is_out_at_a_time(kq_cluster: Kafka, site: Site) -> None:
-    queue = site.queue(topic(kq_cluster), order="key")
-    queue.put_many([(b"a1", b"a"), (b"a2", b"a"), (b"b1", b"b"), (b"-1", None), (b"-2", None), (b"a3", b"a")])
-    a1, b1, *nulls = taken(queue, 4)
-    assert data([a1, b1, *nulls]) == [b"a1", b"b1", b"-1", b"-2"] and queue.claim() is None
-    due = time.monotonic() + 0.3
-    queue.release(a1, delay=0.3)
-    early = queue.claim()  # a2 waits for it, delayed or not
-    assert early is None or time.monotonic() >= due
-    a1 = early or queue.claim(wait=WAIT)
-    assert (a1.data, a1.attempt) == (b"a1", 2)
-    queue.bury(a1)
-    a2 = queue.claim()
-    assert (a2.data, a2.attempt) == (b"a2", 1)
-    queue.ack(a2)
-    assert queue.claim().data == b"a3"
 
 
 WRONG = {
@@ -320,16 +276,6 @@ def test_wrong_arguments_are_said_in_a_sentence(
         ask(quiet_queue)
     assert sentence.replace("{queue}", quiet_queue.name) in str(refused.value)
     assert quiet_queue.depth() == 0
-
-
-def test_a_queue_marked_deleted_takes_and_gives_nothing(queue: Queue, site: Site) -> None:
-    queue.put(b"a")
-    site._notes.write([((site.name, queue.name, "status"), "deleted")], site._sender())
-    for verb in (lambda: queue.put(b"b"), queue.claim):
-        with pytest.raises(QueueDeleted, match="marked deleted for this site"):
-            verb()
-    site._notes.write([((site.name, queue.name, "status"), "available")], site._sender())
-    assert queue.claim().data == b"a"
 
 
 def test_one_live_site_a_process_and_a_closed_one_says_so(kq_cluster: Kafka) -> None:

@@ -55,12 +55,6 @@ def test_everything_is_handled_once_what_fails_comes_again_and_then_is_buried(qu
     assert (letter.data, letter.headers["kq-reason"]) == (b"7", b"ValueError: seven") and queue.depth() == 0
 
 
-def test_an_exception_that_is_not_to_be_tried_again_is_buried_at_once(queue: Queue) -> None:
-    fill(queue, 1)
-    worked = queue.work(lambda item: 1 / 0, retry=Retry(only=(OSError,)), until="empty")
-    assert (worked.buried, worked.released) == (1, 0)
-
-
 def test_a_lease_is_kept_alive_while_its_handler_runs(kq_cluster: Kafka, site: Site) -> None:
     queue = site.queue(topic(kq_cluster, 2), lease=0.6)
     fill(queue, 1)

@@ -18,7 +18,6 @@ from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
 from kqlib.kafka import Kafka
 from kqlib.schemas import Registry, canonical, store
 from kqlib.workshop import games, snapshot
-from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 from tests.promises.play import delete
 
@@ -243,11 +242,3 @@ def test_a_schema_too_large_for_a_record_is_refused_and_all_goes_on(kq_cluster: 
     with pytest.raises(NotAllowed, match=r"the schema could not be written to .*: .* too large"):
         here.register("s", {**record("a"), "doc": "x" * 2_000_000})
     assert here.register("s", V1) == 1
-
-
-def test_a_user_without_the_right_to_create_topics_learns_what_to_ask_for() -> None:
-    with Cluster(secure=True) as locked, locked.as_user("app") as app:
-        with pytest.raises(NotAllowed) as caught:
-            Registry(cluster=app)
-        assert str(caught.value).startswith("'kq.schemas' is not on this cluster and could not be created: ")
-        assert str(caught.value).endswith("Ask your administrator for it: one partition, kept for ever")

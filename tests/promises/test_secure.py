@@ -29,10 +29,14 @@ from confluent_kafka.admin import (
 from kqlib.errors import NotAllowed, Unreachable
 from kqlib.kafka import Kafka, connect, tools
 from kqlib.kafka.cluster import reach
+from kqlib.queue import Site, state
+from kqlib.schemas import Registry
+from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.secure import Security
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import create
+from tests.promises.queues import alone, data, taken
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +162,34 @@ def test_an_app_may_not_create_delete_grow_or_configure_anything(app: Kafka, loc
     assert wrong == [True]
     assert set(locked.admin.list_topics(timeout=WAIT).topics) >= {"football", "scores"}
     assert not {"mine", "typo"} & set(locked.admin.list_topics(timeout=WAIT).topics)
+
+
+def test_an_application_on_a_cluster_with_rules_needs_no_more_than_the_plan_gave_it(
+    locked: Cluster, app: Kafka
+) -> None:
+    Plan({"games": QueueTopic(partitions=1), "results": QueueTopic(partitions=1)}).apply(locked, quiet=True)
+    with alone(app, "drupal-eu", None) as site:
+        queue, out = site.queue("games"), site.queue("results")
+        queue.put_many([(b"%d" % n, None) for n in range(4)])
+        one, two, three = taken(queue, 3)
+        queue.ack(one)
+        queue.bury(two, "bad")
+        with queue.step(three) as step:
+            step.put(out, b"done")
+        assert (queue.depth(), queue.dead.depth(), out.depth()) == (1, 1, 1)
+        assert queue.redrive(1) == 1 and data(queue.peek(5)) == [b"3", b"1"]
+        queue.purge()
+        assert queue.depth() == 0 and queue.stats()["dead"] == 0
+        assert state.topic_ids(app, ["nowhere"]) == {}
+    with pytest.raises(NotAllowed, match="User 'app' lacks ALTER_CONFIGS on group"), Site(app, "drupal-eu", session=3):
+        pass
+
+
+def test_a_user_without_the_right_to_create_topics_learns_what_to_ask_for(app: Kafka) -> None:
+    with pytest.raises(NotAllowed) as caught:
+        Registry(cluster=app)
+    assert str(caught.value).startswith("'kq.schemas' is not on this cluster and could not be created: ")
+    assert str(caught.value).endswith("Ask your administrator for it: one partition, kept for ever")
 
 
 def test_there_are_two_users_to_be_and_no_other(locked: Cluster) -> None:

@@ -221,17 +221,15 @@ def test_what_an_aborted_transaction_put_never_comes(kq_cluster, kq_topic, share
     queue.ack(item)
 
 
-def test_closing_is_bounded_when_the_broker_is_away_and_leaves_no_thread(within):
-    with Cluster(1) as cluster:
-        Plan({"football": Topic(1)}).apply(cluster, quiet=True)
-        queue = ShareQueue(cluster, "football")
-        queue.put(b"1")
-        assert queue.claim(wait=WAIT) is not None
-        cluster.broker(1).pause()
-        try:
-            assert within(10, lambda: queue.close() or True) < 8 * PATIENCE
-        finally:
-            cluster.broker(1).resume()
+def test_closing_is_bounded_when_the_broker_is_away_and_leaves_no_thread(kq_cluster, share, within):
+    queue = share()
+    queue.put(b"1")
+    assert queue.claim(wait=WAIT) is not None
+    kq_cluster.broker(1).pause()
+    try:
+        assert within(10, lambda: queue.close() or True) < 8 * PATIENCE
+    finally:
+        kq_cluster.broker(1).resume()
     within(10, lambda: not [each for each in threading.enumerate() if each.name.startswith("kq-share")])
 
 
