@@ -248,9 +248,9 @@ def _name_client_classes() -> None:
 
 
 def _stands(pid: int | None) -> bool:
-    """Has SIGSTOP reached it? Without a /proc (macOS) it counts as reached."""
+    """Has SIGSTOP reached it, or is it dead? Without a /proc (macOS) it counts as reached."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
     except OSError:
         return True
 

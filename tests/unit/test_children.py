@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from kqlib.errors import NotAllowed, NotInTime
-from kqlib.workshop.children import ChildEnded, Children
+from kqlib.workshop.children import STOPS, ChildEnded, Children
 from tests.patience import WAIT
 
 
@@ -56,7 +56,9 @@ def test_a_fork_answers_is_frozen_and_is_killed(children):
     fork.pause()
     fork.kill()
     fork.kill()  # twice does no harm
-    fork.pause()  # nor does a signal to one that is gone
+    begin = time.monotonic()
+    fork.pause()  # nor does a signal to one that is gone, and nobody waits for it to stand
+    assert time.monotonic() - begin < STOPS
     for call in (lambda: fork.send(1), lambda: fork.receive(1)):
         with pytest.raises(ChildEnded):
             call()

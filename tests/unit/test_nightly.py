@@ -234,13 +234,25 @@ def test_the_test_that_doubles_a_notebook_is_there() -> None:
 def test_the_figures_are_asserted_bare_for_every_file_of_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All but the files whose tests are all marked nightly: those are proofs."""
     seen: list[tuple[str, dict[str, str]]] = []
+    asked: list[tuple[str, ...]] = []
+
+    def collected(*what: str) -> list[str]:
+        asked.append(what)
+        return [f"tests/promises/{name}" for name in ("test_b.py::test_1", "test_a.py::test_2", "test_b.py::test_3[x]")]
+
+    monkeypatch.setattr(parts, "collected", collected)
     monkeypatch.setattr(Night, "call", lambda self, name, command, **env: seen.append((command[-1], env)))
     for unit in parts.figures(Night(7, tmp_path)):
         unit.run()
-    files = sorted(f"tests/promises/{path.name}" for path in (ROOT / "tests/promises").glob("test_*.py"))
-    files.remove("tests/promises/test_virtual_moves.py")  # all of it is marked nightly, so it is a proof
-    assert seen == [(file, {"KQ_PATIENCE": "1"}) for file in files]
+    assert asked == [("-m", "not nightly", "tests/promises")]
+    assert seen == [(f"tests/promises/test_{name}.py", {"KQ_PATIENCE": "1"}) for name in "ab"]
+
+
+def test_the_tests_of_a_file_are_collected_with_those_of_the_night() -> None:
+    names = parts.collected("-m", "nightly", "tests/promises/test_doctor_threats.py")
+    assert names and all(name.startswith("tests/promises/test_doctor_threats.py::test_") for name in names)
 
 
 def test_a_python_that_is_missing_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

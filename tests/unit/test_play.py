@@ -104,7 +104,7 @@ def test_a_button_works_in_a_thread_of_its_own_with_all_controls_locked(play: Pl
     slow.press("wait")  # one at a time: a second press does nothing
     go.set()
     with slow._turn:
-        assert slow._turn.wait_for(lambda: not slow._pressed, 5)
+        assert slow._turn.wait_for(lambda: not slow._pressed, WAIT)
     assert not slow.controls["key"].disabled and slow.note == ""
     assert runs == [1]
 
@@ -121,7 +121,7 @@ def test_a_press_while_another_button_works_comes_after_it(play: Playground) -> 
     assert done == []
     go.set()
     with slow._turn:
-        assert slow._turn.wait_for(lambda: not slow._pressed, 5)
+        assert slow._turn.wait_for(lambda: not slow._pressed, WAIT)
     assert done == list("abcde")
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -146,25 +145,36 @@ def test_a_long_proof_is_left_to_the_night(tmp_path: Path, night: str, count: in
     assert f"{count} passed" in done.stdout
 
 
-def test_what_a_command_took_counts_its_descendants_and_what_it_left_behind_is_ended(tmp_path: Path) -> None:
-    busy = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
-    left = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r} + '\\nimport time; time.sleep(3600)'])"
-    took = tmp_path / "took"
-    start = time.monotonic()
-    subprocess.run([sys.executable, "-m", "tests.measured", took, sys.executable, "-c", left], cwd=ROOT, check=True)
-    found = Measured(**json.loads(took.read_text(encoding="utf-8")))
+MEASURES = """
+import json, os, sys
+from dataclasses import asdict
+from pathlib import Path
+from tests import measured
+
+measured.GONE = 0.5
+print(json.dumps(asdict(measured.measured([sys.executable, "-c", sys.argv[1]], Path(), os.environ))))
+"""
+
+
+def measured(code: str) -> Measured:
+    """What a Python program took."""
+    command = [sys.executable, "-c", MEASURES, code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=WAIT)
+    return Measured(**json.loads(done.stdout))
+
+
+def test_what_a_command_took_counts_its_descendants_and_what_it_left_behind_is_ended() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ntime.sleep(3600)"
+    start = f"subprocess.Popen([sys.executable, '-c', {busy!r}], stdout=subprocess.PIPE).stdout.readline()"
+    found = measured(f"import subprocess, sys; {start}")
     assert found.code == 0
-    assert time.monotonic() - start < WAIT
     if sys.platform == "linux":
         assert found.cpu > 0.3
         assert len(found.left) == 1
 
 
 def test_the_status_of_the_command_is_kept() -> None:
-    code = "import json, sys, os; sys.path.insert(0, sys.argv[1]); from pathlib import Path; from tests.measured import measured"
-    code += "; print(measured([sys.executable, '-c', 'raise SystemExit(7)'], Path('.'), os.environ).code)"
-    done = subprocess.run([sys.executable, "-c", code, str(ROOT)], capture_output=True, text=True, check=True)
-    assert done.stdout == "7\n"
+    assert measured("raise SystemExit(7)").code == 7
 
 
 def test_the_table_names_what_failed_and_the_slowest() -> None:
