@@ -251,9 +251,28 @@ def test_a_cross_on_a_machine_that_answers_late_is_known(late, answered):
 
     worker._process.call = slow
     answers += [late, 5.0]  # the first claim may wait for the group
-    worker.nothing("yet")
-    worker.nothing("yet")
+    worker.expect_nothing("yet")
+    worker.expect_nothing("yet")
     assert busy.answered == answered
+
+
+@pytest.mark.parametrize(
+    ("comes", "seen"),
+    [
+        (["1", "1"], "1 came again while it was out"),
+        (["3", "3"], "3 came again although it was done"),
+        (["2"], "2 came where 1 was due"),
+    ],
+)
+def test_an_item_that_is_not_due_is_told_by_what_was_done_with_it_before(comes, seen):
+    found = scenario(Queue)
+    worker = found.worker()
+    answers = [Claim(number, data) for number, data in enumerate(comes)]
+    worker._process.call = lambda verb, *_: answers.pop(0) if verb == "claim" else None
+    if comes[0] == "3":
+        worker.ack(worker.claim())
+    with pytest.raises(Broken, match=f"^{seen}$"):
+        worker.expect_all("1", *(["4"] if comes[0] == "1" else []))
 
 
 def test_the_deliveries_of_the_item_that_broke_it_can_be_drawn():

@@ -31,7 +31,7 @@ def first_in(scenario: Scenario) -> None:
     a, came = scenario.worker(), []
     a.put(*names(10), key="k")
     for _ in names(10):
-        claim = a.want()
+        claim = a.expect()
         came.append(claim.data)
         a.ack(claim)
     if came != names(10):
@@ -41,8 +41,8 @@ def first_in(scenario: Scenario) -> None:
 def hidden(scenario: Scenario) -> None:
     """Two workers keep what they get: the first takes all it can, then the other."""
     a, b = scenario.worker(), scenario.worker()
-    a.nothing("before anything was put")
-    b.nothing("before anything was put")  # now both have found their place
+    a.expect_nothing("before anything was put")
+    b.expect_nothing("before anything was put")  # now both have found their place
     a.put(*names(5))
     holders: dict[str, str] = {}
     end = scenario.now() + GRACE
@@ -72,7 +72,7 @@ def empty(scenario: Scenario) -> None:
     a.resume()
     for _ in names(5):
         a.ack(_waiting(a))
-    a.nothing("again although it was done")
+    a.expect_nothing("again although it was done")
 
 
 def _waiting(worker: Worker) -> Claim:
@@ -88,19 +88,19 @@ def released(scenario: Scenario) -> None:
     a = scenario.worker()
     a.put(*names(3))
     for name in names(3):
-        a.release(a.want(name))
-        a.ack(a.want(name))
+        a.release(a.expect(name))
+        a.ack(a.expect(name))
 
 
 def all_released(scenario: Scenario) -> None:
     """Five are out and all are released, three times. Each time a worker can hold all five again."""
     a = scenario.worker()
     a.put(*names(5))
-    held = a.take(*names(5))
+    held = a.expect_all(*names(5))
     for _ in range(RELEASES):
         a.release(*held)
         try:
-            held = a.take(*names(5))
+            held = a.expect_all(*names(5))
         except Broken as broken:  # whichever never came: the lease of one that is out may end while it is waited for
             seen = "1 to 5 were released, and not all of them were out again together"
             raise Broken(seen, broken.item) from None
@@ -110,28 +110,28 @@ def undisturbed(scenario: Scenario) -> None:
     """Three are out, the first is released."""
     a = scenario.worker()
     a.put(*names(4))
-    out = [a.want(name) for name in names(3)]
+    out = [a.expect(name) for name in names(3)]
     a.release(out[0])
     for due in ("1", "4"):
-        claim = a.want()
+        claim = a.expect()
         if claim.data in {"2", "3"}:
             raise Broken(f"1 was released, and {claim.data} came again while it was out", claim.data)
         if claim.data != due:
             raise Broken(f"{claim.data} came where {due} was due", claim.data)
-    a.nothing("again while it was out")
+    a.expect_nothing("again while it was out")
 
 
 def any_order(scenario: Scenario) -> None:
     """Five are out, 2 and 4 are acked, the rest is released; another worker goes on."""
     a = scenario.worker()
     a.put(*names(5))
-    out = a.take(*names(5))
+    out = a.expect_all(*names(5))
     a.ack(out[1], out[3])
     a.release(out[4], out[2], out[0])
     a.leave()
     b = scenario.worker()
-    b.ack(*b.take("1", "3", "5"))
-    b.nothing("again although it was done")
+    b.ack(*b.expect_all("1", "3", "5"))
+    b.expect_nothing("again although it was done")
 
 
 def depth(scenario: Scenario) -> None:
@@ -140,14 +140,14 @@ def depth(scenario: Scenario) -> None:
     a.call("depth")
     a.put(*names(5))
     check_depth(a, 5, "5 were put")
-    one, two = a.want(), a.want()
+    one, two = a.expect(), a.expect()
     check_depth(a, 5, "2 of 5 were claimed")
     a.ack(one)
     check_depth(a, 4, "1 of 5 was acked")
     a.release(two)
     check_depth(a, 4, "another was released")
     for _ in range(4):
-        a.ack(a.want())
+        a.ack(a.expect())
     check_depth(a, 0, "all 5 were acked")
 
 
@@ -162,7 +162,7 @@ def expires(scenario: Scenario) -> None:
     """Claimed for a short time, and forgotten."""
     a = scenario.worker(lease=SHORT)  # a wish: some queues have one lease for all
     a.put(*names(3))
-    a.take(*names(3), lease=SHORT)
+    a.expect_all(*names(3), lease=SHORT)
     scenario.wait(OVER)
     again: set[str] = set()
     while len(again) < 3 and (claim := a.claim(wait=GRACE)) is not None:
@@ -175,11 +175,11 @@ def extended(scenario: Scenario) -> None:
     """Claimed for a short time, extended, still held and then acked."""
     a = scenario.worker(lease=SHORT)
     a.put(*names(3))
-    held = a.take(*names(3), lease=SHORT)
+    held = a.expect_all(*names(3), lease=SHORT)
     for claim in held:
         a.extend(claim, 3 * SHORT)
     scenario.wait(OVER)
-    a.nothing("again although its lease was extended")
+    a.expect_nothing("again although its lease was extended")
     a.ack(*held)
 
 
@@ -187,11 +187,11 @@ def stale(scenario: Scenario) -> None:
     """Two leases end; one item is claimed again, then the first claims of both are acked."""
     a = scenario.worker(lease=SHORT)
     a.put("1", "2")
-    old = a.take("1", "2", lease=SHORT)
+    old = a.expect_all("1", "2", lease=SHORT)
     scenario.wait(OVER)
     if not a.ack_refused(old[1]):
         raise Broken("the lease of 2 was over, and its ack was taken", "2")
-    new = a.take("1", "2")
+    new = a.expect_all("1", "2")
     if not a.ack_refused(old[0]):
         raise Broken("1 was claimed again, and the ack of its first claim was taken", "1")
     a.ack(*new)
@@ -203,9 +203,9 @@ def delayed(scenario: Scenario) -> None:
     """Three are released to be due later: not before, and then each once. The fourth does not wait for them."""
     a = scenario.worker()
     a.put(*names(4))
-    claim, start = _released_later(scenario, a, [a.want(name) for name in names(3)])
+    claim, start = _released_later(scenario, a, [a.expect(name) for name in names(3)])
     if claim.data != "4":  # 1 was due before the claim came to its end: did 4 wait, or is the machine busy? Once more
-        held = {each.data: each for each in [claim, *a.take(*(name for name in names(4) if name != claim.data))]}
+        held = {each.data: each for each in [claim, *a.expect_all(*(name for name in names(4) if name != claim.data))]}
         a.release(held["4"])
         claim, start = _released_later(scenario, a, [held[name] for name in names(3)])
     if claim.data != "4":
@@ -214,14 +214,16 @@ def delayed(scenario: Scenario) -> None:
     early = a.claim(wait=0.2)
     if early is not None and scenario.now() < start + DELAY:
         raise Broken(f"{early.data} was released to be due later, and came at once", early.data)
-    a.ack(*([early] if early else []), *a.take(*(name for name in names(3) if early is None or name != early.data)))
+    a.ack(
+        *([early] if early else []), *a.expect_all(*(name for name in names(3) if early is None or name != early.data))
+    )
 
 
 def _released_later(scenario: Scenario, worker: Worker, out: list[Claim]) -> tuple[Claim, float]:
     """Release these to be due later, and claim the next item; it, and when they were released."""
     start = scenario.now()
     worker.release(*out, delay=DELAY)
-    claim = worker.want(*names(4))
+    claim = worker.expect(*names(4))
     if claim.data != "4" and scenario.now() < start + DELAY:
         raise Broken(f"{claim.data} came where 4 was due", claim.data)
     return claim, start
@@ -245,15 +247,15 @@ def by_key(scenario: Scenario) -> None:
     a = scenario.worker(order="key")
     for name in ("A1", "B1", "A2", "B2"):
         a.put(name, key=name[0])
-    first, other = a.want("A1"), a.want()
+    first, other = a.expect("A1"), a.expect()
     if other.data != "B1":
         raise Broken(f"{other.data} came while {'B1' if other.data == 'B2' else 'A1'} was out", other.data)
-    a.nothing("while the item before it was out")
+    a.expect_nothing("while the item before it was out")
     a.release(first)
-    a.ack(a.want("A1"))
-    a.ack(a.want("A2"))
+    a.ack(a.expect("A1"))
+    a.ack(a.expect("A2"))
     a.ack(other)
-    a.ack(a.want("B2"))
+    a.ack(a.expect("B2"))
 
 
 def dead_once(scenario: Scenario) -> None:
@@ -286,15 +288,15 @@ def redriven(scenario: Scenario) -> None:
     """Four are buried, two for the same reason. These two are put back by their reason, and one other by its id."""
     a = scenario.worker()
     a.put(*names(4))
-    for claim, reason in zip(a.take(*names(4)), ("late", "bad data", "late", "bad data"), strict=True):
+    for claim, reason in zip(a.expect_all(*names(4)), ("late", "bad data", "late", "bad data"), strict=True):
         a.bury(claim, reason)
     a.call("redrive", reason="late")
     for _ in range(2):
-        a.ack(a.want("1", "3"))
-    a.nothing("although it was not chosen")
+        a.ack(a.expect("1", "3"))
+    a.expect_nothing("although it was not chosen")
     a.call("redrive", ["4"])
-    a.ack(a.want("4"))
-    a.nothing("although it was not chosen")
+    a.ack(a.expect("4"))
+    a.expect_nothing("although it was not chosen")
     if (dead := a.call("dead")) != ["2"]:
         raise Broken(f"only 2 was not chosen, and the dead letters are {', '.join(dead) or 'none'}", "2")
 
@@ -304,7 +306,7 @@ def back(scenario: Scenario) -> None:
     a = scenario.worker()
     a.call("create")
     a.put(*names(3))
-    a.ack(a.want("1"))
+    a.ack(a.expect("1"))
     a.call("delete")
     try:
         a.put("4")
@@ -322,9 +324,9 @@ def back(scenario: Scenario) -> None:
     a.put("5")
     claim = None
     while claim is None or claim.data != "5":  # 2 and 3 may come before it, or have gone with the queue
-        claim = a.want("2", "3", "5")
+        claim = a.expect("2", "3", "5")
         a.ack(claim)
-    a.nothing("after what was put last")
+    a.expect_nothing("after what was put last")
 
 
 ONE = (

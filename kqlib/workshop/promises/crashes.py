@@ -33,7 +33,7 @@ def killed(scenario: Scenario) -> None:
     a = scenario.worker(lease=DEATH)
     a.put(*names(4))
     for name in names(3):
-        a.want(name)
+        a.expect(name)
     scenario.wait(AT_WORK)
     a.kill()
     b, came = scenario.worker(lease=DEATH), set()  # type: tuple[Worker, set[str]]
@@ -50,7 +50,7 @@ def crash_counts(scenario: Scenario) -> None:
     a.put("1")
     worker, deaths = a, 0
     while True:
-        claim = worker.want("1")
+        claim = worker.expect("1")
         if claim.attempt is None:
             raise NotOffered("item.attempt")
         if claim.attempt != deaths + 1:
@@ -65,12 +65,12 @@ def zombie(scenario: Scenario) -> None:
     """A worker sleeps past its session, another takes over, the first wakes and acks."""
     a = scenario.worker(lease=DEATH)
     a.put("1", "2")
-    old = a.take("1", "2")
+    old = a.expect_all("1", "2")
     scenario.wait(AT_WORK)
     a.pause()
     b = scenario.worker(lease=DEATH)
     try:
-        new = b.take("1", "2")
+        new = b.expect_all("1", "2")
     except Broken as broken:
         raise Broken(f"a worker slept past its session, and {broken.seen}", broken.item) from None
     finally:
@@ -85,41 +85,41 @@ def recreated(scenario: Scenario) -> None:
     """Three items are done, the topic is deleted and created again, three new ones are put."""
     a = scenario.worker()
     a.put(*names(3))
-    a.ack(*a.take(*names(3)))
+    a.ack(*a.expect_all(*names(3)))
     a.leave()
     scenario.world.recreate()
     b = scenario.worker()
     new = ["new 1", "new 2", "new 3"]
     b.put(*new)
-    b.ack(*b.take(*new))
-    b.nothing("again although it was done")
+    b.ack(*b.expect_all(*new))
+    b.expect_nothing("again although it was done")
 
 
 def together(scenario: Scenario) -> None:
     """A step dies in the middle, one fails, one ends well."""
     a = scenario.worker()
     a.put("1")
-    a.call("enter_step", a.want("1"), "output of 1")
+    a.call("enter_step", a.expect("1"), "output of 1")
     a.kill()
     b = scenario.worker()
-    claim = b.want()
+    claim = b.expect()
     if claim.data != "1":
         raise Broken("a worker died within its step, and the output was there", "1")
-    b.nothing("although the worker died within its step")
+    b.expect_nothing("although the worker died within its step")
     b.call("enter_step", claim, "output of 1")
     b.leave_step(claim, failed=True)
-    b.nothing("although the step had failed")
+    b.expect_nothing("although the step had failed")
     b.call("enter_step", claim, "output of 1")
     b.leave_step(claim)
-    b.ack(b.want("output of 1"))
-    b.nothing("although the step had ended")
+    b.ack(b.expect("output of 1"))
+    b.expect_nothing("although the step had ended")
 
 
 def bad_output(scenario: Scenario) -> None:
     """A step's output has no topic any more. Other items of the worker are acked meanwhile; then it dies."""
     a = scenario.worker()
     a.put(*names(4))
-    good, bad, *others = a.take(*names(4))
+    good, bad, *others = a.expect_all(*names(4))
     a.call("enter_step", good, "output", dead=True)
     a.leave_step(good)
     b = scenario.worker()
@@ -133,8 +133,8 @@ def bad_output(scenario: Scenario) -> None:
         if scenario.now() - start > HELD:
             raise Broken(f"an output could not be stored, and the ack of {claim.data} waited for it", claim.data)
     a.kill()
-    b.ack(*b.take(bad.data))
-    b.nothing("again although it was done")
+    b.ack(*b.expect_all(bad.data))
+    b.expect_nothing("again although it was done")
 
 
 def leader_dies(scenario: Scenario) -> None:
@@ -142,7 +142,7 @@ def leader_dies(scenario: Scenario) -> None:
     a = scenario.worker()
     put = names(BEFORE)
     a.put(*put)
-    out = [a.want() for _ in range(6)]
+    out = [a.expect() for _ in range(6)]
     a.ack(*out[:3])
     done = {claim.data for claim in out[:3]}
     scenario.world.kill_leader()
@@ -176,10 +176,10 @@ def _acked(worker: Worker, claims: list[Claim]) -> set[str]:
 def heals(scenario: Scenario) -> None:
     """All brokers stand still. One worker only puts, one only asks for the depth, one only claims."""
     claims = scenario.worker()
-    claims.nothing("before anything was put")  # first: in a group the partition stays with who has it
+    claims.expect_nothing("before anything was put")  # first: in a group the partition stays with who has it
     puts, asks = scenario.worker(), scenario.worker()
     puts.put("before")
-    claims.ack(claims.want("before"))
+    claims.ack(claims.expect("before"))
     asked = _offers_depth(asks)
     scenario.world.outage()
     _again(scenario, "put", lambda: puts.put("after"))
@@ -189,7 +189,7 @@ def heals(scenario: Scenario) -> None:
     asks.leave()
 
     def one_done() -> str:
-        claim = claims.want("before", "after")
+        claim = claims.expect("before", "after")
         claims.ack(claim)
         return claim.data
 
@@ -227,12 +227,12 @@ def from_outside(scenario: Scenario) -> None:
     a = scenario.worker()
     *most, last = names(5)
     a.put(*most)
-    one = a.want()  # before the other is there: in a group the partition goes to who comes first, and may stay there
+    one = a.expect()  # before the other is there: in a group the partition goes to who comes first, and may stay there
     b = scenario.worker()
     b.call("depth")
     a.put(last)
     check_depth(b, 5, "1 of 5 was claimed", OTHER)
-    a.want()
+    a.expect()
     check_depth(b, 5, "2 of 5 were claimed", OTHER)
     a.ack(one)
     check_depth(b, 4, "1 of 5 was acked", OTHER)
@@ -242,7 +242,7 @@ def depth_everywhere(scenario: Scenario) -> None:
     """The worker that claims and a process that only asks are asked, whatever was claimed, acked and put in between."""
     a = scenario.worker()
     a.put(*names(30))
-    one, two, three = a.want(), a.want(), a.want()
+    one, two, three = a.expect(), a.expect(), a.expect()
     b = scenario.worker()
     a.put(*names(35)[30:])
     _check_both(a, b, 35, "3 of 30 were claimed, then 5 more were put")
@@ -251,7 +251,7 @@ def depth_everywhere(scenario: Scenario) -> None:
     a.put("36")
     _check_both(a, b, 35, "1 of 36 was acked before the last was put")
     a.release(three)
-    a.ack(one, a.want())
+    a.ack(one, a.expect())
     _check_both(a, b, 33, "3 of 36 were acked, one of them was released before")
 
 
@@ -263,8 +263,8 @@ def _check_both(a: Worker, b: Worker, due: int, when: str) -> None:
 def shared(scenario: Scenario) -> None:
     """Two processes on a topic of one partition ask in turns."""
     a, b = scenario.worker(), scenario.worker()
-    a.nothing("before anything was put")
-    b.nothing("before anything was put")
+    a.expect_nothing("before anything was put")
+    b.expect_nothing("before anything was put")
     a.put(*names(10))
     came: dict[str, list[str]] = {"a": [], "b": []}
     end = scenario.now() + GRACE

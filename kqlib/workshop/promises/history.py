@@ -66,6 +66,11 @@ class History:
         else:
             self._leases.append(Lease(lease.item, lease.worker, lease.attempt, at, at, how))
 
+    def ends_before(self, claim: Claim) -> set[How]:
+        """How the earlier deliveries of this item ended."""
+        this = self._of[claim.worker, claim.number]
+        return {each.how for each in self._leases if each.item == claim.data and each is not this}
+
     def killed(self, worker: str) -> None:
         """A worker is gone, and with it its leases."""
         self._next()

@@ -90,17 +90,17 @@ class Worker:
         self._scenario.history.claimed(claim, lease)
         return claim
 
-    def want(self, *items: str, lease: float | None = None) -> Claim:
-        """The next item. It must come, and be one of these if some are named."""
-        claim = self.claim(lease, GRACE)
+    def expect(self, *items: str) -> Claim:
+        """Claim the next item. One must come; if items are named, it must be one of them."""
+        claim = self.claim(wait=GRACE)
         if claim is None:
             raise Broken(f"{listed(items)} never came" if items else f"nothing came to {self.name}", *items[:1])
         if items and claim.data not in items:
             raise Broken(f"{claim.data} came where {listed(items, ' or ')} was due", claim.data)
         return claim
 
-    def take(self, *items: str, lease: float | None = None) -> list[Claim]:
-        """All of these, in any order, each once and nothing else. They are held, and come in the order of the names."""
+    def expect_all(self, *items: str, lease: float | None = None) -> list[Claim]:
+        """Claim all of these and hold them: they come in any order, each once, and nothing else comes. In the order of the names."""
         claims: dict[str, Claim] = {}
         while len(claims) < len(items):
             claim = self.claim(lease, GRACE)
@@ -108,12 +108,11 @@ class Worker:
             if claim is None:
                 raise Broken(f"{listed(missing)} never came", missing[0])
             if claim.data not in missing:
-                why = "while it was out" if claim.data in claims else "although it was done"
-                raise Broken(f"{claim.data} came again {why}", claim.data)
+                raise Broken(f"{claim.data} came {self._why_wrong(claim, missing)}", claim.data)
             claims[claim.data] = claim
         return [claims[item] for item in items]
 
-    def nothing(self, why: str) -> None:
+    def expect_nothing(self, why: str) -> None:
         """Nothing may come now. `why` ends the sentence about what comes."""
         claim = self.claim()
         if claim is not None:
@@ -171,6 +170,13 @@ class Worker:
     def resume(self) -> None:
         """Let it go on."""
         self._process.resume()
+
+    def _why_wrong(self, claim: Claim, due: list[str]) -> str:
+        """Why this item may not come now, by what became of its earlier deliveries."""
+        before = self._scenario.history.ends_before(claim)
+        if "ack" in before:
+            return "again although it was done"
+        return "again while it was out" if "open" in before else f"where {listed(due, ' or ')} was due"
 
     def _end(self, verb: str, claim: Claim, how: How, *more: Any) -> None:
         try:
