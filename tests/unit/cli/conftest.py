@@ -33,7 +33,7 @@ def nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KQ_STATE", str(tmp_path))
-    monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
+    monkeypatch.setattr("kqlib.kafka.cluster.ANSWER", 0.3)
     for name in ("execv", "execve"):  # these tests are not to become anything
         monkeypatch.setattr(os, name, lambda *args: pytest.fail(f"it would become {args}"))
     return tmp_path
