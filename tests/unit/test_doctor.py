@@ -210,7 +210,7 @@ def test_a_user_who_may_not_make_a_topic_is_told_which_rights_the_round_trip_nee
 @pytest.mark.parametrize("name", ["KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"])
 def test_a_cluster_that_does_not_answer_fails_the_round_trip(name: str, monkeypatch: Patch, tmp_path: Path) -> None:
     (tmp_path / "client").write_text("bootstrap.servers=127.0.0.1:1\n")
-    monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
+    monkeypatch.setattr("kqlib.kafka.cluster.ANSWER", 0.3)
     monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
     monkeypatch.setenv(name, "127.0.0.1:1" if name == "KQ_BOOTSTRAP" else str(tmp_path / "client"))
     failed(machine.round_trip(), "no Kafka answered at 127.0.0.1:1", "correct KQ_BOOTSTRAP")

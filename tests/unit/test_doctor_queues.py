@@ -129,7 +129,7 @@ def test_without_a_cluster_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KQ_STATE", str(tmp_path))
     assert list(queues.findings()) == []
-    monkeypatch.setattr("kqlib.kafka.cluster.PATIENCE", 0.3)
+    monkeypatch.setattr("kqlib.kafka.cluster.ANSWER", 0.3)
     monkeypatch.setenv("KQ_BOOTSTRAP", "127.0.0.1:1")  # the round trip says that
     assert list(queues.findings()) == []
 

@@ -264,7 +264,7 @@ def test_a_cross_on_a_machine_that_answers_late_is_known(late, answered):
         (["2"], "2 came where 1 was due"),
     ],
 )
-def test_an_item_that_is_not_due_is_told_by_what_was_done_with_it_before(comes, seen):
+def test_a_wrong_item_is_explained_by_what_was_done_with_it_before(comes, seen):
     found = scenario(Queue)
     worker = found.worker()
     answers = [Claim(number, data) for number, data in enumerate(comes)]
