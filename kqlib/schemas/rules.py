@@ -49,13 +49,6 @@ class Level:
     all_versions: bool  # all versions before, not only the last one
     first: str  # who upgrades first
 
-    @property
-    def asks(self) -> str:
-        """The level in a sentence."""
-        before = "all versions before" if self.all_versions else "the version before"
-        parts = ["reads"] * self.reads_old + ["is read by"] * self.read_by_old
-        return f"a new version {' and '.join(parts)} {before}" if parts else "nothing is checked"
-
 
 def _levels() -> Iterable[Level]:
     yield Level("NONE", False, False, False, "nobody can be first: stop all, or use a new topic")

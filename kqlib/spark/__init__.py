@@ -17,7 +17,7 @@ _needs("spark", "spark", "pyspark")
 
 from kqlib.spark.audit import Audit, audit
 from kqlib.spark.decode import Decoded, decode
-from kqlib.spark.frames import items, ledger, letters, registry, results, sink, source
+from kqlib.spark.frames import items, ledger, letters, registry, sink, source
 from kqlib.spark.progress import Progress, follow, show
 from kqlib.spark.replay import Replayed, repair, replay
 from kqlib.spark.session import ROCKSDB, close, session
@@ -46,7 +46,6 @@ __all__ = [
     "registry",
     "repair",
     "replay",
-    "results",
     "session",
     "show",
     "sink",

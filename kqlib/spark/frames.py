@@ -1,4 +1,4 @@
-"""Kafka as DataFrames: the options of Spark's reader and writer, and frames of topics, results, dead letters and ledgers.
+"""Kafka as DataFrames: the options of Spark's reader and writer, and frames of topics, dead letters and ledgers.
 
 In:  a session, a cluster, names; where to begin and end, by offset or by time.
 Out: frames, batch or streaming, with typed columns; `put` writes a frame. Nothing is committed.
@@ -24,7 +24,6 @@ from kqlib.errors import Closed, NotAllowed, TopicMissing
 from kqlib.kafka import Kafka, settings
 from kqlib.queue import state
 from kqlib.queue.dead import DEAD
-from kqlib.queue.item import BY, ITEM
 from kqlib.schemas.wire import HEAD, MAGIC
 from kqlib.spark import queue_state
 
@@ -252,19 +251,6 @@ def exists(cluster: Kafka, topic: str) -> bool:
 
 
 # --- what a queue leaves behind -----------------------------------------------------------------------------------------
-
-
-def results(spark: SparkSession, cluster: Kafka, topic: str, *, of: str = ITEM, **where: Any) -> DataFrame:
-    """Results of items: `item` (the id of the item), `site` (which site did it), and the record.
-
-    of: the header that names the item; `step.put` writes kq-item. "key": the record's key does. where: start, end, stream.
-    """
-    from pyspark.sql import functions as f
-
-    raw = read(spark, cluster, topic, **where)
-    item = f.col("key").cast("string") if of == "key" else header(of)
-    record = ("topic", "partition", "offset", "key", "value", "timestamp")
-    return raw.select(item.alias("item"), header(BY).alias("site"), *record)
 
 
 def letters(spark: SparkSession, cluster: Kafka, queue: str, **where: Any) -> DataFrame:

@@ -57,14 +57,13 @@ def standings(
     home: str,
     late: float = LATE,
     once: bool = False,
-    every: str | None = None,
     quarantine: str | None = None,
     subject: str | None = None,
     **options: Any,
 ) -> Running:
     """Keep the standings of the events in `games`: in the compacted topic `out`, keyed by team, and in Parquet under `home`.
 
-    late: seconds after which a row no longer counts. once: end when all that is there is done. every: '10 seconds'.
+    late: seconds after which a row no longer counts. once: end when all that is there is done.
     quarantine: a topic for the rows that cannot be decoded; without one they are only counted (`counted`). subject: of the schemas of
     `games`, by default GAMES-value; a replayed topic has that of its original. options: further ones of Spark's Kafka reader.
     """
@@ -84,8 +83,8 @@ def standings(
         kept.commit(batch, before)
 
     events = _read(spark, cluster, games, options)
-    how: dict[str, Any] = {"once": once, "every": every, "late": came_late(late, "_kq.value")}
-    return stream(events, registry, subject or f"{games}-value", each, place, **how)
+    condition = came_late(late, "_kq.value")
+    return stream(events, registry, subject or f"{games}-value", each, place, once=once, late=condition)
 
 
 def form(
@@ -97,7 +96,6 @@ def form(
     registry: Registry,
     home: str,
     once: bool = False,
-    every: str | None = None,
     **options: Any,
 ) -> Running:
     """From the topic of standings each team's last five results and its records, in the compacted topic `out`, keyed by team."""
@@ -111,7 +109,7 @@ def form(
         frames.put(forms(latest(good)).select(_key(), values), cluster, out)
 
     rows = _read(spark, cluster, standings, options)
-    return stream(rows, registry, f"{standings}-value", each, place, once=once, every=every)
+    return stream(rows, registry, f"{standings}-value", each, place, once=once)
 
 
 def _claimed(spark: SparkSession, cluster: Kafka, home: str, source: str, out: str, *more: str | None) -> str:

@@ -120,29 +120,24 @@ def stream(
     each: Each,
     checkpoint: str,
     *,
-    schema: Any = None,
     once: bool = False,
-    every: str | None = None,
     late: str = "false",
 ) -> Running:
     """Decode a stream and give each batch to `each(good, bad, batch)`. Schemas that are registered meanwhile are taken up.
 
-    once: end when all that is there now is done. every: '10 seconds' between batches; by default there is no pause.
+    once: end when all that is there now is done; else it goes on, without a pause between batches.
     late: an SQL condition; the rows for which it is true are counted as late (`_kq.value` is the decoded value).
     """
     if not getattr(df, "isStreaming", False):
         raise NotAllowed("stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other")
     if not callable(each):
         raise NotAllowed(f"each is a function of (good, bad, batch), not {type(each).__name__}")
-    if once and every:
-        raise NotAllowed("a stream runs once, or every so often: say one of them")
-    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every} if every else {}
 
     def start(running: Running) -> StreamingQuery:
-        decoded = decode(df, registry, subject, schema=schema)
+        decoded = decode(df, registry, subject)
         writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running, late))
         writer = writer.option("checkpointLocation", checkpoint)
-        return (writer.trigger(**trigger) if trigger else writer).start()
+        return (writer.trigger(availableNow=True) if once else writer).start()
 
     return Running(start)
 

@@ -31,9 +31,9 @@ TEAMS = f"league string, team string, {', '.join(f'{name} int' for name in ('pla
 NEEDED = {"number", "league", "game", "round", "team", "kind", "points", "at"}
 
 
-def games(good: DataFrame, late: float = LATE) -> DataFrame:
+def games(good: DataFrame) -> DataFrame:
     """A row for each game, with its facts, each once."""
-    return whole(facts(good, late))
+    return whole(facts(good, LATE))
 
 
 def fold(before: DataFrame, more: DataFrame) -> DataFrame:
@@ -49,16 +49,19 @@ def whole(parts: DataFrame) -> DataFrame:
     return _plain(parts.groupBy(*KEY).agg(told))
 
 
-def facts(good: DataFrame, late: float = LATE) -> DataFrame:
+def facts(good: DataFrame, late: float) -> DataFrame:
     """A row for each event that counts: its game, and its one fact."""
-    _check(good, late)
+    is_late = came_late(late)
+    _check(good)
     names = (f"value.{name}" for name in sorted(NEEDED))
-    rows = good.selectExpr(*names, f"{came_late(late)} AS late")
+    rows = good.selectExpr(*names, f"{is_late} AS late")
     return rows.where("kind IN ('goal', 'correction', 'final') OR late").selectExpr(*KEY, f"array({_FACT}) AS told")
 
 
 def came_late(late: float, value: str = "value") -> str:
     """The SQL condition for a late row."""
+    if isinstance(late, bool) or not isinstance(late, int | float) or late < 0:
+        raise NotAllowed(f"late is a number of seconds from 0, not {late!r}")
     return f"double(timestamp) - double({value}.at) > double('{late}')"
 
 
@@ -126,9 +129,7 @@ def _plain(played: DataFrame) -> DataFrame:
     return played.selectExpr("league", "int(round) AS round", "game", "told")
 
 
-def _check(good: DataFrame, late: float) -> None:
-    if isinstance(late, bool) or not isinstance(late, int | float) or late < 0:
-        raise NotAllowed(f"late is a number of seconds from 0, not {late!r}")
+def _check(good: DataFrame) -> None:
     columns = getattr(good, "columns", ())
     if "value" not in columns or "timestamp" not in columns:
         raise NotAllowed("games(good) needs decoded rows with `value` and `timestamp`, as decode(…).good has them")

@@ -9,7 +9,7 @@ Java's verdict is shown if it differs from that of the rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
@@ -77,20 +77,17 @@ class Matrix:
         return self.table._repr_mimebundle_()
 
 
-def matrix(schemas: Mapping[str, Any], values: Mapping[str, Sequence[Any]] | None = None) -> Matrix:
-    """Every reader on every writer, computed by encoding and decoding; `values` by name, else made from each schema."""
+def matrix(schemas: Mapping[str, Any]) -> Matrix:
+    """Every reader on every writer, computed by encoding and decoding values that are made from each schema."""
     if not isinstance(schemas, Mapping) or not schemas:
         raise NotAllowed("a matrix needs schemas by name, as in matrix({'v1': one, 'v2': two})")
-    given = values or {}
-    return Matrix(tuple(trial(schemas[r], schemas[w], given.get(w), (r, w)) for r in schemas for w in schemas))
+    return Matrix(tuple(trial(schemas[r], schemas[w], (r, w)) for r in schemas for w in schemas))
 
 
-def trial(
-    reader: Any, writer: Any, values: Sequence[Any] | None = None, names: tuple[str, str] = ("the reader", "the writer")
-) -> Outcome:
-    """Encode values with the writer's schema and decode them with the reader's. values: by default `samples`."""
+def trial(reader: Any, writer: Any, names: tuple[str, str] = ("the reader", "the writer")) -> Outcome:
+    """Encode `samples` with the writer's schema and decode them with the reader's."""
     new, old = form.canonical(reader), form.canonical(writer)
-    tried = list(samples(old)) if values is None else list(values)
+    tried = list(samples(old))
     reasons = rules.compare(new, old)
     silent = "" if all(reason.rule != rules.LOGICAL for reason in reasons) else rules.LOGICAL
     wrong = [words for value in tried if (words := silent or _failed(new, old, value))]

@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewPartitions
 import kqlib as kq
 from kqlib.errors import KqError, TopicMissing
 from kqlib.kafka import Kafka, reading
-from kqlib.spark import follow, frames, items, ledger, letters, registry, results
+from kqlib.spark import follow, frames, items, ledger, letters, registry
 from kqlib.spark.progress import Progress
 from kqlib.spark.stream import explained
 from tests.patience import WAIT
@@ -100,7 +100,7 @@ def test_an_empty_topic_is_an_empty_frame_and_a_missing_one_an_error(
     spark: Any, kq_cluster: Kafka, kq_topic: str
 ) -> None:
     assert items(spark, kq_cluster, kq_topic).count() == 0
-    for ask in (items, letters, results):
+    for ask in (items, letters):
         with pytest.raises(TopicMissing):
             ask(spark, kq_cluster, "nobody-made-this")
     with pytest.raises(TopicMissing):
@@ -109,13 +109,12 @@ def test_an_empty_topic_is_an_empty_frame_and_a_missing_one_an_error(
 
 def test_a_queue_leaves_frames_behind(spark: Any, kq_cluster: Kafka) -> None:
     name = f"football-{secrets.token_hex(3)}"
-    kq.Plan({name: kq.QueueTopic(partitions=1), f"{name}.results": kq.Topic(1)}).apply(kq_cluster, quiet=True)
+    kq.Plan({name: kq.QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
     with kq.Site(kq_cluster, "eu") as site:
         queue = site.queue(name)
         queue.put_many([kq.Put(b"%d" % at) for at in range(5)])
         taken = [queue.claim(wait=WAIT) for _ in range(4)]
-        with queue.step(taken[1]) as step:
-            step.put(site.queue(f"{name}.results", max_attempts=None), b"done")
+        queue.ack(taken[1])
         queue.bury(taken[2], "broken")
         (row,) = ledger(spark, kq_cluster, name, "eu").collect()
         assert (row["floor"], row["top"], row["end"], row["depth"], row["low"], row["mark"]) == (0, 4, 5, 3, 0, 0)
@@ -123,8 +122,6 @@ def test_a_queue_leaves_frames_behind(spark: Any, kq_cluster: Kafka) -> None:
     (story,) = letters(spark, kq_cluster, name).collect()
     assert (story["item"], story["site"], story["attempts"], story["reason"]) == (f"{name}/0/2", "eu", 1, "broken")
     assert timedelta(0) <= story["buried"] - story["created"] < timedelta(minutes=10) and story["value"] == b"2"
-    (result,) = results(spark, kq_cluster, f"{name}.results").collect()
-    assert (result["item"], result["site"], result["value"]) == (f"{name}/0/1", "eu", b"done")
 
 
 def test_a_registry_is_a_frame(spark: Any) -> None:

@@ -245,8 +245,6 @@ def test_the_decision_table() -> None:
         forward,
         ("FULL", "whoever likes"),
     ]
-    assert LEVELS["NONE"].asks == "nothing is checked"
-    assert LEVELS["FULL_TRANSITIVE"].asks == "a new version reads and is read by all versions before"
 
 
 # --- one form for a schema, and what is none ---------------------------------------------------------------------------
@@ -311,11 +309,9 @@ def test_a_record_that_holds_itself_has_samples_too() -> None:
     assert 0 < len(list(decoding.samples(record(field("next", ["null", "R"]), field("many", array("R")))))) <= 64
 
 
-def test_one_value_may_arrive_where_not_all_do() -> None:
-    reader, writer = one("int"), one(["null", "int"])
-    assert bool(trial(reader, writer, [{"a": 3}]))
-    some = trial(reader, writer)
-    assert (bool(some), some.rule, some.read < some.tried) == (False, "lost branch", True)
+def test_some_values_may_arrive_where_not_all_do() -> None:
+    some = trial(one("int"), one(["null", "int"]))
+    assert (bool(some), some.rule, 0 < some.read < some.tried) == (False, "lost branch", True)
 
 
 def test_the_matrix_has_a_sentence_for_each_pair_and_shows_itself() -> None:

@@ -156,10 +156,6 @@ FRAME = "decode(df, …) needs a frame with a column `value` of bytes, as kq.spa
             lambda r: stream(Frame("value", streaming=True), r, "g-value", 7, "/c"),
             "each is a function of (good, bad, batch), not int",
         ),
-        (
-            lambda r: stream(Frame("value", streaming=True), r, "g-value", print, "/c", once=True, every="1 second"),
-            "a stream runs once, or every so often: say one of them",
-        ),
     ],
 )
 def test_a_wrong_argument_is_named(registry: Registry, call: Callable[[Registry], object], sentence: str) -> None:

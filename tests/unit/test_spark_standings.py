@@ -11,7 +11,7 @@ from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.schemas import Registry
 from kqlib.spark import form, standings
 from kqlib.spark.standings import FORM, STANDING
-from kqlib.spark.table import COLUMNS, games
+from kqlib.spark.table import COLUMNS, facts, games
 
 
 class Cluster:
@@ -56,10 +56,10 @@ HOME = "home is a directory for the checkpoint and the snapshot, not "
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: games(Frame("value"), 1), NEEDS),
+        (lambda: games(Frame("value")), NEEDS),
         (lambda: games("rows"), NEEDS),
-        (lambda: games(Frame("value", "timestamp"), -1), "late is a number of seconds from 0, not -1"),
-        (lambda: games(Frame("value", "timestamp"), "1 hour"), "late is a number of seconds from 0, not '1 hour'"),
+        (lambda: facts(Frame("value", "timestamp"), -1), "late is a number of seconds from 0, not -1"),
+        (lambda: facts(Frame("value", "timestamp"), "1 hour"), "late is a number of seconds from 0, not '1 hour'"),
         (lambda: standings(None, Cluster("g"), "g", "g", registry=Registry(), home=""), f"{HOME}''"),
         (lambda: form(None, Cluster("g"), "g", "g", registry=Registry(), home=None), f"{HOME}None"),
     ],
