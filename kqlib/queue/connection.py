@@ -12,13 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
-
 from kqlib.errors import Closed, TopicMissing, Unreachable
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import answers, state
+from kqlib.queue.broker_settings import record_limits
 from kqlib.queue.dead import DEAD
 from kqlib.queue.notes import Notes
 from kqlib.queue.reader import Reader
@@ -92,7 +90,7 @@ class Connection:
         found = state.topic_ids(self.cluster, names)
         if name not in found:
             raise answers.not_there(self.cluster, name)
-        most = limits(self.cluster, list(found))
+        most = record_limits(self.cluster, list(found))
         facts = {each: TopicFacts(len(found[each][1]), most[each]) for each in found}
         return facts[name], facts.get(name + DEAD)
 
@@ -152,14 +150,3 @@ class Connection:
             sender.close(max(0.2, over - time.monotonic()))  # the last notes, if Kafka answers
         for looker in (self._looker, self._waiter, self._reader):
             looker.close()
-
-
-def limits(cluster: Kafka, names: list[str], seconds: float = 10.0) -> dict[str, int]:
-    """The size of a record that each topic takes; Kafka's default where this user may not look."""
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    found = dict.fromkeys(names, RECORD_BYTES)
-    admin = cluster.admin
-    for resource, future in admin.describe_configs(asked, request_timeout=seconds).items():
-        with suppress(KafkaException, KeyError, TypeError, TimeoutError):
-            found[resource.name] = int(future.result(seconds + 1)["max.message.bytes"].value)
-    return found

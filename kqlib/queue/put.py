@@ -12,13 +12,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, cast
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka import KafkaError
 
 from kqlib.errors import Closed, KqError, NotAllowed, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
 from kqlib.kafka.cluster import Kafka, lacks
 from kqlib.queue.answers import TOO_LARGE, as_ours, granted, is_refused, not_allowed
-from kqlib.queue.connection import Connection, TopicFacts, limits
+from kqlib.queue.broker_settings import record_limits, topic_settings
+from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.dead import ROOM
 from kqlib.queue.item import BY, ITEM, Headers, Item, Out, Put, put_of, size
 from kqlib.queue.partition import Partition
@@ -86,7 +86,7 @@ class Putting(SinglePut):
 
     def _limit_changed(self) -> bool:
         """Ask for the topic's limit again. Is it another one now?"""
-        before, now = self.facts.limit, limits(self.site.cluster, [self.name], 3.0)[self.name]
+        before, now = self.facts.limit, record_limits(self.site.cluster, [self.name], 3.0)[self.name]
         self.facts = replace(self.facts, limit=now)
         return now != before
 
@@ -212,12 +212,10 @@ def _too_large(sent: Sent) -> list[int]:
 
 def too_few(cluster: Kafka, topic: str) -> str:
     """Kafka's NotEnoughReplicas in words; '' if enough are in sync."""
-    admin, resource = cluster.admin, ConfigResource(ResourceType.TOPIC, topic)
     try:
-        settings = admin.describe_configs([resource], request_timeout=3)[resource].result(4)
-        least = int(settings["min.insync.replicas"].value)
+        least = int(topic_settings(cluster, [topic], 3)[topic]["min.insync.replicas"])
         counts = [len(part.isrs) for part in cluster.partitions(topic).values()]
-    except (KqError, KafkaException, KeyError, TimeoutError):  # who cannot be asked now
+    except (KqError, KeyError):  # it cannot be asked now
         return ""
     few = sum(count < least for count in counts)
     return (

@@ -11,24 +11,18 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import patient
 from kqlib.queue import answers, arguments, ledger_text, state
-from kqlib.queue.answers import as_ours, first, not_allowed
-from kqlib.queue.clients import judge
+from kqlib.queue.broker_settings import set_session
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.dead import DEAD
-from kqlib.queue.rights import Right
 from kqlib.queue.terms import Rates, Terms
 
 if TYPE_CHECKING:
@@ -207,34 +201,3 @@ def _in_a_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_in_a_fork)
-
-
-def set_session(cluster: Kafka, group: str, session: float) -> None:
-    """Set the session and the heartbeat of a group."""
-    milliseconds = int(session * 1000)
-    clocks = {"consumer.session.timeout.ms": milliseconds, "consumer.heartbeat.interval.ms": milliseconds // 3}
-    try:
-        alter_group(cluster, group, clocks)
-        with suppress(KafkaException):  # a broker before 4.3 does not know it; a quick restart waits for it there
-            alter_group(cluster, group, {"consumer.assignment.interval.ms": 0})
-    except KafkaException as error:
-        if first(error).code() == KafkaError.INVALID_CONFIG:
-            raise NotAllowed(
-                f"session={session:g} is refused by the cluster: {first(error).str()}. Use session=None"
-            ) from None
-        safe = "Nothing was changed."
-        lacks = not_allowed(Right("ALTER_CONFIGS", "group", group), cluster, safe)
-        raise as_ours(first(error), cluster.bootstrap, "set the group's session", safe, lacks=lacks) from None
-
-
-def alter_group(cluster: Kafka, group: str, values: Mapping[str, Any]) -> None:
-    """Change settings of a group."""
-    how = {"incremental_operation": AlterConfigOpType.SET}
-    entries = [ConfigEntry(name, str(value), **how) for name, value in values.items()]
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-
-    def ask() -> None:
-        admin = cluster.admin  # held while it works
-        admin.incremental_alter_configs([resource], request_timeout=5)[resource].result(6)
-
-    patient(ask, 10, partial(judge, cluster))

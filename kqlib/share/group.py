@@ -17,8 +17,8 @@ from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka, lacks
 from kqlib.kafka.reading import patient
 from kqlib.queue.answers import as_ours, first
+from kqlib.queue.broker_settings import alter_group
 from kqlib.queue.rights import Right
-from kqlib.queue.site import alter_group
 
 ASK = "Ask whoever deploys to grant it"
 LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"

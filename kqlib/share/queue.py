@@ -27,7 +27,8 @@ from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Top
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
-from kqlib.queue.connection import TopicFacts, limits
+from kqlib.queue.broker_settings import record_limits
+from kqlib.queue.connection import TopicFacts
 from kqlib.queue.item import Item, Job, Put
 from kqlib.queue.put import Putting
 from kqlib.queue.retry import Retry
@@ -365,7 +366,7 @@ def _facts(cluster: Kafka, name: str) -> TopicFacts:
     found = state.topic_ids(cluster, [name])
     if name not in found:
         raise TopicMissing(topic=name)
-    return TopicFacts(len(found[name][1]), limits(cluster, [name])[name])
+    return TopicFacts(len(found[name][1]), record_limits(cluster, [name])[name])
 
 
 @atexit.register

@@ -23,6 +23,7 @@ from typing import Any
 from kqlib.errors import NotInTime, TopicMissing
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import state
+from kqlib.queue.broker_settings import topic_settings
 from kqlib.queue.dead import DEAD
 from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
@@ -175,11 +176,4 @@ def _removed_until(cluster: Kafka, at: reading.Place, known: int, low: int, seen
 
 def _compacted(cluster: Kafka, topic: str) -> bool:
     """Is this topic compacted? Without the right to ask, Kafka's default is assumed: no."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    admin, asked = cluster.admin, ConfigResource(ResourceType.TOPIC, topic)
-    with suppress(KafkaException):
-        settings = admin.describe_configs([asked], request_timeout=10)[asked].result(11)
-        return "compact" in (settings["cleanup.policy"].value or "")
-    return False
+    return "compact" in topic_settings(cluster, [topic]).get(topic, {}).get("cleanup.policy", "")

@@ -27,7 +27,7 @@ from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
 from kqlib.queue.answers import first
-from kqlib.queue.site import set_session
+from kqlib.queue.broker_settings import set_session
 from kqlib.virtual import routes
 from kqlib.virtual.errors import NotMine, Unavailable
 from kqlib.virtual.fetcher import RecordFetcher

@@ -13,14 +13,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType
-
 from kqlib.errors import NotAllowed, NotInTime, TopicMissing, Unreachable
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import read
 from kqlib.queue import state
-from kqlib.queue.connection import limits
+from kqlib.queue.broker_settings import record_limits, topic_settings
 from kqlib.queue.item import Out
 from kqlib.topic_rules import DEAD_MORE_BYTES
 from kqlib.virtual.names import OFFSETS, PARTITIONS
@@ -86,7 +83,7 @@ class Ownership:
         self.url = ""  # the node's address
         self.topic_id, self.partitions = _counts(cluster, topic)
         _check_policies(cluster, topic)
-        self.most = limits(cluster, [topic])[topic]  # bytes of any record
+        self.most = record_limits(cluster, [topic])[topic]  # bytes of any record
         self.limit = max(
             1, self.most - DEAD_MORE_BYTES
         )  # of a record that is put: a dead letter carries more than its item
@@ -186,12 +183,8 @@ def _counts(cluster: Kafka, topic: str) -> tuple[str, int]:
 def _check_policies(cluster: Kafka, topic: str) -> None:
     """`NotAllowed` if Kafka would forget what has to stay: items, or what a consumer has done."""
     right = {topic: "delete", topic + OFFSETS: "compact", topic + PARTITIONS: "compact"}
-    admin, asked = cluster.admin, [ConfigResource(ResourceType.TOPIC, name) for name in right]
-    for resource, future in admin.describe_configs(asked, request_timeout=5).items():
-        name, policy = resource.name, ""
-        with suppress(KafkaException, TimeoutError):  # a user who may not look has to trust the plan
-            policy = str(future.result(6)["cleanup.policy"].value)
-        if policy not in ("", right[name]):
+    for name, settings in topic_settings(cluster, list(right), 5).items():  # a user who may not look trusts the plan
+        if (policy := settings["cleanup.policy"]) not in ("", right[name]):
             raise NotAllowed(
                 f"'{name}' has cleanup.policy={policy} and must have {right[name]}: else Kafka forgets what has to stay. Nothing is "
                 f"served. kq kafka configs --alter --entity-type topics --entity-name {name} --add-config "

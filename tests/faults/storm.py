@@ -19,7 +19,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, Producer
 
 from kqlib.kafka import Kafka
-from kqlib.queue.site import set_session
+from kqlib.queue.broker_settings import set_session
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual.names import topics
 from tests.faults import storm_member

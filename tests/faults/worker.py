@@ -18,7 +18,7 @@ from typing import Any
 from kqlib.errors import Closed, KqError, LeaseLost
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
-from kqlib.queue.site import set_session
+from kqlib.queue.broker_settings import set_session
 from kqlib.workshop import ladder
 from tests.faults.writing import Writing, until_told
 

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from kqlib.kafka import Kafka
+from kqlib.queue.broker_settings import alter_group
 from kqlib.queue.session import Session
-from kqlib.queue.site import alter_group
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual import member as membership
 from kqlib.virtual.member import OUT, GroupMember

@@ -14,7 +14,7 @@ from typing import Any
 from kqlib.errors import NotInTime
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import read
-from kqlib.queue.site import alter_group
+from kqlib.queue.broker_settings import alter_group
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import Plan
 from kqlib.virtual.client import Client
