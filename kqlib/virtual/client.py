@@ -36,6 +36,7 @@ EVERY = 10.0  # seconds until the map is fetched again
 CONNECT = 2.0  # seconds for a connection; without one the node counts as away
 ANSWER = 10.0  # seconds for an answer, beside the seconds that a request wants to wait
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+LISTED = 100  # names
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -81,13 +82,13 @@ class Client:
         self._refresh(EVERY)
         return {int(number): owner and owner["url"] for number, owner in self._map["owners"].items()}
 
-    def queues(self, prefix: str = "", limit: int = 100) -> list[str]:
-        """The first names of queues that begin so, of all nodes."""
+    def queues(self, prefix: str = "") -> list[str]:
+        """The first hundred names of queues that begin so, of all nodes."""
         names: set[str] = set()
         for url in sorted({url for url in self.owners.values() if url}):
-            answer = self._once("GET", url, "/queues", params={"prefix": prefix, "limit": min(limit, 1000)})
+            answer = self._once("GET", url, "/queues", params={"prefix": prefix, "limit": LISTED})
             names |= {each["queue"] for each in answer["queues"]}
-        return sorted(names)[:limit]
+        return sorted(names)[:LISTED]
 
     def close(self) -> None:
         """Done; leases that are out end by themselves."""

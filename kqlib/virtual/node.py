@@ -83,10 +83,10 @@ class Node:
         address = advertise or f"http://{_shown(host)}"
         own = {urlsplit(address).hostname or "", host.lower()}
         self.hosts = named | own if named or loopback(host) else None  # elsewhere a token is needed
-        self._server = _server(self)
+        self._http = _http_server(self)
         self._fetcher = RecordFetcher(cluster, topic)
-        self._member = GroupMember(cluster, self.map, self.id, self._serve_partition)
-        self._http = threading.Thread(target=self._serve, name="kq-virtual-http", daemon=True)
+        self._member = GroupMember(cluster, self.map, self.id, self._serve)
+        self._http_thread = threading.Thread(target=self._answer, name="kq-virtual-http", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="kq-virtual-watch", daemon=True)
         self._began = time.monotonic()
         self._closed, self._process = threading.Event(), os.getpid()
@@ -99,7 +99,7 @@ class Node:
         self._check_here()
         if self._closed.is_set():
             raise Closed(thing="node")
-        if not self._http.ident:
+        if not self._http_thread.ident:
             try:
                 self._begin()
             except BaseException:
@@ -108,13 +108,13 @@ class Node:
         return self
 
     def _begin(self) -> None:
-        self._http.start()
+        self._http_thread.start()
         self._member.start()
         self._watcher.start()
         atexit.register(self.close)  # the partitions of a notebook that ends move without waiting for its session
         deadline = time.monotonic() + 10
-        while not self._server.started:
-            if time.monotonic() > deadline or not self._http.is_alive():
+        while not self._http.started:
+            if time.monotonic() > deadline or not self._http_thread.is_alive():
                 raise Unreachable(address=self.url, why="the HTTP server did not start")
             time.sleep(0.005)
 
@@ -125,9 +125,9 @@ class Node:
         self._closed.set()
         atexit.unregister(self.close)
         self._member.stop(CLOSE)
-        if self._http.ident:
-            self._server.should_exit = True
-            self._http.join(CLOSE)
+        if self._http_thread.ident:
+            self._http.should_exit = True
+            self._http_thread.join(CLOSE)
         self._socket.close()
         self._fetcher.close()
 
@@ -197,11 +197,11 @@ class Node:
 
     # --- threads ---
 
-    def _serve_partition(self, partition: int, mine: int | None) -> PartitionServer:
+    def _serve(self, partition: int, mine: int | None) -> PartitionServer:
         return PartitionServer(self._ownership, partition, self._fetcher.fetch, mine)
 
-    def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
+    def _answer(self) -> None:
+        self._http.run(sockets=[self._socket])
 
     def _watch(self) -> None:
         """Check the topics now and then: if one grew, its queues have moved; if one forgets, records are lost."""
@@ -239,7 +239,7 @@ def _needed(token: str | None, host: str) -> str | None:
     return token
 
 
-def _server(node: Node) -> uvicorn.Server:
+def _http_server(node: Node) -> uvicorn.Server:
     config = uvicorn.Config(
         routes.app(node),
         log_config=None,

@@ -40,11 +40,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from kqlib.errors import BadPayload, BadTopicName, KqError, NotAllowed, PayloadTooLarge, TopicMissing
-from kqlib.queue import arguments
 from kqlib.queue.item import Put
 from kqlib.virtual.record_json import headers_to_bytes, to_bytes, to_json, to_text
 
 log = logging.getLogger("kqlib.virtual")
+TABLE, ASIDE, DONE = "kq_outbox", "kq_outbox_aside", "kq_outbox_done"
+WAITING = f"{TABLE} WHERE id NOT IN (SELECT id FROM {ASIDE})"
+STILL_ASIDE = f"{ASIDE} WHERE id IN (SELECT id FROM {TABLE})"  # marks of jobs that are still there
 HEADER = "outbox-id"
 NAME = 64  # characters of an id
 EVERY = 1_000_000_000  # rows
@@ -83,17 +85,17 @@ class Job(NamedTuple):
 class Outbox:
     """Jobs that wait in a database; and at a reader, the ids of those that it has done."""
 
-    def __init__(self, connection: Any, table: str = "kq_outbox", paramstyle: str | None = None) -> None:
+    at_once = 100  # jobs of one `move`
+
+    def __init__(self, connection: Any, paramstyle: str | None = None) -> None:
         """The tables are made if they are not there. paramstyle: that of the driver, if its module does not name it."""
         if not callable(getattr(connection, "cursor", None)):
             raise NotAllowed(f"an outbox lives in a DB-API connection, and {type(connection).__name__} has no cursor()")
-        if not isinstance(table, str) or not table.isidentifier() or not table.isascii():
-            raise NotAllowed(f"a table's name is a plain word, not {table!r}")
         module = sys.modules.get(type(connection).__module__.partition(".")[0])
         style = paramstyle if paramstyle is not None else str(getattr(module, "paramstyle", ""))
         if style not in MARKS:
             raise NotAllowed(f"say the driver's paramstyle: one of {', '.join(MARKS)}")
-        self.connection, self.table, self._mark = connection, table, MARKS[style]
+        self.connection, self._mark = connection, MARKS[style]
         self._made = False
         self._make()
 
@@ -113,18 +115,17 @@ class Outbox:
         job = Put(data, key, headers or {}, delay)  # checks all of it
         self._make()
         name = f"{time.time_ns():020d}-{secrets.token_hex(8)}"
-        self._insert("", id=name, queue=queue, job=json.dumps(to_json(job)))
+        self._insert(TABLE, id=name, queue=queue, job=json.dumps(to_json(job)))
         return name
 
-    def move(self, queue: Callable[[str], Puts], n: int = 100) -> int:
-        """Put up to n waiting jobs into their queues, `queue("ARS-CHE")`, and take them out of the table.
+    def move(self, queue: Callable[[str], Puts]) -> int:
+        """Put up to a hundred waiting jobs into their queues, `queue("ARS-CHE")`, and take them out of the table.
 
         How many jobs: those that went aside count as well.
         """
-        arguments.count("n", n)
         self._idle()
         try:
-            rows = self._do(f"SELECT id, queue, job FROM {self._waiting} ORDER BY id", many=n)
+            rows = self._do(f"SELECT id, queue, job FROM {WAITING} ORDER BY id", many=self.at_once)
             first = self._first_aside()  # read after the jobs: one that another mover has set aside since is in here
             self.connection.commit()  # nothing is open while queues answer
             for name, jobs in self._by_queue(rows, first).items():
@@ -136,18 +137,18 @@ class Outbox:
 
     def waiting(self) -> int:
         """How many jobs are to be moved."""
-        return int(self._look(f"SELECT COUNT(*) FROM {self._waiting}")[0][0])
+        return int(self._look(f"SELECT COUNT(*) FROM {WAITING}")[0][0])
 
     def aside(self) -> list[Aside]:
         """Jobs that could not be put, and those that follow them by key, in their order."""
-        sql = f"SELECT id, queue, MIN(reason) FROM {self._aside} GROUP BY id, queue ORDER BY id"
-        return [Aside(*row) for row in self._look(sql)]
+        rows = self._look(f"SELECT id, queue, MIN(reason) FROM {STILL_ASIDE} GROUP BY id, queue ORDER BY id")
+        return [Aside(*row) for row in rows]
 
     def back(self) -> int:
         """Have all that is aside wait again, in its old order: how many."""
         self._idle()
         many = len(self.aside())
-        self._do(f"DELETE FROM {self.table}_aside")
+        self._do(f"DELETE FROM {ASIDE}")
         self.connection.commit()
         return many
 
@@ -158,14 +159,14 @@ class Outbox:
             return True
         self._make()
         ident = name.decode(errors="replace")
-        if self._do(f"SELECT id FROM {self.table}_done WHERE id = {self._marks(1)}", ident, many=1):
+        if self._do(f"SELECT id FROM {DONE} WHERE id = {self._marks(1)}", ident, many=1):
             return False
-        self._insert("_done", id=ident)
+        self._insert(DONE, id=ident)
         return True
 
     def __repr__(self) -> str:
         aside = len(self.aside())
-        return f"Outbox('{self.table}', {self.waiting()} waiting{f', {aside} aside' * bool(aside)})"
+        return f"Outbox({self.waiting()} waiting{f', {aside} aside' * bool(aside)})"
 
     # --- the jobs of one queue; `first`: (queue, key) -> the first job of that key that is aside ---
 
@@ -203,7 +204,7 @@ class Outbox:
     def _take(self, jobs: list[Job]) -> None:
         """They are in their queue: out of the table."""
         for job in jobs:
-            self._do(f"DELETE FROM {self.table} WHERE id = {self._marks(1)}", job.id)
+            self._do(f"DELETE FROM {TABLE} WHERE id = {self._marks(1)}", job.id)
         self.connection.commit()
 
     def _follows(self, job: Job, first: First) -> bool:
@@ -216,24 +217,15 @@ class Outbox:
 
     def _set_aside(self, name: str, queue: str, key: str | None, reason: str) -> None:
         """A mark beside the job, which stays where it is: two that move at once may both set it."""
-        log.warning("outbox '%s': %s for '%s' goes aside: %s", self.table, name, queue, reason)
-        self._insert("_aside", id=name, queue=queue, item_key=key, reason=reason)
+        log.warning("outbox: %s for '%s' goes aside: %s", name, queue, reason)
+        self._insert(ASIDE, id=name, queue=queue, item_key=key, reason=reason)
         self.connection.commit()
 
     def _first_aside(self) -> First:
-        rows = self._do(f"SELECT queue, item_key, MIN(id) FROM {self._aside} GROUP BY queue, item_key", many=EVERY)
+        rows = self._do(f"SELECT queue, item_key, MIN(id) FROM {STILL_ASIDE} GROUP BY queue, item_key", many=EVERY)
         return {(queue, key): name for queue, key, name in rows if key is not None}
 
     # --- the database ---
-
-    @property
-    def _waiting(self) -> str:
-        return f"{self.table} WHERE id NOT IN (SELECT id FROM {self.table}_aside)"
-
-    @property
-    def _aside(self) -> str:
-        """Marks of jobs that are still there."""
-        return f"{self.table}_aside WHERE id IN (SELECT id FROM {self.table})"
 
     def _make(self) -> None:
         """The tables are there. In an open transaction they live and die with it, so the next call looks again."""
@@ -241,11 +233,9 @@ class Outbox:
             return
         open_, name = _open(self.connection), f"id VARCHAR({NAME})"
         key = f"{name} PRIMARY KEY"
-        self._do(f"CREATE TABLE IF NOT EXISTS {self.table} ({key}, queue VARCHAR(255), job TEXT)")
-        self._do(f"CREATE TABLE IF NOT EXISTS {self.table}_done ({key})")
-        self._do(
-            f"CREATE TABLE IF NOT EXISTS {self.table}_aside ({name}, queue VARCHAR(255), item_key TEXT, reason TEXT)"
-        )
+        self._do(f"CREATE TABLE IF NOT EXISTS {TABLE} ({key}, queue VARCHAR(255), job TEXT)")
+        self._do(f"CREATE TABLE IF NOT EXISTS {DONE} ({key})")
+        self._do(f"CREATE TABLE IF NOT EXISTS {ASIDE} ({name}, queue VARCHAR(255), item_key TEXT, reason TEXT)")
         if open_ is False:
             self.connection.commit()  # of ours alone
         self._made = not open_
@@ -277,10 +267,8 @@ class Outbox:
             cursor.close()
 
     def _insert(self, table: str, **values: Any) -> None:
-        self._do(
-            f"INSERT INTO {self.table}{table} ({', '.join(values)}) VALUES ({self._marks(len(values))})",
-            *values.values(),
-        )
+        columns, marks = ", ".join(values), self._marks(len(values))
+        self._do(f"INSERT INTO {table} ({columns}) VALUES ({marks})", *values.values())
 
     def _marks(self, n: int) -> str:
         return ", ".join(self._mark.format(at) for at in range(1, n + 1))

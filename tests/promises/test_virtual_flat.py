@@ -101,7 +101,7 @@ def test_no_request_holds_up_the_others_for_long(node: Node, monkeypatch: pytest
     def timed(handle: Any) -> None:
         start = time.thread_time()
         run(handle)
-        if threading.current_thread() is node._http:
+        if threading.current_thread() is node._http_thread:
             longest[now] = max(longest[now], time.thread_time() - start)
 
     monkeypatch.setattr(asyncio.Handle, "_run", timed)

@@ -54,6 +54,7 @@ def work(line: Connection, url: str, name: str, file: Path, dies: str) -> None:
 
     with closing(sqlite3.connect(file)) as db, Client(url) as client:
         outbox, queue = Outbox(db), client.queue(name, lease=2)
+        outbox.at_once = 2
         for number in range(JOBS if dies else 0):
             db.execute("INSERT INTO orders VALUES (?)", [number])
             outbox.add(name, b"%d" % number)
@@ -61,7 +62,7 @@ def work(line: Connection, url: str, name: str, file: Path, dies: str) -> None:
                 here("before the commit")
             db.commit()
         here("after the commit")
-        while outbox.move(lambda _: Cut(), n=2):
+        while outbox.move(lambda _: Cut()):
             here("after the move")
         while queue.depth():
             item = queue.claim(wait=1)
