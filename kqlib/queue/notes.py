@@ -194,7 +194,7 @@ class Notes:
                 if value != old:
                     self.contested.add(key)
             else:
-                self._values[key] = _later(old, value)
+                self._values[key] = merged(old, value)
 
     def close(self) -> None:
         """Stop reading."""
@@ -202,7 +202,7 @@ class Notes:
         self._thread.join(1.0)
 
 
-def _later(old: Any, new: Any) -> Any:
+def merged(old: Any, new: Any) -> Any:
     """Marks of one topic are merged by maximum: two who purge at once both get what they saw."""
     if isinstance(old, dict) and isinstance(new, dict) and "offset" in old and old.get("topic") == new.get("topic"):
         return new | {"offset": max(old["offset"], new.get("offset", 0))}

@@ -22,12 +22,12 @@ from typing import Any
 
 from kqlib.errors import NotInTime, TopicMissing
 from kqlib.kafka import Kafka, reading
-from kqlib.queue import state
+from kqlib.queue import notes, state
 from kqlib.queue.broker_settings import topic_settings
 from kqlib.queue.dead import DEAD
 from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
-from kqlib.queue.notes import QUEUES
+from kqlib.topic_rules import QUEUES
 
 PATIENCE = 45.0  # seconds until open transactions have ended
 CLOCKS = 3600  # seconds by which clocks may differ
@@ -116,17 +116,8 @@ def purge_marks(cluster: Kafka, queue: str, site: str) -> dict[int, dict[str, An
             with suppress(ValueError, TypeError, KeyError):  # not a record of ours
                 mark, key = json.loads(record.value() or b"null"), json.loads(record.key())
                 if key[:3] == [site, queue, "purge"]:
-                    found[key[3]] = _farther(found.get(key[3]), mark)
+                    found[key[3]] = notes.merged(found.get(key[3]), mark) or {}
     return found
-
-
-def _farther(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any]:
-    """Of two marks of the same topic the one with the higher offset, else the newer one."""
-    if new is None:
-        return {}
-    if old and old.get("topic") == new["topic"] and old["offset"] > new["offset"]:
-        return old
-    return new
 
 
 def committed_bounds(cluster: Kafka, topics: Sequence[str]) -> dict[reading.Place, tuple[int, int]]:

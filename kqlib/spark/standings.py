@@ -82,7 +82,7 @@ def standings(
             frames.put_quarantined(bad, cluster, quarantine)
         kept.commit(batch, before)
 
-    events = _read(spark, cluster, games, options)
+    events = frames.read(spark, cluster, games, stream=True, **{"maxOffsetsPerTrigger": AT_ONCE, **options})
     condition = came_late(late, "_kq.value")
     return stream(events, registry, subject or f"{games}-value", each, place, once=once, late=condition)
 
@@ -108,7 +108,7 @@ def form(
         values = frames.avro(names, schema, number).alias("value")
         frames.put(forms(latest(good)).select(_key(), values), cluster, out)
 
-    rows = _read(spark, cluster, standings, options)
+    rows = frames.read(spark, cluster, standings, stream=True, **{"maxOffsetsPerTrigger": AT_ONCE, **options})
     return stream(rows, registry, f"{standings}-value", each, place, once=once)
 
 
@@ -173,8 +173,3 @@ def _key() -> Any:
     from pyspark.sql import functions as f
 
     return f.col("team").cast("binary").alias("key")
-
-
-def _read(spark: SparkSession, cluster: Kafka, topic: str, options: dict[str, Any]) -> DataFrame:
-    how = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": AT_ONCE, **options}
-    return spark.readStream.format("kafka").options(**frames.source(cluster, topic, **how)).load()

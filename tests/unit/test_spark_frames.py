@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kqlib.errors import KqError, NotAllowed
+from kqlib.queue import notes
 from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
 from kqlib.spark import frames, progress, queue_state
@@ -97,8 +98,8 @@ def test_what_left_the_log_too_soon_is_counted() -> None:
 
 def test_of_two_purge_marks_the_farther_counts_and_only_for_the_same_topic() -> None:
     old, new, other = {"topic": "a", "offset": 9}, {"topic": "a", "offset": 5}, {"topic": "b", "offset": 2}
-    cases = [(old, new, old), (new, old, old), (None, new, new), (old, other, other), (old, None, {})]
-    assert [queue_state._farther(one, two) for one, two, _ in cases] == [farther for *_, farther in cases]
+    cases = [(old, new, old), (new, old, old), (None, new, new), (old, other, other), (old, None, None)]
+    assert [notes.merged(one, two) for one, two, _ in cases] == [farther for *_, farther in cases]
 
 
 # --- progress -------------------------------------------------------------------------------------------------------------
