@@ -5,6 +5,7 @@ In:  a cluster and a topic. Out: `Nodes`: start, signal, ask. `Caller.ask` asks 
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterator
@@ -38,12 +39,28 @@ def serving(cluster: Kafka, partitions: int = 1, config: dict[str, Any] | None =
         yield node
 
 
+def time_callbacks() -> list[float]:
+    """From now on, the longest callback of this process's event loops: seconds of the processor, and seconds by the clock."""
+    longest, run = [0.0, 0.0], asyncio.Handle._run  # type: ignore[attr-defined]
+
+    def timed(handle: Any) -> None:
+        busy, passed = time.thread_time(), time.monotonic()
+        run(handle)
+        longest[0] = max(longest[0], time.thread_time() - busy)
+        longest[1] = max(longest[1], time.monotonic() - passed)
+
+    asyncio.Handle._run = timed  # type: ignore[attr-defined]
+    return longest
+
+
 def _serve(line: Connection, bootstrap: str, topic: str, again: float, settings: dict[str, Any]) -> None:
     member.AGAIN = again
+    longest = time_callbacks() if settings.pop("timed", False) else []
     with Node(Kafka(bootstrap), topic, **settings) as node:
         line.send((node.url, node.id))
         with suppress(EOFError):
-            line.recv()
+            while line.recv() == "callbacks":
+                line.send(longest)
 
 
 class NodeProcess:
@@ -60,6 +77,12 @@ class NodeProcess:
             states = self.http.get("/ready", timeout=5).json()["partitions"]
             return sorted(int(number) for number, state in states.items() if state == "serving")
         return []
+
+    def longest_callback(self) -> list[float]:
+        """Seconds of the processor and seconds by the clock, if it was started with `timed=True`."""
+        self.fork.send("callbacks")
+        longest: list[float] = self.fork.receive(WAIT)
+        return longest
 
     def leave(self) -> None:
         """End it in good order."""
