@@ -118,7 +118,7 @@ class Client:
         again: bool = True,
         params: Any = None,
     ) -> Any:
-        """The owner's answer, also if the queue moves meanwhile. again=False: do not repeat what may have been done."""
+        """The answer of the queue's owner, even if the queue moves meanwhile. again=False: do not repeat what may have been done."""
         deadline, pause = time.monotonic() + self.patience + wait, FIRST_PAUSE
         doubt = False  # an earlier try may have been done
         while True:
@@ -149,7 +149,7 @@ class Client:
             self._refresh(0.0)
 
     def _once(self, verb: str, url: str, path: str, body: Any = None, *, wait: float = 0.0, params: Any = None) -> Any:
-        """One request; its answer, or the node's error as one of ours. wait: more (or less) than the usual seconds for it."""
+        """One request: its answer, or the node's error as one of ours. wait: seconds to add to `ANSWER`."""
         if self._closed:
             raise Closed(thing="client")
         timeout = httpx.Timeout(ANSWER + wait, connect=CONNECT)
@@ -186,19 +186,17 @@ class Client:
         return ", ".join(self._seeds)
 
     def _refresh(self, age: float) -> None:
-        """Have a map that is no older: of the first node that answers with one as new as ours. Every request begins here."""
-        forks.check(
-            self._process, "this client of virtual queues"
-        )  # two processes on one connection mix up their answers
+        """Fetch the map, unless ours is younger than `age` seconds, from the first node whose map is not older than ours."""
+        # two processes on one connection would mix up their answers
+        forks.check(self._process, "this client of virtual queues")
         if time.monotonic() - self._looked < age and self._map["partitions"]:
             return
         known = [owner["url"] for owner in self._map["owners"].values() if owner]
         for url in dict.fromkeys([*random.sample(known, len(known)), *self._seeds]):
             before = self._map["version"]
             try:
-                found = self._once(
-                    "GET", url, "/map", wait=CONNECT - ANSWER
-                )  # a stopped node must not hold up the others
+                # with little patience: a stopped node must not hold up the question to the others
+                found = self._once("GET", url, "/map", wait=CONNECT - ANSWER)
             except (httpx.HTTPError, httpx.InvalidURL, ours.Unavailable) as error:
                 self._trouble = f" ({type(error).__name__}: {error})"
                 continue

@@ -1,8 +1,8 @@
-"""This node in its group: the one thread that owns its Consumer, and starts a server for each partition that the group gives.
+"""This node in its group: one thread owns the Consumer, and starts a server for each partition that the group assigns.
 
-In:  what the group gives and takes, records of the data topic, records of T.partitions. Out: servers that get all of them.
-confluent-kafka serialises a Consumer, so no other thread calls it, and partitions are dropped inside the callbacks. Nothing is
-committed to the group: what a consumer has done is stored in T.offsets.
+In:  assignments and revocations, records of the data topic and of T.partitions. Out: partition servers, which get those records.
+confluent-kafka serialises a Consumer, so no other thread calls it. Partitions are dropped inside the callbacks. Nothing is committed
+to the group: what a consumer of a virtual queue has done is stored in T.offsets.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ log = logging.getLogger("kqlib.virtual")
 MANY = 500  # records at once
 BLOCK = 0.05  # seconds in poll()
 LEAVE = 3.0  # seconds for a server to finish what it has begun
-# Seconds for a member to give up what the group takes from it. Then the group removes it, and it joins again. By default the others
-# wait 300 s for their share of a member that missed the order (`kqlib.queue.heartbeats`).
+# Seconds for a member to give up what the group revokes. After that the group removes it, and it joins again. With Kafka's default
+# the others wait 300 s for the partitions of a member that missed a revocation (`kqlib.queue.heartbeats`).
 OUT = LEAVE + 2.0
-# Seconds before this node takes a partition back that another node has fenced, while the group still assigns it to this node.
-# A node that was stopped learns in less time that it is out of the group: its overdue heartbeat is refused at once.
+# Another node has fenced this one, and the group still assigns the partition to this one: it takes the partition back after so many
+# seconds. A node that was stopped learns sooner that it is out of the group: its overdue heartbeat is refused at once.
 AGAIN = 1.0
 SOON = 0.2  # seconds, the same after a transaction that failed
 LOOK = 5.0  # seconds between two checks that a client still knows a broker
@@ -215,7 +215,7 @@ class GroupMember:
         self.joined.set()
 
     def _starts(self, partitions: list[int]) -> dict[int, int]:
-        """The first offsets of their logs. To read from 'the beginning' is as right, and takes half a second longer."""
+        """The first offset of each log. OFFSET_BEGINNING gives the same records, half a second later."""
         with suppress(KqError):
             lows, _ = state.bounds(self.cluster, [(self.topic, number) for number in partitions], 1.0)
             return {number: low for (_, number), low in lows.items()}
@@ -229,7 +229,7 @@ class GroupMember:
         consumer.incremental_unassign(parts)
 
     def _give_up(self, partitions: list[int]) -> None:
-        """All at once: each finishes what it has begun, and writes that it has left."""
+        """End these servers at the same time: each finishes what it has begun, and writes that it has left."""
         leaving = [server for partition in partitions if (server := self.servers.pop(partition, None))]
         for server in leaving:
             server.leave()
@@ -238,7 +238,7 @@ class GroupMember:
             server.join(max(0.0, deadline - time.monotonic()))
 
     def _on_lost(self, consumer: Any, parts: list[Any]) -> None:
-        """The group goes on without us: another node has them by now."""
+        """This node was removed from the group: another node has these partitions by now."""
         if consumer is not self._consumer:
             return
         log.warning("lost %s", [part.partition for part in parts])

@@ -1,7 +1,7 @@
 """How a node takes a partition over, proves that it still has it, and gives it up; and the map that names the owners.
 
-In:  a partition that the group gave to this node. Out: its store, and the writer that has fenced every other node. The first answer
-may leave at once if the owner before has left, else when its last proof is over.
+In:  a partition that the group gave to this node. Out: its store, and the writer that has fenced every other node. If the owner before
+has left in good order, the first answer may be given at once; else only when that owner's last proof has expired.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Taken:
 
 
 class Ownership:
-    """What one node has to say and to know of its topics. `NotAllowed` if they cannot be served."""
+    """Takes partitions over for one node, and makes the records that say so. `NotAllowed` if its topics cannot be served."""
 
     def __init__(self, cluster: Kafka, topic: str, node: str, keep: float) -> None:
         """keep: seconds that an idle consumer is remembered."""
@@ -84,9 +84,8 @@ class Ownership:
         self.topic_id, self.partitions = _counts(cluster, topic)
         _check_policies(cluster, topic)
         self.most = record_limits(cluster, [topic])[topic]  # bytes of any record
-        self.limit = max(
-            1, self.most - DEAD_MORE_BYTES
-        )  # of a record that is put: a dead letter carries more than its item
+        # bytes of a record that is put: a dead letter carries more than its item
+        self.limit = max(1, self.most - DEAD_MORE_BYTES)
 
     def check(self) -> None:
         """`NotAllowed` if the topics are not any more what they were at the start."""
@@ -95,7 +94,7 @@ class Ownership:
             raise NotAllowed(f"'{self.topic}' is not the topic that this node began with: {many} partitions now")
 
     def check_all(self) -> None:
-        """The same, and whether they keep what must stay."""
+        """The same, and `NotAllowed` if Kafka would forget what has to stay."""
         self.check()
         _check_policies(self.cluster, self.topic)
 
@@ -166,16 +165,16 @@ def _counts(cluster: Kafka, topic: str) -> tuple[str, int]:
     for name in names:
         if name not in found:
             raise TopicMissing(topic=name)
-    data, offsets, lines = (len(found[name][1]) for name in names)
+    data, offsets, owners = (len(found[name][1]) for name in names)
     if data != offsets:
         raise NotAllowed(
             f"'{topic}' has {data} partitions and '{topic}{OFFSETS}' has {offsets}: what a queue's consumers have done stands beside "
             f"its records, so the two counts are one. Nothing is served. Give the smaller one as many; if '{topic}' grew, its queues "
             "have moved: copy them into new topics instead"
         )
-    if lines != 1:
+    if owners != 1:
         raise NotAllowed(
-            f"'{topic}{PARTITIONS}' has {lines} partitions and must have one: its records are read in one order"
+            f"'{topic}{PARTITIONS}' has {owners} partitions and must have one: its records are read in one order"
         )
     return found[topic][0], data
 

@@ -49,13 +49,13 @@ Run = Callable[[ItemStore, Writes], Any]
 
 @dataclass(eq=False)
 class Operation:
-    """Something that is asked of a partition."""
+    """A request to one partition."""
 
     run: Run
     queue: str = ""
-    until: float = 0.0  # waits until then for something
-    alone: bool = False  # sees only what is committed
-    seen: bool = False  # answered when this node has read what it wrote
+    until: float = 0.0  # if there is nothing, it waits until then, on the monotonic clock
+    alone: bool = False  # runs when all that was written before it is committed
+    seen: bool = False  # is answered when this node has read what it wrote
     future: Future[Any] = field(default_factory=Future)
 
     def answer(self, value: Any) -> None:
@@ -116,7 +116,7 @@ class PartitionServer:
         return self._came - self._taken_in
 
     def leave(self) -> None:
-        """Finish what has begun, write that this node has left, answer nothing any more."""
+        """Finish what has begun, write that this node has left, and refuse what comes later."""
         self._leaving.set()
         self.inbox.put(None)
 
@@ -125,7 +125,7 @@ class PartitionServer:
         self._thread.join(seconds)
 
     def drop(self, why: str) -> None:
-        """It is not ours any more; its own thread refuses those who wait."""
+        """Another node owns the partition, or will: refuse all that waits, on the server's own thread."""
         self.why, self.state = why, "lost"
         self.leave()
 
@@ -173,7 +173,7 @@ class PartitionServer:
             self._write(self._ownership.farewell(self.partition, self.epoch))
 
     def _end(self, state: str, why: str, unknown: bool = False) -> None:
-        """Nothing is answered any more but with a refusal."""
+        """From here on every answer is a refusal."""
         if self.state not in ("lost", "broken"):
             self.why, self.state = why, state
         for operation, _ in self._answers:  # also those that were refused in part: the other part is not committed

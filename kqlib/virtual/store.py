@@ -1,7 +1,8 @@
 """The queues of one partition and their verbs. Pure: no Kafka, no HTTP, no thread; one caller at a time.
 
 In:  records and states as they are read, verbs. Out: answers, and in `Writes` the records that must be committed first.
-An answer holds once its writes are committed. If they are not, the store is thrown away and read again. `NOTHING`: not now.
+An answer holds once its writes are committed. If they are not, the store is thrown away and read again. The answer `NOTHING` means
+that there is nothing now, and that the caller may wait.
 
 Stored in T.offsets, in the partition of the same number; keys and values are JSON:
     ["owner"]                      {"node": id, "url": address, "epoch": 3, "topic": id, "left": false}   see `ownership`
@@ -81,9 +82,8 @@ class ItemStore:
 
     def __init__(self, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
         self.place, self.clock = place, clock
-        self.now: Callable[[], float] = (
-            time.time
-        )  # seconds since 1970; a node takes Kafka's clock, its own may be wrong
+        # seconds since 1970; a node takes Kafka's clock, since its own may be wrong
+        self.now: Callable[[], float] = time.time
         self.index, self.cache = QueueIndex(), RecordCache()
         self.ledgers: dict[Name, ConsumerLedger] = {}  # those with leases or delays
         self._changes: list[tuple[float, Name]] = []  # when a lease or a delay ends; a heap
@@ -100,7 +100,7 @@ class ItemStore:
             self.index.marks[name[0]] = json.loads(value)["end"]
 
     def arrive(self, records: Iterable[tuple[str | None, StoredRecord]]) -> set[str]:
-        """Records of the data topic, each with its queue. Which queues have more now?"""
+        """Take in records of the data topic, each with its queue. Out: the queues that have more now."""
         found = set()
         for name, record in records:
             queue = name
@@ -112,7 +112,7 @@ class ItemStore:
         return found
 
     def trim(self, low: int, out: Writes) -> None:
-        """The log begins here now."""
+        """Forget the records below this offset: the log begins here now."""
         self.index.trim(low)
         for (queue, _), ledger in list(self.ledgers.items()):
             if (entry := self.index.entries.get(queue)) is not None:
@@ -242,7 +242,7 @@ class ItemStore:
         return offset
 
     def touch(self, queue: str, consumer: str, out: Writes) -> None:
-        """It is not idle, although nothing comes. That is written only if the last time is long ago."""
+        """Note that this consumer is not idle, although nothing comes. It is written only if the last note is old."""
         stored, state = self.index.stored(queue, consumer), self._state(queue, consumer)
         if stored is not None and state is not None and stored.at < self.now() - self.place.keep / 10:
             self._store(queue, consumer, state, out)
@@ -295,19 +295,19 @@ class ItemStore:
         ]
 
     def ack(self, name: Name, receipts: Sequence[str], out: Writes) -> list[str]:
-        """These are done."""
+        """Mark the items of these receipts as done."""
         return self._each(name, receipts, out, lambda ledger, n: ledger.partition.ack([n]))
 
     def release(self, name: Name, receipts: Sequence[str], delay: float, out: Writes) -> list[str]:
-        """These come again, at once or later."""
+        """Give these items back: they come again, at once or after the delay."""
         return self._each(name, receipts, out, lambda ledger, n: ledger.partition.release(n, delay))
 
     def extend(self, name: Name, receipts: Sequence[str], lease: float, out: Writes) -> list[str]:
-        """These stay leased for longer."""
+        """Give these items new leases, from now."""
         return self._each(name, receipts, out, lambda ledger, n: ledger.partition.extend(n, lease))
 
     def bury(self, name: Name, receipts: Sequence[str], reason: str, out: Writes) -> list[str]:
-        """These go to the dead letters, in the same transaction."""
+        """Write these items to the dead letters, in the same transaction."""
         if name[0].endswith(DEAD):
             raise NotAllowed(f"'{name[0]}' holds dead letters already: ack or redrive one")
         checked("dead letters' queue", name[0] + DEAD)
@@ -319,7 +319,7 @@ class ItemStore:
         return self._each(name, receipts, out, bury)
 
     def redrive(self, name: Name, most: int, out: Writes) -> int:
-        """Dead letters go back to their queue as new items, and are done here, in one transaction: how many."""
+        """Put dead letters back into their queue as new items, and ack them here, in one transaction. Out: how many."""
         origin = name[0].removesuffix(DEAD)
         if origin == name[0]:
             raise NotAllowed(f"'{name[0]}' holds no dead letters: redrive '{name[0]}{DEAD}'")
@@ -402,7 +402,7 @@ class ItemStore:
         return end
 
     def forget_idle(self, out: Writes) -> int:
-        """Delete the consumers that did nothing for `place.keep` seconds: how many."""
+        """Delete the consumers that did nothing for `place.keep` seconds. Out: how many."""
         old = self.now() - self.place.keep
         idle = [(q, c) for q, c, stored in self.index.consumers() if stored.at < old and (q, c) not in self.ledgers]
         for queue, consumer in idle:
@@ -410,7 +410,7 @@ class ItemStore:
         return len(idle)
 
     def tidy(self) -> set[str]:
-        """End leases and delays that are over. Which queues have something again?"""
+        """End the leases and delays that are over. Out: the queues that have something again."""
         found = set()
         while self._changes and self._changes[0][0] <= self.clock():
             at, name = heapq.heappop(self._changes)
