@@ -39,6 +39,17 @@ class TopicFacts:
     limit: int  # bytes of a record
 
 
+def topic_facts(cluster: Kafka, name: str, *more: str) -> dict[str, TopicFacts]:
+    """The facts of this topic, which must exist, and of those others that do."""
+    if not isinstance(name, str) or not name:
+        raise TopicMissing(topic=name)
+    found = state.topic_ids(cluster, [name, *more])
+    if name not in found:
+        raise answers.not_there(cluster, name)
+    most = record_limits(cluster, list(found))
+    return {each: TopicFacts(len(partitions), most[each]) for each, (_, partitions) in found.items()}
+
+
 class Connection:
     """A site's clients in this process, and its session with the group."""
 
@@ -84,15 +95,9 @@ class Connection:
                 member.changed.notify_all()
 
     def _facts(self, name: str) -> tuple[TopicFacts, TopicFacts | None]:
-        if not isinstance(name, str) or not name:
-            raise TopicMissing(topic=name)
-        names = [name] if name.endswith(DEAD) else [name, name + DEAD]
-        found = state.topic_ids(self.cluster, names)
-        if name not in found:
-            raise answers.not_there(self.cluster, name)
-        most = record_limits(self.cluster, list(found))
-        facts = {each: TopicFacts(len(found[each][1]), most[each]) for each in found}
-        return facts[name], facts.get(name + DEAD)
+        more = [] if str(name).endswith(DEAD) else [f"{name}{DEAD}"]
+        facts = topic_facts(self.cluster, name, *more)
+        return facts[name], facts.get(f"{name}{DEAD}")
 
     def _end(self, ending: Ending) -> None:
         """Run this transaction and wait for its outcome; `changed` is held."""

@@ -23,12 +23,11 @@ from typing import Any, NoReturn, Self, cast
 
 from confluent_kafka import AcknowledgeType
 
-from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, TopicMissing, Unreachable
+from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
-from kqlib.queue import arguments, state
-from kqlib.queue.broker_settings import record_limits
-from kqlib.queue.connection import TopicFacts
+from kqlib.queue import arguments
+from kqlib.queue.connection import topic_facts
 from kqlib.queue.item import Item, Job, Put
 from kqlib.queue.put import Putting
 from kqlib.queue.retry import Retry
@@ -72,7 +71,7 @@ class ShareQueue(Putting, Workable):
             arguments.count("max_attempts", max_attempts, 2)
         if arguments.one_of("order", order, "any", "key") == "key":
             _never("order='key'", "a partition's records go to all members alike, whatever their key")
-        facts = _facts(cluster, name)
+        facts = topic_facts(cluster, name)[name]
         super().__init__(cast(Any, self), name, facts)  # what a site is to other queues this one is to itself
         terms = settings.agree(cluster, self.group, lease, max_attempts)
         self.lease, self.max_attempts = terms.lease, terms.max_attempts
@@ -358,15 +357,6 @@ class ShareQueue(Putting, Workable):
 
 def _never(what: str, why: str) -> NoReturn:
     raise NotAllowed(f"share groups do not offer {what}: {why}")
-
-
-def _facts(cluster: Kafka, name: str) -> TopicFacts:
-    if not isinstance(name, str) or not name:
-        raise TopicMissing(topic=name)
-    found = state.topic_ids(cluster, [name])
-    if name not in found:
-        raise TopicMissing(topic=name)
-    return TopicFacts(len(found[name][1]), record_limits(cluster, [name])[name])
 
 
 @atexit.register

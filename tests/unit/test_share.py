@@ -137,7 +137,7 @@ def broker(monkeypatch):
     monkeypatch.setattr(member, "ShareConsumer", made.client)
     monkeypatch.setattr(member, "SETTLED", 0.02)
     monkeypatch.setattr(member, "LOOK", 0.02)
-    monkeypatch.setattr(queue, "_facts", lambda cluster, name: TopicFacts(1, 1_000_000))
+    monkeypatch.setattr(queue, "topic_facts", lambda cluster, name: {name: TopicFacts(1, 1_000_000)})
     monkeypatch.setattr(
         queue.settings,
         "agree",
