@@ -4,8 +4,11 @@
     codec = registry.codec("football-value", schema)          # registers the schema, or says why it may not follow
     codec.decode(codec.encode({"game": "ARS-CHE"}))
 
-Modules: `form` (one form for a schema), `rules` (which schema may follow which; no Kafka), `fits` (does a value fit its schema),
-`wire` (the five bytes and the codec), `store` (schemas in memory or in a topic), `registry`.
+Modules:
+
+    form      one form for a schema                       wire      the five bytes and the codec
+    rules     which schema may follow which; no Kafka     store     schemas in memory or in a topic
+    fits      does a value fit its schema?                registry  what a person calls
 """
 
 # ruff: noqa: E402

@@ -4,9 +4,14 @@
     items = kq.spark.items(spark, cluster, "football")               # a topic as a frame
     kq.spark.decode(items, registry, "football-value").good          # its values, whatever version wrote them
 
-Modules: `session` and `jvm` (one session in a process); `frames` (Kafka as frames); `decode`, `stream` (a stream that takes up new
-schemas) and `progress`; `table` (standings from events), `standings` (the stream) and `snapshot` (its directory); `queue_state`,
-`audit`, `health` and `watch`; `replay`.
+Modules:
+
+    session, jvm                          one session in a process
+    frames                                Kafka as frames
+    decode, stream, progress              values; a stream that takes up new schemas; how far it is
+    table, standings, snapshot            standings from events; as a stream; its directory
+    queue_state, audit, health, watch     was every item done exactly once? once, over time, again and again
+    replay                                old records written again, dead letters repaired
 """
 
 # ruff: noqa: E402

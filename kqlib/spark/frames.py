@@ -107,8 +107,9 @@ def check_cluster(cluster: Any) -> None:
 def items(spark: SparkSession, cluster: Kafka, topic: str, **where: Any) -> DataFrame:
     """A topic's records as a frame: `kq.spark.items(spark, cluster, "football", start=monday)`.
 
-    where: start, end: "earliest", "latest", a datetime (the first record put then or later), or {partition: offset}; stream=True: a
-    streaming frame, which has no end; options of Spark's Kafka source, such as maxOffsetsPerTrigger=10_000.
+    where: start, end: "earliest", "latest", a datetime (the first record put then or later), or {partition: offset}.
+    stream=True: a streaming frame, which has no end.
+    Anything else is an option of Spark's Kafka source, such as maxOffsetsPerTrigger=10_000.
     """
     from pyspark.sql import functions as f
 
