@@ -28,12 +28,12 @@ from kqlib.share.group import ASK, CANNOT, not_allowed
 if TYPE_CHECKING:
     from kqlib.kafka.cluster import Kafka
 
-QUANTUM = 0.2  # seconds of one poll, after which a member sees that it shall close; records end it at once
+QUANTUM = 0.2  # seconds of one poll, after which a member notices that it is to close; records end it at once
 ANSWER = 4.0  # seconds for one answer of the broker; closing waits as long
-LINGER = 1.5  # seconds without a claim until who polled for nothing leaves: its open fetch would catch a record
+LINGER = 1.5  # seconds without a claim until a member that polled for nothing leaves: its open fetch would take a record
 RENEW = 60.0  # seconds of polling for nothing until a new member goes on: a client may have lost its cluster (librdkafka 5301)
 LOOK = 0.25  # seconds after which a waiting thread looks at the clock
-SETTLED = 0.3 * PATIENCE  # seconds of polling after which there was nothing: the client cannot ask where the log ends
+SETTLED = 0.3 * PATIENCE  # seconds of polling that show that there is nothing: the client cannot ask where the log ends
 MAYBE = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
 
 Place = tuple[int, int]  # partition, offset
@@ -67,7 +67,7 @@ class Member:
     claimed: set[Place] = field(default_factory=set)
     orders: list[Order] = field(default_factory=list)
     deadline: float = 0.0  # of its batch
-    touched: bool = False  # was an item of its batch claimed? What nobody asked for is given back soon
+    touched: bool = False  # was an item of its batch claimed? A batch without a claim is given back soon
     polling: float | None = None  # since when
     assigned: float | None = None  # since when it has a partition
     closing: bool = False
@@ -91,7 +91,7 @@ class Member:
 
     @property
     def stale(self) -> bool:
-        """Is its last poll so long ago that a record, caught by a fetch to another broker, may have grown old in it?"""
+        """Is its last poll so long ago that a record, taken by its open fetch, may have used up its lock?"""
         return self.polling is None and self.batch > 0 and time.monotonic() > self.deadline - self.lease / 2
 
     @property
