@@ -41,12 +41,10 @@ def serve(line: Connection, cluster: tuple[str, Any], topic: str, session: float
 
 
 @contextmanager
-def nodes(
-    cluster: Kafka, topic: str = TOPIC, partitions: int = COUNT, many: int = NODES, session: float = SESSION
-) -> Iterator[list[str]]:
+def nodes(cluster: Kafka, topic: str = TOPIC, partitions: int = COUNT, many: int = NODES) -> Iterator[list[str]]:
     """Some nodes, each a process, while the block runs: their addresses, when each partition has one."""
     Plan(topics(topic, partitions)).apply(cluster, quiet=True)
-    alter_group(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(session * 1000)})
+    alter_group(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(SESSION * 1000)})
     with Children(modules=["kqlib.virtual.node"]) as children:
         where = (cluster.bootstrap, dict(cluster._own))
         forks = [children.fork(serve, where, topic, None) for _ in range(many)]
