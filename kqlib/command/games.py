@@ -36,11 +36,8 @@ def _season(parser: argparse.ArgumentParser) -> None:
     add("--sport", choices=("football", "basketball"), help="one of the two (default: both)")
     add("--seed", type=int, default=7, metavar="N", help="another one gives other games (default: 7)")
     add("--late", type=float, default=0.0, metavar="PART", help="the part that is sent hours late: 0.01")
-    add("--corrections", type=float, default=0.03, metavar="PART", help="the part of goals taken back (default: 0.03)")
     add("--doubled", type=float, default=0.0, metavar="PART", help="the part that is sent twice")
     add("--broken", type=float, default=0.0, metavar="PART", help="the part that comes again as rubbish")
-    text = "schema versions that write football (default: all four)"
-    add("--versions", type=_versions, default=(1, 2, 3, 4), metavar="1,2,…", help=text)
 
 
 def _many(text: str) -> int:
@@ -49,17 +46,11 @@ def _many(text: str) -> int:
     return int(text)
 
 
-def _versions(text: str) -> tuple[int, ...]:
-    if not all(each.isdigit() for each in text.split(",")):
-        raise argparse.ArgumentTypeError(f"numbers with commas between them, as in 1,2,3, not {text!r}")
-    return tuple(int(each) for each in text.split(","))
-
-
 def run(args: argparse.Namespace) -> int:
     """Make the season."""
     from kqlib.workshop.games import seasons
 
-    shares = {name: getattr(args, name) for name in ("late", "corrections", "doubled", "broken", "versions")}
+    shares = {name: getattr(args, name) for name in ("late", "doubled", "broken")}
     season = seasons.rows(args.rows, args.seed, args.sport, **shares)
     if args.what == "show":
         for each in season:

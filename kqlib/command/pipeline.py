@@ -56,8 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name, says in COMMANDS.items():
         made = under.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}")
         add[name] = made.add_argument
-        once = "what is there now, then end" if name != "replay" else "accepted; a replay always ends"
-        made.add_argument("--once", action="store_true", help=once)
+        if name != "replay":
+            made.add_argument("--once", action="store_true", help="what is there now, then end")
     for name in ("standings", "quarantine"):
         add[name]("source", metavar="TOPIC", help="what is read")
         add[name]("target", metavar="TARGET", help="the topic for what comes out")

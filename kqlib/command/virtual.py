@@ -27,10 +27,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=address)
     add("--port", type=int, default=0, metavar="N", help="on which port (default: a free one)")
     add("--advertise", metavar="URL", help="the address that clients use (default: the one it listens on)")
-    session = "seconds without a heartbeat after which its partitions go to others (default: the cluster's)"
-    add("--session", type=float, metavar="SECONDS", help=session)
-    kept = "how long an idle consumer is remembered (default: 7 days)"
-    add("--keep-consumers", type=float, metavar="SECONDS", help=kept)
     origin = "a web page that may ask it, like https://team.example (default: none); repeatable"
     add("--allow-origin", action="append", default=[], metavar="ORIGIN", help=origin)
     host = "a name by which it may be asked, besides its own and localhost; repeatable"
@@ -71,9 +67,8 @@ def _serve(args: argparse.Namespace) -> int:
     done = threading.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: done.set())
-    how = {"host": args.host, "port": args.port, "advertise": args.advertise, "session": args.session}
+    how = {"host": args.host, "port": args.port, "advertise": args.advertise}
     how |= {"origins": args.allow_origin, "hosts": args.allow_host}
-    how |= {"keep_consumers": args.keep_consumers} if args.keep_consumers is not None else {}
     _many_files()
     with current() as cluster, virtual.Node(cluster, args.topic, **how) as node:
         print(node.url, flush=True)

@@ -46,7 +46,6 @@ class Reaper:
         name: str,
         command: Sequence[str],
         log: Path,
-        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Child:
         """Start a child whose output goes to the end of `log`."""
@@ -59,7 +58,6 @@ class Reaper:
             start=name,
             command=list(command),
             log=str(log),
-            cwd=str(cwd) if cwd else None,
             env=dict(env) if env else None,
         )
         return child
@@ -190,7 +188,6 @@ def _start(order: dict[str, Any]) -> subprocess.Popen[bytes] | None:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=order["cwd"],
                 env=order["env"],
                 preexec_fn=_die_with_reaper,
             )

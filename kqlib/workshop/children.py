@@ -68,7 +68,7 @@ class Children:
 
     def run(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Command:
         """Start a command. Its output is added to the file `log`."""
-        return Command(self._reaper.start(name, command, log, env=env))
+        return Command(self._reaper.start(name, command, log, env))
 
     def fork(self, function: Callable[..., object], *arguments: Any) -> Fork:
         """Run `function(connection, *arguments)` in a process of its own. `NotAllowed` if they cannot be pickled."""

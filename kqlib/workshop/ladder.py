@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LADDER", "LEDGER", "AutoCommit", "DeletedList", "LeasesInMemory", "RungItem", "SaveOffset"]
 
-PATIENCE = 10.0  # seconds for one answer of Kafka
+TIMEOUT = 10.0  # seconds for one answer of Kafka
 C = TypeVar("C", bound=type)
 
 
@@ -100,7 +100,7 @@ class Put:
 
     def _known(self) -> list[int]:
         """The topic's partitions, out of the list of all: asking for one by name creates it where a broker allows that."""
-        topics = self.producer.list_topics(timeout=PATIENCE).topics
+        topics = self.producer.list_topics(timeout=TIMEOUT).topics
         if self.topic not in topics:
             raise TopicMissing(topic=self.topic)
         return sorted(topics[self.topic].partitions)
@@ -173,10 +173,10 @@ class SaveOffset(Put):
 
     def _stored(self) -> list[TopicPartition]:
         """Where the site is in each partition. A new cluster takes a moment until it knows who keeps a group's offsets."""
-        parts, end = [TopicPartition(self.topic, number) for number in self.partitions], time.monotonic() + PATIENCE
+        parts, end = [TopicPartition(self.topic, number) for number in self.partitions], time.monotonic() + TIMEOUT
         while True:
             try:
-                return list(self.consumer.committed(parts, PATIENCE))
+                return list(self.consumer.committed(parts, TIMEOUT))
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.NOT_COORDINATOR or time.monotonic() > end:
                     raise
@@ -238,7 +238,7 @@ class DeletedList(SaveOffset):
         """Offsets that are no longer in the log leave the list; how many did. The framework calls it, it has no cron."""
         gone = 0
         for part in self.consumer.assignment():
-            low, _ = self.consumer.get_watermark_offsets(part, PATIENCE)
+            low, _ = self.consumer.get_watermark_offsets(part, TIMEOUT)
             rows = self._sql("DELETE FROM deleted WHERE part = ? AND offset < ? RETURNING offset", part.partition, low)
             gone += len(rows)
         return gone
@@ -304,7 +304,7 @@ class LeasesInMemory(Put):
         """What is out and what was not read yet: right in the process that reads."""
         with self.lock:
             parts = [TopicPartition(self.topic, number) for number in self.partitions]
-            ends = {part.partition: self.consumer.get_watermark_offsets(part, PATIENCE) for part in parts}
+            ends = {part.partition: self.consumer.get_watermark_offsets(part, TIMEOUT) for part in parts}
             return len(self.open) + sum(end - self.read.get(part, low) for part, (low, end) in ends.items())
 
     def _free(self) -> RungItem | None:

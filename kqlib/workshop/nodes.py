@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kqlib.workshop.lab import Lab
 
 NAME = "games"
-PATIENCE = 100.0  # seconds until each node has its share; on a quiet machine one or two
+TIMEOUT = 100.0  # seconds until each node has its share; on a quiet machine one or two
 
 
 def fresh(lab: Lab, partitions: int = 1, config: Mapping[str, Any] | None = None) -> str:
@@ -40,5 +40,5 @@ def serving(
             found = sorted(number for share in shares for number in share)
             return found == list(range(partitions)) and (nodes > partitions or all(shares))
 
-        lab.until(dealt, PATIENCE, "each partition to have a node")
+        lab.until(dealt, TIMEOUT, "each partition to have a node")
         yield ours

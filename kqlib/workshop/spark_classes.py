@@ -23,7 +23,7 @@ from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
 
-PATIENCE = 300.0  # seconds to write the archive at the JVM's end; it takes five
+TIMEOUT = 300.0  # seconds to write the archive at the JVM's end; it takes five
 
 
 def record(options: list[str], place: Path) -> None:
@@ -35,7 +35,7 @@ def record(options: list[str], place: Path) -> None:
         spark = session(cluster, config={"spark.driver.extraJavaOptions": shlex.join(options)})
         items(spark, cluster, "games").groupBy("partition").count().collect()
         standings(spark, cluster, "games", "table", registry=registry, home=str(place / "home"), once=True).wait()
-        sys.modules["kqlib.spark.session"]._now.jvm.leave(PATIENCE)
+        sys.modules["kqlib.spark.session"]._now.jvm.leave(TIMEOUT)
         close()
 
 

@@ -109,16 +109,14 @@ def test_a_queue_is_created_with_its_terms_and_other_ones_are_refused(desk: Desk
     assert (refused.code, "has order='key' for site" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize("word", ["purge", "delete"])
-def test_what_cannot_be_taken_back_is_only_said_until_yes_does_it(desk: Desk, word: str) -> None:
+@pytest.mark.parametrize(("word", "done"), [("purge", "empty"), ("delete", "deleted")])
+def test_what_cannot_be_taken_back_is_only_said_until_yes_does_it(desk: Desk, word: str, done: str) -> None:
     desk("create")
     desk("put", "-", typed=b"1\n2\n3\n")
     dry = desk(word)
     assert dry.code == 1
-    assert dry.out == (
-        f"3 items of site '{desk.site}' in '{desk.name}' would count as done, claimed ones included. "
-        "Nothing was done: add --yes.\n"
-    )
+    assert dry.out.startswith(f"'{desk.name}' would be {done} for site '{desk.site}'")
+    assert dry.out.endswith(": 3 items would count as done, claimed ones included. Nothing was done: add --yes.\n")
     assert desk.depth() == 3
     assert desk(word, "--yes", "--json").json["items"] == 3
     assert desk.depth() == 0

@@ -75,17 +75,17 @@ def fails(w: Any) -> None:
 
 
 def test_an_order_of_ones_own_is_killed_and_counted_as_ours_are(kq_cluster: Kafka) -> None:
-    assert delivery.run(kq_cluster, mine, "write", items=3) == Outcome(0, 2, 1)
+    assert delivery.run(kq_cluster, mine, "write") == Outcome(0, 9, 1)
 
 
 def test_an_order_that_never_comes_to_its_crash_point_is_not_taken_for_one_that_survived_it(kq_cluster: Kafka) -> None:
-    with pytest.raises(NotAllowed, match=r"'mine' was to be killed after commit of item 1 and never came there"):
-        delivery.run(kq_cluster, mine, "commit", items=2)
+    with pytest.raises(NotAllowed, match=r"'mine' was to be killed after commit of item 5 and never came there"):
+        delivery.run(kq_cluster, mine, "commit")
 
 
 def test_a_run_whose_order_fails_says_so_and_leaves_nothing(kq_cluster: Kafka) -> None:
     with pytest.raises(NotAllowed, match=r"the worker failed in 'fails'.*AttributeError: 'Worker' object has no"):
-        delivery.run(kq_cluster, fails, "write", items=1)
+        delivery.run(kq_cluster, fails, "write")
     assert not left(kq_cluster)
 
 

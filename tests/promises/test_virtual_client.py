@@ -25,7 +25,7 @@ def test_a_node_that_dies_while_it_is_waited_for_says_why(kq_cluster, monkeypatc
     monkeypatch.setattr(promised, "serve", dies)
     with (
         pytest.raises(NodeDied, match="RuntimeError: no memory left"),
-        nodes(kq_cluster, "died-test", partitions=2),
+        nodes(kq_cluster, "died-test", partitions=2, many=1),
     ):
         pytest.fail("it was waited for as if it served")
 

@@ -84,7 +84,7 @@ def test_a_replay_writes_nothing_without_yes(
     with kq.Site(kq_cluster, "eu") as site:
         assert [item.data for item in site.queue(name).peek(10)] == [b"4", b"mended"]
     again = ["pipeline", "replay", name, f"{name}.again", "--start", "0:3", "--run", "r1"]
-    assert main(again) == 0 and main([*again, "--yes", "--once"]) == 0
+    assert main(again) == 0 and main([*again, "--yes"]) == 0
     (records,) = kq.snapshot.records(kq_cluster, f"{name}.again").values()
     assert [record.value() for record in records] == [b"3", b"4", b"mended"]
     assert dict(records[0].headers() or [])["kq-replay"] == b"r1"

@@ -145,8 +145,6 @@ WRONG: list[tuple[Callable[[], object], str]] = [
         lambda: delivery.run(HERE, "at-most-once", "lunch"),
         "a worker can be killed after read, work, write, commit, not after 'lunch'",
     ),
-    (lambda: delivery.run(HERE, "at-most-once", "read", items=0), "items must be a number from 1 to 200, not 0"),
-    (lambda: delivery.run(HERE, "at-most-once", "read", items=201), "not 201"),
     (lambda: delivery.run("here", "at-most-once", "read"), "kq.delivery.table(lab.cluster), not str"),  # type: ignore[arg-type]
     (lambda: delivery.table(HERE, []), "a table wants at least one order, and each of them once"),
     (lambda: delivery.table(HERE, [mine, mine]), "each of them once"),

@@ -27,12 +27,9 @@ def test_there_are_as_many_events_as_asked_for(n: int, sport: str) -> None:
 
 
 # Made once, on Python 3.11: what another Python or another machine gives is compared with it.
-@pytest.mark.parametrize(
-    ("sport", "seed", "digest"),
-    [("football", 7, "40a3fba179629624"), ("football", 8, "9b43980431a2af7d"), ("basketball", 7, "1b66cb876e15f5e6")],
-)
-def test_a_seed_gives_the_same_day_on_every_machine(sport: str, seed: int, digest: str) -> None:
-    dumped = json.dumps([list(vars(event).values()) for event in games.events(1000, seed, sport)])
+@pytest.mark.parametrize(("sport", "digest"), [("football", "40a3fba179629624"), ("basketball", "1b66cb876e15f5e6")])
+def test_the_day_is_the_same_on_every_machine(sport: str, digest: str) -> None:
+    dumped = json.dumps([list(vars(event).values()) for event in games.events(1000, sport)])
     assert hashlib.sha256(dumped.encode()).hexdigest()[:16] == digest
 
 
@@ -85,8 +82,6 @@ def test_each_versions_values_fit_its_schema_and_come_back(version: int | str) -
         (lambda: games.events(1.5), "n is a whole number from 0, not 1.5"),
         (lambda: games.events(True), "n is a whole number from 0, not True"),
         (lambda: games.events("9"), "n is a whole number from 0, not '9'"),
-        (lambda: games.events(1, seed=-7), "seed is a whole number from 0, not -7"),
-        (lambda: games.events(1, seed="x"), "seed is a whole number from 0, not 'x'"),
         (lambda: games.events(1, sport="chess"), "sport is 'football' or 'basketball', not 'chess'"),
         (lambda: games.schema(5), f"{VERSIONS}; not 5"),
         (lambda: games.schema(True), f"{VERSIONS}; not True"),

@@ -328,7 +328,7 @@ def test_what_a_busy_member_holds_and_what_a_dead_one_held_is_shown_without_colo
 def test_each_cell_of_the_matrix_has_its_sentence_as_a_tooltip():
     assert TABLES["matrix"].html.count("title=") == 4
     assert f'title="{html.escape(NO)}"' in TABLES["matrix"].html
-    assert matrix(PAIRS, "mine").title == "mine · 3 of 4 pairs read"
+    assert matrix(PAIRS).title == "3 of 4 pairs read"
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_a_matrix_in_words(pairs, lines):
 
 def test_the_picture_of_a_matrix_says_the_rule_and_has_the_tables_twin():
     shown = GALLERY["matrix"]
-    assert shown.text == matrix(PAIRS, "schemas").text
+    assert shown.text == f"schemas · {matrix(PAIRS).text}"
     assert [len(elements(shown, "rect", kind)) for kind in ("cell no", "cell")] == [1, 4]
     assert words(shown).count("no default") == 1
     with pytest.raises(ValueError, match="at most 10 writers, not 11: show the table"):

@@ -234,9 +234,7 @@ GALLERY = {
         partition=10**4,
         offset=10**15,
     ),
-    "hostile record": record(
-        HOSTILE[0], HOSTILE[2], headers=[(HOSTILE[1], HOSTILE[5])], topic=HOSTILE[3], title=HOSTILE[1] * 9
-    ),
+    "hostile record": record(HOSTILE[0], HOSTILE[2], headers=[(HOSTILE[1], HOSTILE[5])], topic=HOSTILE[3]),
     "many links": links([f"writer {n}" for n in range(30)], ["one"]),
     "no links": links([], []),
     "named links": links([*HOSTILE], ["web", "w" * 99]),

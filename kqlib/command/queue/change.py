@@ -122,30 +122,29 @@ def queue_delete(args: argparse.Namespace) -> int:
         queue.create_queue()  # one that was used and never created has no mark yet
         queue.delete_queue()
 
-    done = f"'{args.queue}' is deleted for site '{args.site}'; its topic and records stay"
-    return _emptied(args, delete, "deleted", done)
+    return _emptied(args, delete, "deleted", "'{queue}' {be} deleted for site '{site}'; its topic and records stay")
 
 
 def queue_purge(args: argparse.Namespace) -> int:
     """Everything now in it counts as done."""
-    done = f"'{args.queue}' is empty for site '{args.site}'"
-    return _emptied(args, lambda site: look.purge(site, args.queue), "purged", done)
+    return _emptied(args, lambda site: look.purge(site, args.queue), "purged", "'{queue}' {be} empty for site '{site}'")
 
 
-def _emptied(args: argparse.Namespace, empty: Callable[[Site], None], what: str, done: str) -> int:
-    """With --yes, empty the queue; without, print how many items that concerns."""
+def _emptied(args: argparse.Namespace, empty: Callable[[Site], None], what: str, sentence: str) -> int:
+    """With --yes, empty the queue; without, print what that would do. sentence: with a place for 'is' or 'would be'."""
     with opened(args) as site:
         check_known(site, args.queue)
         depth = look.depth(site, args.queue)
         if args.yes:
             empty(site)
-    items = f"{count(depth, 'item')} of site '{args.site}'"
+    changed = sentence.format(queue=args.queue, site=args.site, be="is" if args.yes else "would be")
+    items = count(depth, "item")
     if args.json:
         print(as_json({"queue": args.queue, "site": args.site, "items": depth, what: args.yes}))
     elif args.yes:
-        print(f"{done}: {items} count as done.")
+        print(f"{changed}: {items} count as done.")
     else:
-        print(f"{items} in '{args.queue}' would count as done, claimed ones included. Nothing was done: add --yes.")
+        print(f"{changed}: {items} would count as done, claimed ones included. Nothing was done: add --yes.")
     return 0 if args.yes else 1
 
 

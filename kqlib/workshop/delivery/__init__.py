@@ -55,28 +55,29 @@ __all__ = [
 # coordinator, and if that does not answer, the whole process ends (librdkafka issues 3663 and 4605).
 GROUP = "kq-delivery"
 AT_ONCE = 4  # workers side by side: two cores, and each waits for Kafka half of its time
-MOST = 200  # items of a run: with a transaction each, a life takes a minute
+ITEMS = 10  # of a run
+MIDDLE = 5  # the item at which the worker is killed
 LIFE = 60.0  # seconds of one life
-PATIENCE = 20.0
+TIMEOUT = 20.0  # seconds for one answer of Kafka
 
 Order = str | Callable[[Worker], None]
 Named = tuple[str, Callable[[Worker], None]]
 
 
-def table(cluster: Kafka, orders: Sequence[Order] = tuple(ORDERS), *, items: int = 10) -> CrashTable:
+def table(cluster: Kafka, orders: Sequence[Order] = tuple(ORDERS)) -> CrashTable:
     """Every order, killed at every point, on a topic each: what became of the items. `kq.delivery.table(lab.cluster)`"""
     if isinstance(orders, str):
         raise NotAllowed(f"a table wants a list of orders, as in [{orders!r}], not one alone")
     named = [_order(order) for order in orders]
     if not named or len({name for name, _ in named}) < len(named):
         raise NotAllowed("a table wants at least one order, and each of them once")
-    return CrashTable(_outcomes(cluster, [(each, crash) for each in named for crash in CRASHES], items))
+    return CrashTable(_outcomes(cluster, [(each, crash) for each in named for crash in CRASHES]))
 
 
-def run(cluster: Kafka, order: Order, crash: str, *, items: int = 10) -> Outcome:
+def run(cluster: Kafka, order: Order, crash: str) -> Outcome:
     """One order, its worker killed after `crash` of the item in the middle, then started again: what became of the items."""
     named = _order(order)
-    return _outcomes(cluster, [(named, _crash(crash))], items)[named[0], crash]
+    return _outcomes(cluster, [(named, _crash(crash))])[named[0], crash]
 
 
 def life(
@@ -113,23 +114,20 @@ def life(
 Cells = Sequence[tuple[Named, str]]
 
 
-def _outcomes(cluster: Kafka, cells: Cells, items: int) -> dict[tuple[str, str], Outcome]:
+def _outcomes(cluster: Kafka, cells: Cells) -> dict[tuple[str, str], Outcome]:
     """Each cell on topics of its own, a few at a time. Then all are counted, and the topics are deleted."""
     _check_cluster(cluster)
-    if isinstance(items, bool) or not isinstance(items, int) or not 1 <= items <= MOST:
-        raise NotAllowed(f"items must be a number from 1 to {MOST:,}, not {items!r}")
     cluster.describe()  # Unreachable, before anything is made
     with Children(modules=[worker.__name__]) as children, _topics(cluster, len(cells)) as topics:
-        _put(cluster, topics, items)
-        middle = (items + 1) // 2
+        _put(cluster, topics)
 
         def lives(topic: str, cell: tuple[Named, str]) -> None:
             named, crash = cell
             files = {"database": f"{children.home / topic}.db", "diary": str(children.home / topic)}
             job = {"topic": topic, "partitions": 1, "group": GROUP, "done": f"{topic}-done", **files}
-            if _live(children, cluster, named, {**job, "crash": crash, "at": middle}).killed is None:
+            if _live(children, cluster, named, {**job, "crash": crash, "at": MIDDLE}).killed is None:
                 raise NotAllowed(
-                    f"'{named[0]}' was to be killed after {crash} of item {middle} and never came there. An order of yours "
+                    f"'{named[0]}' was to be killed after {crash} of item {MIDDLE} and never came there. An order of yours "
                     f"says w.reached('{crash}') after that verb, unless it uses the worker's own"
                 )
             _live(children, cluster, named, {**job, "crash": None})
@@ -141,7 +139,7 @@ def _outcomes(cluster: Kafka, cells: Cells, items: int) -> dict[tuple[str, str],
             pool.shutdown(wait=False, cancel_futures=True)
         written = _written(cluster, [f"{topic}-done" for topic in topics])
         return {
-            (named[0], crash): _outcome(children.home / topic, topic, written[f"{topic}-done"], items)
+            (named[0], crash): _outcome(children.home / topic, topic, written[f"{topic}-done"])
             for topic, (named, crash) in zip(topics, cells, strict=True)
         }
 
@@ -163,9 +161,9 @@ def _live(children: Children, cluster: Kafka, order: Named, job: dict[str, Any])
     return Life()
 
 
-def _outcome(file: Path, topic: str, written: Counter[str], items: int) -> Outcome:
+def _outcome(file: Path, topic: str, written: Counter[str]) -> Outcome:
     """What became of the items of one cell: results in Kafka and in the database count alike."""
-    names = [f"{topic}/0/{offset}" for offset in range(items)]
+    names = [f"{topic}/0/{offset}" for offset in range(ITEMS)]
     with closing(open_database(f"{file}.db")) as database:
         written = written + Counter(item for (item,) in database.execute("SELECT item FROM results"))
     worked = Counter(file.read_text().split())
@@ -195,25 +193,25 @@ def _settled(futures: Mapping[str, Any], ignored: Collection[str] = ()) -> None:
 
     for name, future in futures.items():
         try:
-            future.result(PATIENCE)
+            future.result(TIMEOUT)
         except TimeoutError:
-            raise NotInTime(seconds=PATIENCE, why=f"'{name}' to be made or deleted", last="no answer") from None
+            raise NotInTime(seconds=TIMEOUT, why=f"'{name}' to be made or deleted", last="no answer") from None
         except KafkaException as error:
             if error.args[0].name() not in ignored:
                 raise NotAllowed(f"'{name}' was not made or deleted: {words(error)}") from None
 
 
-def _put(cluster: Kafka, topics: Sequence[str], items: int) -> None:
+def _put(cluster: Kafka, topics: Sequence[str]) -> None:
     """The items, each with its own address as its key: 'kq-delivery-…-03/0/7'."""
     from kqlib.kafka.clients import Producer
 
     producer = Producer(cluster.client(enable_idempotence=True))
-    producer.list_topics(timeout=PATIENCE)  # see worker.met
+    producer.list_topics(timeout=TIMEOUT)  # see worker.met
     for topic in topics:
-        for number in range(items):
+        for number in range(ITEMS):
             producer.produce(topic, f"goal {number}", f"{topic}/0/{number}")
-    if producer.flush(PATIENCE):
-        raise NotInTime(seconds=PATIENCE, why="the items to be stored", last=f"{len(producer)} have no answer")
+    if producer.flush(TIMEOUT):
+        raise NotInTime(seconds=TIMEOUT, why="the items to be stored", last=f"{len(producer)} have no answer")
 
 
 def _written(cluster: Kafka, topics: Sequence[str]) -> dict[str, Counter[str]]:

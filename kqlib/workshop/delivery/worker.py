@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 Client = TypeVar("Client", Consumer, Producer)
-PATIENCE = 20.0  # seconds for one answer of Kafka's
+TIMEOUT = 20.0  # seconds for one answer of Kafka's
 MOVING = {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_WAIT_COORD"}
 TRANSACTIONS = {  # librdkafka waits 100 ms before it asks again, and a transaction asks again often
     "retry.backoff.ms": 1,
@@ -102,16 +102,16 @@ class Worker:
         """A producer of transactions. Its id is the same in every life, so that the next one ends what this one leaves open."""
         name = {"transactional.id": f"{self.job['group']}-{self.job['topic']}"}
         self.producer = met(Producer({**self.job["client"], **TRANSACTIONS, **name}))
-        self.producer.init_transactions(PATIENCE)
+        self.producer.init_transactions(TIMEOUT)
         return self.producer
 
     def items(self) -> Iterator[Message]:
         """Read: one item after the other, from what is committed to the ends seen now."""
         begin = self._committed()
-        ends = {part.partition: self.consumer.get_watermark_offsets(part, PATIENCE)[1] for part in begin}
+        ends = {part.partition: self.consumer.get_watermark_offsets(part, TIMEOUT)[1] for part in begin}
         self.consumer.assign(begin)
         while ends:
-            message = self.consumer.poll(PATIENCE)
+            message = self.consumer.poll(TIMEOUT)
             if message is None:
                 raise TimeoutError(f"nothing came from '{self.job['topic']}'")
             part, error = message.partition(), message.error()
@@ -127,10 +127,10 @@ class Worker:
     def _committed(self) -> list[TopicPartition]:
         """Where to begin; asked again while the group's coordinator is being made or moved."""
         parts = [TopicPartition(self.job["topic"], number) for number in range(self.job["partitions"])]
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             try:
-                return self.consumer.committed(parts, timeout=PATIENCE)
+                return self.consumer.committed(parts, timeout=TIMEOUT)
             except KafkaException as error:
                 if error.args[0].name() not in MOVING or time.monotonic() > deadline:
                     raise
@@ -149,7 +149,7 @@ class Worker:
         """Write: the result goes to the topic `done`; return when Kafka has it."""
         refused: list[Any] = []
         self.producer.produce(self.job["done"], result, item.key(), on_delivery=lambda error, _: refused.append(error))
-        left = self.producer.flush(PATIENCE)
+        left = self.producer.flush(TIMEOUT)
         if left or refused != [None]:
             raise KafkaException(*refused) if refused else TimeoutError(f"no answer from '{self.job['done']}'")
         self.reached("write")
@@ -175,14 +175,14 @@ class Worker:
 
 def open_database(file: str) -> sqlite3.Connection:
     """A database that survives a killed process: what was not committed is not there."""
-    database = sqlite3.connect(file, timeout=PATIENCE)
+    database = sqlite3.connect(file, timeout=TIMEOUT)
     database.execute("CREATE TABLE IF NOT EXISTS results (item TEXT PRIMARY KEY, result BLOB)")
     return database
 
 
 def met(client: Client) -> Client:
     """The client, when it knows the cluster. Asked sooner, it would look again only a second later."""
-    client.list_topics(timeout=PATIENCE)
+    client.list_topics(timeout=TIMEOUT)
     return client
 
 

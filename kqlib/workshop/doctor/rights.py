@@ -2,7 +2,7 @@
 
 In:  the current cluster, a queue, a site. Out: a line a verb, JSON for programs, commands to copy. Nothing is joined. It registers the
 transactional id `kq-SITE-rights`, because only a transaction that begins shows whether this user may begin one.
-The same table as Markdown is in docs/rights.md.
+docs/rights.md has the same table.
 """
 
 from __future__ import annotations
@@ -79,17 +79,3 @@ def acls(queue: str, site: str, user: str) -> str:
 
     parts = [[f"# for {role}", *rights.commands(verbs, queue, site, user)] for role, verbs in rights.ROLES.items()]
     return "\n\n".join("\n".join(lines) for lines in parts)
-
-
-def markdown(queue: str = "QUEUE", site: str = "SITE") -> str:
-    """The table for docs/rights.md."""
-    from kqlib.queue import rights
-
-    lines = ["| verb | rights |", "|---|---|"]
-    for verb, some in rights.table(queue, site).items():
-        lines.append(f"| `{verb}` | {' · '.join(map(_short, some))} |")
-    return "\n".join(lines)
-
-
-def _short(right: Any) -> str:
-    return f"{right.operation} {right.kind.replace('-', ' ')} `{right.name}{'*' * right.prefixed}`"

@@ -41,7 +41,7 @@ def serve(line: Connection, cluster: tuple[str, Any], topic: str, session: float
 
 
 @contextmanager
-def nodes(cluster: Kafka, topic: str = TOPIC, partitions: int = COUNT, many: int = NODES) -> Iterator[list[str]]:
+def nodes(cluster: Kafka, topic: str, partitions: int, many: int) -> Iterator[list[str]]:
     """Some nodes, each a process, while the block runs: their addresses, when each partition has one."""
     Plan(topics(topic, partitions)).apply(cluster, quiet=True)
     alter_group(cluster, f"kq-virtual-{topic}", {"consumer.session.timeout.ms": int(SESSION * 1000)})
@@ -72,7 +72,7 @@ class Virtual:
 
     def serving(self, cluster: Kafka) -> Any:
         """The nodes that must run beside the trials."""
-        return nodes(cluster)
+        return nodes(cluster, TOPIC, COUNT, NODES)
 
     @property
     def costs(self) -> dict[str, str]:

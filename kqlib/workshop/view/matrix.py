@@ -71,12 +71,12 @@ class Matrix(Table):
         return lines
 
 
-def matrix(outcomes: Iterable[Read], title: str = "") -> Table:
+def matrix(outcomes: Iterable[Read]) -> Table:
     """The table of these outcomes, in the order in which readers and writers first come; a pair that is missing is –."""
     found, readers, writers, counted = _sorted(outcomes)
     rows = [[reader, *(_cell(found.get((reader, writer))) for writer in writers)] for reader in readers]
     columns = ["reader", *(f"writer {name}" for name in writers)]
-    return Matrix(rows, columns, f"{title} · {counted}" if title else counted)
+    return Matrix(rows, columns, counted)
 
 
 def drawn(outcomes: Iterable[Read], title: str = "who reads whom") -> Picture:

@@ -45,7 +45,6 @@ def record(
     topic: str | None = None,
     partition: int | None = None,
     offset: int | None = None,
-    title: str = "a record",
 ) -> Picture:
     """The picture of one record. `timestamp` and `headers` may be just what a confluent_kafka Message gives."""
     parts = [
@@ -56,7 +55,7 @@ def record(
     ]
     where = [cut(clean(topic), LONGEST_TOPIC)] if topic is not None else []
     where += [f"{word} {n}" for word, n in (("partition", partition), ("offset", offset)) if n is not None]
-    canvas = Canvas(title, ", ".join(where))
+    canvas = Canvas("a record", ", ".join(where))
     sizes = max(width(size, NORMAL) for _, _, size, _ in parts)
     space = (
         max(0.62 * NORMAL * columns(words) for _, words, _, _ in parts) + 20

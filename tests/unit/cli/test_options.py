@@ -1,0 +1,88 @@
+"""What is typed after `kq pipeline` and `kq virtual serve` arrives at Spark's functions and at the node. No broker, no Spark."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import kqlib.spark
+import kqlib.spark.snapshot
+import kqlib.virtual
+from kqlib.command import pipeline
+from kqlib.workshop.cluster import up
+from tests.unit.cli.conftest import run
+
+CLUSTER = SimpleNamespace(partitions=lambda topic: {0: topic})
+
+
+class Called(Exception):  # noqa: N818 - no error
+    """The function was called; `how` are its keyword arguments."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+def called(*_: Any, **how: Any) -> None:
+    raise Called(**how)
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "current", lambda: nullcontext(CLUSTER))
+    monkeypatch.setattr(kqlib.spark, "session", lambda cluster: None)
+    monkeypatch.setattr(pipeline, "_home", lambda args, cluster: "home")
+    monkeypatch.setattr(kqlib.spark.snapshot, "claim", lambda *_: "home")
+    monkeypatch.setattr(kqlib.spark, "items", lambda *_, **how: None)
+
+
+@pytest.mark.parametrize(
+    ("function", "typed", "how"),
+    [
+        ("standings", "standings games table --subject goals", {"subject": "goals"}),
+        ("standings", "standings games table", {"subject": None}),
+        ("audit", "audit football --site eu --results done --once --of item", {"of": "item"}),
+        ("audit", "audit football --site eu --results done --once", {"of": "kq-item"}),
+        ("watch", "audit football --site eu --results done --to verdicts", {"verdicts": "verdicts"}),
+        ("replay", "replay games again --start 0:3 --end 0:5,1:7", {"start": {0: 3}, "end": {0: 5, 1: 7}}),
+        ("replay", "replay games again", {"end": "latest", "dry": True}),
+    ],
+)
+def test_an_option_of_a_pipeline_arrives(
+    function: str, typed: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kqlib.spark, function, called)
+    monkeypatch.setattr(pipeline, "_registry", lambda args, cluster: None)
+    monkeypatch.setattr(pipeline, "_state_directory", lambda *_: "state")
+    with pytest.raises(Called) as caught:
+        run("pipeline", *typed.split())
+    assert how.items() <= caught.value.how.items()
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [(["--registry", "http://schemas:8081"], {"url": "http://schemas:8081"}), ([], {"cluster": CLUSTER})],
+)
+def test_the_schemas_are_at_an_address_or_on_the_cluster(
+    options: list[str], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kqlib.schemas.Registry", called)
+    with pytest.raises(Called) as caught:
+        run("pipeline", "quarantine", "games", "bad", *options)
+    assert caught.value.how == how
+
+
+def test_a_node_behind_a_proxy_advertises_the_address_that_clients_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kqlib.virtual, "Node", called)
+    with pytest.raises(Called) as caught:
+        run("virtual", "serve", "games", "--host", "0.0.0.0", "--port", "80", "--advertise", "https://queues.example")
+    assert caught.value.how == {
+        "host": "0.0.0.0",
+        "port": 80,
+        "advertise": "https://queues.example",
+        "origins": [],
+        "hosts": [],
+    }
