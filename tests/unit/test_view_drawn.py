@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.workshop.view import Cell, Lane, Record, Table, log, picture
+from kqlib.workshop.view import Cell, Lane, Record, Table, log, svg
 from kqlib.workshop.view.lane import STATES
 from kqlib.workshop.view.letters import DEEP, PALETTE
 from tests.unit.view_examples import FOOTBALL, GALLERY, GAMES, HOSTILE, SVG, boxes, words
@@ -27,7 +27,7 @@ def assert_marks_stand_below_their_bars(root, wide):
     """Each mark's word is at most ten pixels beside its bar, unless the picture ends there."""
     marks = [element for element in root if element.get("class") in ("bar", "bar committed", "mark")]
     for bar, word in zip(marks[::2], marks[1::2], strict=True):
-        half = picture.width(word.text, 10) / 2
+        half = svg.width(word.text, 10) / 2
         at_edge = float(word.get("x")) - half < 9 or float(word.get("x")) + half > wide - 9
         assert abs(float(bar.get("x1")) - float(word.get("x"))) <= 10.1 or at_edge, word.text
 
@@ -39,7 +39,7 @@ def assert_cells_hold_their_words(root):
         for word in cell.findall(f"{SVG}text") if space else []:
             big = word.get("class", "").startswith("big")
             size = 8 if word.get("class") == "small" else 12 if big else 10
-            assert picture.width(word.text, size, bold=big) <= space[0], word.text
+            assert svg.width(word.text, size, bold=big) <= space[0], word.text
 
 
 def assert_well_drawn(shown):
@@ -76,7 +76,7 @@ def test_the_sizes_of_a_record_stand_in_one_column_beside_its_boxes(name):
     frames = {(float(box.get("x")), float(box.get("width"))) for box in root.findall(f"{SVG}rect[@rx='4']")}
     sizes = [text for text in root.findall(f"{SVG}text[@text-anchor='end']") if "byte" in text.text]
     ((left, wide),), (column,) = frames, {float(size.get("x")) for size in sizes}
-    widest = max(picture.width(size.text, 10) for size in sizes)
+    widest = max(svg.width(size.text, 10) for size in sizes)
     assert wide >= 200 and column - widest == pytest.approx(left + wide + 10, abs=0.2)
 
 
@@ -153,8 +153,8 @@ def luminance(colour):
     [
         ("#222222", "#ffffff"),
         ("#eeeeee", "#111111"),
-        ("#ffffff", picture.BLUE),
-        ("#ffffff", picture.RED),
+        ("#ffffff", svg.BLUE),
+        ("#ffffff", svg.RED),
         *(("#ffffff" if colour in DEEP else "#111111", colour) for colour in PALETTE),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqlib.spark.audit import VERDICTS
+from kqlib.workshop.promises.values import Verdict
 from kqlib.workshop.view import (
     Block,
     Column,
@@ -29,12 +30,12 @@ from kqlib.workshop.view import (
 )
 from kqlib.workshop.view.deliveries import ENDS
 from kqlib.workshop.view.grid import KINDS
-from kqlib.workshop.view.ladder import Rung, Step
 from kqlib.workshop.view.matrix import drawn
 from kqlib.workshop.view.picture import columns
 from tests.unit.view_examples import (
     AUTO,
     BACK,
+    COSTS,
     CRASHES,
     EXAMPLES,
     GALLERY,
@@ -367,18 +368,18 @@ def test_the_picture_of_a_matrix_says_the_rule_and_has_the_tables_twin():
 @pytest.mark.parametrize(
     ("rungs", "line"),
     [
-        ([AUTO], "released comes back  ✗ 1 never came"),
-        ([Rung("a", {BACK: Step(None, 0, "no release")})], "released comes back  – no release"),
-        ([Rung("a", {BACK: Step(True)})], "released comes back  ✓"),
-        ([LEASES, AUTO], "released comes back  ✓ 3         ✗"),
-        ([AUTO, LEASES, LEASES], "released comes back  ✗                *✓ 3*       ✓ 3"),
-        ([AUTO, Rung("b", {"extend": Step(True, 3)})], "extend                                *✓ 3*"),
-        ([AUTO, Rung("b", {})], "costs                0 commits"),
-        ([], "kept of 0 promises"),
+        (AUTO, "released comes back  ✗ 1 never came"),
+        ({"a": {BACK: Verdict(None, 0, "no release")}}, "released comes back  – no release"),
+        ({"a": {BACK: Verdict(True)}}, "released comes back  ✓"),
+        (LEASES | AUTO, "released comes back  ✓ 3         ✗"),
+        (AUTO | LEASES | {"again": LEASES["leases"]}, "released comes back  ✗                *✓ 3*       ✓ 3"),
+        (AUTO | {"b": {"extend": Verdict(True, 3)}}, "extend                                *✓ 3*"),
+        (AUTO | {"b": {}}, "costs                0 commits"),
+        ({}, "kept of 0 promises"),
     ],
 )
 def test_a_line_of_a_ladder_says_what_there_is(rungs, line):
-    assert line in Ladder(rungs).text.splitlines()
+    assert line in Ladder(rungs, COSTS).text.splitlines()
 
 
 def test_what_a_rung_newly_keeps_is_bold_and_what_was_seen_opens_under_its_sign():
@@ -387,7 +388,7 @@ def test_what_a_rung_newly_keeps_is_bold_and_what_was_seen_opens_under_its_sign(
     assert [cell.partition(">")[2].strip() for cell in bold] == ["✓ 3"]
     assert re.search('title="1 never came"><details><summary[^>]*>✗</summary>1 never came</details>', page)
     assert TABLES["ladder"].reasons == "released comes back, auto-commit: 1 never came"
-    assert 'title="1 never came">✗ 1 never came<' in Ladder([AUTO]).html
+    assert 'title="1 never came">✗ 1 never came<' in Ladder(AUTO, COSTS).html
 
 
 def test_half_of_the_promises_and_all_costs_of_a_full_ladder_fit_into_an_output():
@@ -396,9 +397,9 @@ def test_half_of_the_promises_and_all_costs_of_a_full_ladder_fit_into_an_output(
     from kqlib.workshop.promises import PROMISES
 
     longest = sorted(PROMISES, key=len)[len(PROMISES) // 2 :]
-    steps = dict.fromkeys(longest, Step(True, 40))
+    steps = dict.fromkeys(longest, Verdict(True, 40))
     costs = {name: each.costs for name, each in LADDER.items()} | {"the ledger": {"gives up": "19 of 20 words"}}
-    lines = Ladder([Rung(name, steps, cost) for name, cost in costs.items()]).text.splitlines()
+    lines = Ladder(dict.fromkeys(costs, steps), costs).text.splitlines()
     assert len(lines) <= 25
     assert max(map(columns, lines)) <= 120
 
@@ -418,14 +419,15 @@ class Balanced(html.parser.HTMLParser):
 
 
 WORDS = st.sampled_from([*HOSTILE, "plain"])
-STEPS = st.builds(Step, st.sampled_from([True, False, None]), st.integers(0, 99), WORDS)
-RUNGS = st.builds(Rung, WORDS, st.dictionaries(WORDS, STEPS, max_size=4), st.dictionaries(WORDS, WORDS, max_size=2))
+STEPS = st.builds(Verdict, st.sampled_from([True, False, None]), st.integers(0, 99), WORDS)
+RUNGS = st.dictionaries(WORDS, st.dictionaries(WORDS, STEPS, max_size=4), max_size=4)
+PAID = st.dictionaries(WORDS, st.dictionaries(WORDS, WORDS, max_size=2), max_size=4)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(RUNGS, max_size=4))
-def test_any_ladder_is_well_formed_and_nothing_hostile_gets_through(rungs):
-    shown, page = Ladder(rungs), Balanced()
+@given(RUNGS, PAID)
+def test_any_ladder_is_well_formed_and_nothing_hostile_gets_through(rungs, costs):
+    shown, page = Ladder(rungs, costs), Balanced()
     page.feed(shown.html)
     assert page.open == []
     assert "<script" not in shown.html

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from kqlib.workshop.promises.values import Verdict
 from kqlib.workshop.view import (
     Block,
     Broker,
@@ -32,9 +33,9 @@ from kqlib.workshop.view import (
     owners,
     picture,
     record,
+    svg,
     timeline,
 )
-from kqlib.workshop.view.ladder import Rung, Step
 from kqlib.workshop.view.lane import STATES
 from kqlib.workshop.view.matrix import drawn
 
@@ -115,8 +116,9 @@ MOVED = [
     Placing("crc32", 3, [Placed("A", 2), Placed("B", 0), Placed("C", 1)]),
 ]
 FIRST, BACK = "first in, first out", "released comes back"
-AUTO = Rung("auto-commit", {FIRST: Step(True, 10), BACK: Step(False, 3, "1 never came")}, {"costs": "0 commits"})
-LEASES = Rung("leases", {FIRST: Step(True, 10), BACK: Step(True, 3)}, {"costs": "1 commit"})
+AUTO = {"auto-commit": {FIRST: Verdict(True, 10), BACK: Verdict(False, 3, "1 never came")}}
+LEASES = {"leases": {FIRST: Verdict(True, 10), BACK: Verdict(True, 3)}}
+COSTS = {"auto-commit": {"costs": "0 commits"}, "leases": {"costs": "1 commit"}}
 NO = "v1 cannot read v2 at 'min': the writer has no such field, and it has no default (rule: no default)"
 
 
@@ -142,7 +144,7 @@ TABLES = {
         ["order", "lost", "doubled"],
         "four orders, each crashed at one point",
     ),
-    "ladder": Ladder([AUTO, LEASES]),
+    "ladder": Ladder(AUTO | LEASES, COSTS),
     "matrix": matrix(PAIRS),
 }
 EXAMPLES = {
@@ -299,7 +301,7 @@ def boxes(shown):
             wide = (
                 picture.columns(shown_words) * 0.61 * size
                 if "mono" in kind
-                else picture.width(shown_words, size, bold="bold" in kind)
+                else svg.width(shown_words, size, bold="bold" in kind)
             )
             x, y = float(element.get("x")) + dx, float(element.get("y")) + dy
             x -= {"middle": wide / 2, "end": wide}.get(element.get("text-anchor"), 0)

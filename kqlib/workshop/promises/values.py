@@ -13,7 +13,7 @@ from typing import Any, Literal
 from kqlib.errors import NotAllowed
 from kqlib.text import count
 from kqlib.workshop.view.deliveries import Delivery, deliveries
-from kqlib.workshop.view.ladder import Ladder, Rung, Step
+from kqlib.workshop.view.ladder import Ladder
 from kqlib.workshop.view.picture import Picture
 
 SILENT = {
@@ -133,11 +133,7 @@ class Scores:
 
     def ladder(self) -> Ladder:
         """The same as a picture: rows are promises, columns queues, below them what each costs."""
-        rungs = []
-        for name, verdicts in self.verdicts.items():
-            steps = {promise: Step(each.kept, each.trials, each.seen) for promise, each in verdicts.items()}
-            rungs.append(Rung(name, steps, self.costs.get(name, {})))
-        return Ladder(tuple(rungs))
+        return Ladder(self.verdicts, self.costs)
 
     def __repr__(self) -> str:
         return self.ladder().text

@@ -20,30 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kqlib.text import clean, count
-from kqlib.workshop.view.picture import (
-    BIG,
-    EDGE,
-    NORMAL,
-    SMALL,
-    WIDE,
-    Canvas,
-    Draw,
-    Picture,
-    aligned,
-    box,
-    cross,
-    fit,
-    left_out,
-    line,
-    number,
-    red,
-    shortened,
-    sign_item,
-    tag,
-    text,
-    width,
-    words_item,
-)
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Draw, Picture, aligned, ends, sign_item, words_item
+from kqlib.workshop.view.svg import BIG, NORMAL, SMALL, box, cross, fit, line, number, red, tag, text, width
 
 MOST_NAMES = 8  # partitions without a leader that are named
 GAP, HEAD = 8, 28  # between boxes, and around replicas; a box's first line
@@ -125,12 +103,10 @@ def cluster(brokers: Iterable[Broker], partitions: Iterable[Partition], title: s
     found = {broker: Broker(broker, alive=False) for partition in every for broker in partition.replicas}
     found |= {broker.id: broker for broker in brokers}
     all_brokers = [found[broker] for broker in sorted(found)]
-    first, hidden, last = shortened(named)
-    held = [
-        [_Replica.of(p, name, each.id) for name, p in (*first, *last) if each.id in p.replicas] for each in all_brokers
-    ]
+    shown, hidden = ends(named, "partition")
+    held = [[_Replica.of(p, name, each.id) for name, p in shown if each.id in p.replicas] for each in all_brokers]
     leaderless = [name for name, partition in named if partition.leader is None]
-    notes = [*left_out(hidden, "partition"), *_leaderless(leaderless)]
+    notes = [*hidden, *_leaderless(leaderless)]
 
     dead = sum(not broker.alive for broker in all_brokers)
     counts = count(len(all_brokers), "broker") + (f", {dead} dead" if dead else "")

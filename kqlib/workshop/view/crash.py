@@ -16,22 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kqlib.text import clean, count
-from kqlib.workshop.view.picture import (
-    AMBER,
-    EDGE,
-    NORMAL,
-    RED,
-    SMALL,
-    WIDE,
-    Canvas,
-    Picture,
-    aligned,
-    box,
-    fit,
-    tag,
-    text,
-    width,
-)
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned
+from kqlib.workshop.view.svg import AMBER, NORMAL, RED, SMALL, box, fit, tag, text, width
 
 Counts = tuple[int, int, int]  # lost, once, doubled
 Place = tuple[str, str]  # an order and a crash point

@@ -20,23 +20,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kqlib.text import clean, count
-from kqlib.workshop.view.picture import (
-    AMBER,
-    BLUE,
-    EDGE,
-    NORMAL,
-    SMALL,
-    WIDE,
-    Canvas,
-    Picture,
-    aligned,
-    fit,
-    line,
-    number,
-    tag,
-    text,
-    width,
-)
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned
+from kqlib.workshop.view.svg import AMBER, BLUE, NORMAL, SMALL, fit, line, number, tag, text, width
 
 NAME = 120  # pixels of a line's name
 TOP, HIGH, FOOT = 44, 150, 34  # what is above the curves, their height, what is below

@@ -17,15 +17,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kqlib.text import clean, count
-from kqlib.workshop.view.picture import (
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned
+from kqlib.workshop.view.svg import (
     BIG,
-    EDGE,
     NORMAL,
     SMALL,
-    WIDE,
-    Canvas,
-    Picture,
-    aligned,
+    SUPERSCRIPT,
     box,
     check_mark,
     clock,
@@ -41,7 +38,6 @@ from kqlib.workshop.view.picture import (
 
 ENDS = {"ack": "✓", "release": "↩", "expired": "⏱", "killed": "✕", "refused": "⛔", "open": "…"}
 BAD = {"killed", "refused", "expired"}
-SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 NAME = 120  # pixels of a worker's name
 HIGH, ROW = 24, 34  # a block, and from one row to the next
 TAIL = 62  # space for the sign and its word after a block

@@ -19,23 +19,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from kqlib.text import count
-from kqlib.workshop.view.picture import (
-    AMBER,
-    BLUE,
-    EDGE,
-    NORMAL,
-    RED,
-    SMALL,
-    Canvas,
-    Picture,
-    aligned,
-    box,
-    check_mark,
-    cross,
-    tag,
-    text,
-    width,
-)
+from kqlib.workshop.view.picture import EDGE, Canvas, Picture, aligned, item
+from kqlib.workshop.view.svg import AMBER, BLUE, RED, SMALL, box, check_mark, cross, tag, text
 
 ACROSS, MOST, RUNS = 32, 12, 40  # cells of a line; lines of a partition; pieces of it in the twin
 CELL, GAP, LEFT = 16, 2, 52  # a cell, the space between cells, where they begin
@@ -74,9 +59,7 @@ def grid(items: Iterable[tuple[int, int, str]], title: str = "audit") -> Picture
     for partition, lane in lanes.items():
         _draw_lane(canvas, partition, lane)
     canvas.y += 2
-    canvas.legend(
-        (partial(_meaning, verdict, n), CELL + 5 + width(f"{n:,} {verdict}", NORMAL)) for verdict, n in found.items()
-    )
+    canvas.legend(item(partial(_swatch, verdict), CELL + 5, f"{n:,} {verdict}") for verdict, n in found.items())
     canvas.counts = " · ".join(filter(None, [size, ", ".join(f"{n:,} {verdict}" for verdict, n in found.items())]))
     return canvas.picture(aligned((f"p{partition}", _in_words(lane)) for partition, lane in lanes.items()), STYLE)
 
@@ -116,9 +99,8 @@ def _draw_lane(canvas: Canvas, partition: int, lane: Mapping[int, str]) -> None:
     canvas.y += 6
 
 
-def _meaning(verdict: str, n: int, x: float, y: float) -> str:
-    """A cell, and its verdict as a word: '6 once'."""
-    return "".join(_cell(verdict, x, y)) + text(x + CELL + 5, y + 12, f"{n:,} {verdict}")
+def _swatch(verdict: str, x: float, y: float) -> str:
+    return "".join(_cell(verdict, x, y))
 
 
 def _cell(verdict: str, x: float, y: float) -> tuple[str, str]:

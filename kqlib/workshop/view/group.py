@@ -25,29 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from kqlib.text import clean, count, cut
-from kqlib.workshop.view.picture import (
-    EDGE,
-    LONGEST,
-    NORMAL,
-    SMALL,
-    WIDE,
-    Canvas,
-    Picture,
-    aligned,
-    box,
-    clock,
-    fit,
-    left_out,
-    line,
-    shortened,
-    text,
-    width,
-)
+from kqlib.text import count
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, ends, named
+from kqlib.workshop.view.svg import NORMAL, SMALL, box, clock, fit, line, text, width
 
-T = TypeVar("T")
 ROW, HIGH = 30, 22  # from one row to the next; a box
 LEFT, BETWEEN = 130, 110  # how wide a member's box is, and the space for lines
 NAMED = 74  # how wide a partition's box is, with a name like p0
@@ -71,7 +53,7 @@ class Member:
     @property
     def words(self) -> str:
         """Its name, or what it is."""
-        return _name(self.name) or "member"
+        return named(self.name) or "member"
 
 
 @dataclass(frozen=True)
@@ -85,10 +67,10 @@ class Slot:
 def group(members: Iterable[Member], slots: Iterable[Slot], title: str = "group") -> Picture:
     """The picture of a group: who has what, who has nothing, how far behind each partition is."""
     every, partitions = list(members), list(slots)
-    left, notes = _ends(every, "member")
-    right, more = _ends(partitions, "partition")
+    left, notes = ends(every, "member")
+    right, more = ends(partitions, "partition")
     held = {name for member in every for name in member.holds}
-    lags = {slot.name: _name(slot.name) + (f" (lag {slot.lag:,})" if slot.lag else "") for slot in partitions}
+    lags = {slot.name: named(slot.name) + (f" (lag {slot.lag:,})" if slot.lag else "") for slot in partitions}
     rows = [(member.words, _held(member, lags)) for member in left]
     nobody = [slot.name for slot in right if slot.name not in held]
     rows += [("nobody", " · ".join(lags[name] for name in nobody))] if nobody else []
@@ -100,7 +82,7 @@ def group(members: Iterable[Member], slots: Iterable[Slot], title: str = "group"
     for member, y in zip(left, _middles(canvas, len(left), high), strict=True):
         canvas.add(*(line(EDGE + LEFT, y, x, places[name], "hold") for name in member.holds if name in places))
         _draw_member(canvas, member, y)
-    wide = max([NAMED, *(min(LEFT, width(_name(slot.name), NORMAL, bold=True) + 16) for slot in right)])
+    wide = max([NAMED, *(min(LEFT, width(named(slot.name), NORMAL, bold=True) + 16) for slot in right)])
     longest = max([slot.lag or 0 for slot in partitions], default=0)
     number = width(f"{longest:,}", NORMAL)
     space = min(BAR, WIDE - EDGE - x - wide - 12 - number)
@@ -146,12 +128,12 @@ def _draw_member(canvas: Canvas, member: Member, y: float) -> None:
 
 def owners(queues: Mapping[str, int], nodes: Mapping[str, Sequence[int]], title: str = "queues") -> Picture:
     """The picture of the way to a queue: its partition, by the key's hash, and that partition's node, by the map."""
-    node_of = {part: _name(node) for node, held in nodes.items() for part in held}
+    node_of = {part: named(node) for node, held in nodes.items() for part in held}
     partitions = sorted({*queues.values(), *node_of})
     counts = [count(len(queues), "queue"), count(len(partitions), "partition"), count(len(nodes), "node")]
-    left, more_queues = _ends([*queues.items()], "queue")
-    middle, more_partitions = _ends(partitions, "partition")
-    right, more_nodes = _ends([*nodes.items()], "node")
+    left, more_queues = ends([*queues.items()], "queue")
+    middle, more_partitions = ends(partitions, "partition")
+    right, more_nodes = ends([*nodes.items()], "node")
     high = max(len(left), len(middle), len(right))
 
     canvas = Canvas(title, " · ".join(counts), y=46.0)
@@ -172,22 +154,11 @@ def owners(queues: Mapping[str, int], nodes: Mapping[str, Sequence[int]], title:
     canvas.add(*lines, *boxes, right=begin[2] + SIDE)
     nobody = [y for part, y in places.items() if part not in node_of]
     canvas.add(*(text(begin[1] + MIDDLE + 6, y + 3, "nobody", SMALL) for y in nobody))
-    rows = [(_name(queue), f"p{part}", node_of.get(part, "nobody")) for queue, part in left]
+    rows = [(named(queue), f"p{part}", node_of.get(part, "nobody")) for queue, part in left]
     return _finished(canvas, high, rows, [*more_queues, *more_partitions, *more_nodes])
 
 
 # --- what both share ---------------------------------------------------------------------------------------------------
-
-
-def _name(words: str) -> str:
-    """A name on one line."""
-    return cut(clean(words), LONGEST)
-
-
-def _ends(items: Sequence[T], noun: str) -> tuple[list[T], list[str]]:
-    """The items that are drawn, and a line that counts the others."""
-    first, hidden, last = shortened(items)
-    return [*first, *last], left_out(hidden, noun)
 
 
 def _middles(canvas: Canvas, many: int, high: int) -> list[float]:
@@ -197,7 +168,7 @@ def _middles(canvas: Canvas, many: int, high: int) -> list[float]:
 
 def _box(x: float, y: float, wide: float, words: str, *, idle: bool = False, rx: int = 4, taken: float = 0) -> str:
     """A box around a middle, and its name; `taken` pixels of it are for other words."""
-    name = fit(_name(words), NORMAL, wide - 16 - taken, bold=True)
+    name = fit(named(words), NORMAL, wide - 16 - taken, bold=True)
     frame = box(x, y - HIGH / 2, wide, HIGH, "box idle" if idle else "box", rx=rx)
     return frame + text(x + 8, y + 3.5, name, kind="bold")
 

@@ -27,25 +27,8 @@ from kqlib import keys as kq_keys
 from kqlib.errors import NotAllowed
 from kqlib.text import Key, as_bytes, clean, count, cut
 from kqlib.workshop.view.letters import MOST_KEYS, Lettering
-from kqlib.workshop.view.picture import (
-    BIG,
-    EDGE,
-    NORMAL,
-    SMALL,
-    WIDE,
-    Canvas,
-    Picture,
-    aligned,
-    box,
-    fit,
-    line,
-    number,
-    shortened,
-    tag,
-    text,
-    width,
-    words_item,
-)
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, shortened, words_item
+from kqlib.workshop.view.svg import BIG, NORMAL, SMALL, box, fit, line, number, tag, text, width
 
 MOST = 100_000  # keys of a picture
 HIGH, AIR, BELOW = 26, 2, 6  # of a block; between two of them; between two rows

@@ -13,7 +13,8 @@ from functools import partial
 from string import ascii_uppercase
 
 from kqlib.text import Key, as_bytes, count, spelled
-from kqlib.workshop.view.picture import NORMAL, Draw, escape, tag, width
+from kqlib.workshop.view.picture import Draw
+from kqlib.workshop.view.svg import NORMAL, escape, tag, width
 
 MOST_KEYS = 24  # keys that a picture spells out
 

@@ -14,21 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kqlib.text import clean, count
-from kqlib.workshop.view.picture import (
-    BIG,
-    BLUE,
-    EDGE,
-    NORMAL,
-    WIDE,
-    Canvas,
-    Picture,
-    aligned,
-    box,
-    fit,
-    line,
-    tag,
-    text,
-)
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned
+from kqlib.workshop.view.svg import BIG, BLUE, NORMAL, box, fit, line, tag, text
 
 HALF = (WIDE - 2 * EDGE) / 2 - 12  # one of the two drawings
 STEP, DOT = 22, 4  # from one dot to the next; its radius

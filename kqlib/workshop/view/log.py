@@ -22,19 +22,15 @@ from typing import Literal
 from kqlib.text import Key, clean, count
 from kqlib.workshop.view.lane import FINISHED, STATES, Cell, Lane, Mark, More, Record, Row, State, Step, rows
 from kqlib.workshop.view.letters import Lettering
-from kqlib.workshop.view.picture import (
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Draw, Picture, aligned, item
+from kqlib.workshop.view.svg import (
     AMBER,
     BIG,
     BLUE,
-    EDGE,
     NORMAL,
     RED,
     SMALL,
-    WIDE,
-    Canvas,
-    Draw,
-    Picture,
-    aligned,
+    SUPERSCRIPT,
     check_mark,
     clock,
     cross,
@@ -48,7 +44,6 @@ from kqlib.workshop.view.picture import (
 
 MOST_TERMS = 4  # partitions up to which the headline counts the records of each one
 GLYPHS: dict[State, str] = {"waiting": "", "due": "◷", "done": "✓", "dead": "✕"}
-SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 MEANING: dict[State, str] = {
     "waiting": "waiting",
     "claimed": "claimed (attempt)",
@@ -279,16 +274,13 @@ class _Cells:
         there = {cell.state for cell in cells}
         if there <= {"waiting", "gone"}:  # a plain topic: nobody works on it, so nothing is waiting
             there -= {"waiting"}
-        return [
-            (partial(self._swatch, state), 24 + width(MEANING[state], NORMAL)) for state in STATES if state in there
-        ]
+        return [item(partial(self._swatch, state), 24, MEANING[state]) for state in STATES if state in there]
 
     def _swatch(self, state: State, x: float, y: float) -> str:
-        """A small cell and its meaning."""
+        """A small cell."""
         fill, ink = self._colours(None) if self.by_key and state != "gone" else (None, None)
         inside = [tag("rect", width=18, height=16, rx=4, style=fill), _sign(Record(0, None, state, attempt=2), 18, 8)]
-        small = tag("g", *inside, class_=state, transform=f"translate({number(x)},{number(y)})", style=ink)
-        return small + text(x + 24, y + 12, MEANING[state])
+        return tag("g", *inside, class_=state, transform=f"translate({number(x)},{number(y)})", style=ink)
 
 
 def _sign(record: Record, wide: float, y: float = 22) -> str:

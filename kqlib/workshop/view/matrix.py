@@ -17,20 +17,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from kqlib.text import clean
-from kqlib.workshop.view.picture import (
-    EDGE,
-    NORMAL,
-    SMALL,
-    WIDE,
-    Canvas,
-    Picture,
-    box,
-    check_mark,
-    cross,
-    fit,
-    text,
-    width,
-)
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture
+from kqlib.workshop.view.svg import NORMAL, SMALL, box, check_mark, cross, fit, text, width
 from kqlib.workshop.view.table import Cell, Table
 
 CORNER = "reader ↓ writer →"

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kqlib.text import as_bytes, clean, count, cut
-from kqlib.workshop.view.picture import BIG, EDGE, NORMAL, WIDE, Canvas, Picture, aligned, box, columns, text, width
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, columns
+from kqlib.workshop.view.svg import BIG, NORMAL, box, text, width
 
 Content = bytes | str | None
 Headers = Sequence[tuple[str, Content]]

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqlib.text import clean
-from kqlib.workshop.view.picture import aligned, escape, number
+from kqlib.workshop.view.picture import aligned
+from kqlib.workshop.view.svg import escape, number
 
 RULE = "1px solid rgba(128,128,128,.5)"  # a grey that is seen on white and on black
 PADDING = "padding:3px 14px 3px 0"

@@ -20,27 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from kqlib.text import clean, count, cut
-from kqlib.workshop.view.picture import (
-    EDGE,
-    LONGEST,
-    NORMAL,
-    SMALL,
-    WIDE,
-    Canvas,
-    Draw,
-    Picture,
-    aligned,
-    box,
-    cross,
-    fit,
-    line,
-    red,
-    sign_item,
-    tag,
-    text,
-    width,
-)
+from kqlib.text import count
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Draw, Picture, aligned, named, sign_item
+from kqlib.workshop.view.svg import NORMAL, SMALL, box, cross, fit, line, red, tag, text, width
 
 HEAD = 20  # above the rows, for the columns' words
 NAME = 78  # how wide the names are
@@ -88,7 +70,7 @@ def timeline(columns: Iterable[Column], rows: Iterable[Row], title: str = "group
     """The picture of a group over time: who held how much, and in which change that stood still."""
     times, members = list(columns), list(rows)
     changes = sum(bool(column.words) for column in times)
-    title = f"{cut(clean(title), LONGEST)} over time"
+    title = f"{named(title)} over time"
     canvas = Canvas(title, f"{count(len(members), 'member')} · {count(changes, 'change')}")
     _draw(canvas, times, members)
     canvas.legend(_legend(members))
@@ -97,9 +79,9 @@ def timeline(columns: Iterable[Column], rows: Iterable[Row], title: str = "group
 
 def _twin(times: Sequence[Column], rows: Sequence[Row]) -> list[str]:
     """A table: a line a member, a column a change or a state."""
-    lines = [["", *(cut(clean(column.words), LONGEST) for column in times)]]
+    lines = [["", *(named(column.words) for column in times)]]
     for row in rows:
-        lines.append([cut(clean(row.name), LONGEST), *(_glyphs(row, at, column) for at, column in enumerate(times))])
+        lines.append([named(row.name), *(_glyphs(row, at, column) for at, column in enumerate(times))])
     if any(column.note for column in times):
         lines.append([STILL, *(column.note for column in times)])
     return aligned(lines)
