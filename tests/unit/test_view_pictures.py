@@ -26,6 +26,7 @@ from kqlib.workshop.view import (
     grid,
     group,
     matrix,
+    record,
     timeline,
 )
 from kqlib.workshop.view.deliveries import ENDS
@@ -321,6 +322,20 @@ def test_what_a_busy_member_holds_and_what_a_dead_one_held_is_shown_without_colo
     assert ".waits{fill:none" in shown.svg
     assert {"held by a busy member", "crashed", "a partition"} <= set(words(shown))
     assert not {"held by a busy member", "crashed"} & set(words(timeline(TIMES, ROWS[1:])))
+
+
+# --- record ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "wide"),
+    [(b"v", "200"), (b"v" * 29, "200"), (b"v" * 40, "268"), (b"v" * 56, "367.2"), (b"\xff" * 10**7, "436.2")],
+    ids=["short", "as short as a box is", "longer", "as long as is shown", "cut by the page"],
+)
+def test_the_boxes_of_a_record_are_as_wide_as_its_longest_content_and_the_page_allow(value, wide):
+    shown = record(value)
+    assert {each.get("width") for each in elements(shown, "rect", "part")} == {wide}
+    assert float(ElementTree.fromstring(shown.svg).get("width")) <= 640
 
 
 # --- matrix ------------------------------------------------------------------------------------------------------------

@@ -58,10 +58,9 @@ def record(
     where += [f"{word} {n}" for word, n in (("partition", partition), ("offset", offset)) if n is not None]
     canvas = Canvas("a record", ", ".join(where))
     sizes = max(width(size, NORMAL) for _, _, size, _ in parts)
-    space = (
-        max(0.62 * NORMAL * columns(words) for _, words, _, _ in parts) + 20
-    )  # a monospaced character is 0.6 em wide
-    space = min(max(space, 200), WIDE - 2 * EDGE - LEFT - sizes - 10)
+    longest = max(columns(words) for _, words, _, _ in parts)
+    most = WIDE - 2 * EDGE - LEFT - sizes - 10
+    space = min(max(0.62 * NORMAL * longest + 20, 200), most)  # a monospaced character is 0.6 em wide
     right = EDGE + LEFT + space + 10 + sizes
     for name, words, size, there in parts:
         y = canvas.y + 16
