@@ -7,11 +7,11 @@ from kqlib.kafka import Kafka
 from kqlib.workshop import play
 from kqlib.workshop.groups import (
     Assignment,
+    Change,
     Event,
     Group,
     Lag,
     Span,
-    Step,
     Stop,
     Timeline,
     Work,
@@ -121,7 +121,7 @@ EAGER = [
     at(13, "ben", "assigned", "1"),
 ]
 COOPERATIVE = [*EAGER[:3], at(11, "ann", "revoked", "1"), at(12, "ann", "assigned"), EAGER[5]]
-STEPS = [Step("ann joins", 0, 5), Step("ben joins", 9, 15)]
+STEPS = [Change("ann joins", 0, 5), Change("ben joins", 9, 15)]
 CRASH = [*COOPERATIVE, at(20, "ben", "crashed"), at(22, "ann", "assigned", "1")]
 BUSY = [
     *COOPERATIVE,
@@ -135,11 +135,11 @@ TIMES = {
     "cooperative: only what moves": (COOPERATIVE, STEPS, [(0, 0, 0), (2, 1, 1)]),
     "a crash stops what the dead one had": (
         CRASH,
-        [*STEPS, Step("ben crashes", 20, 25)],
+        [*STEPS, Change("ben crashes", 20, 25)],
         [(0, 0, 0), (2, 1, 1), (2, 1, 1)],
     ),
-    "a step in which nothing moves": (EAGER, [*STEPS, Step("nothing", 30, 31)], [(0, 0, 0), (2, 2, 1), (2, 0, 0)]),
-    "what began and ended within a step is not seen": (EAGER, [Step("all", 0, 15)], [(0, 0, 0)]),
+    "a step in which nothing moves": (EAGER, [*STEPS, Change("nothing", 30, 31)], [(0, 0, 0), (2, 2, 1), (2, 0, 0)]),
+    "what began and ended within a step is not seen": (EAGER, [Change("all", 0, 15)], [(0, 0, 0)]),
     "nothing recorded": ([], [], []),
 }
 
@@ -166,7 +166,7 @@ PICTURES = {
         """,
     ),
     "crash": (
-        *(CRASH, [STEPS[1], Step("ben crashes", 20, 25)]),
+        *(CRASH, [STEPS[1], Change("ben crashes", 20, 25)]),
         """
         scores over time · 2 members · 2 changes
                      ben joins     ben crashes
@@ -176,7 +176,10 @@ PICTURES = {
         """,
     ),
     "busy, and believing that it still holds what another has": (
-        *(BUSY, [STEPS[1], Step("ben is busy", 20, 21), Step("ben put out", 21, 25), Step("ben is back", 30, 32)]),
+        *(
+            BUSY,
+            [STEPS[1], Change("ben is busy", 20, 21), Change("ben put out", 21, 25), Change("ben is back", 30, 32)],
+        ),
         """
         scores over time · 2 members · 4 changes
                      ben joins     ben is busy     ben put out      ben is back
@@ -196,7 +199,7 @@ def test_a_timeline_in_words(events, steps, twin) -> None:
 
 def test_the_last_steps_begin_with_the_state_before_them_and_forget_who_was_gone() -> None:
     gone = [*EAGER[:2], at(3, "zoe", "joined"), at(6, "zoe", "left"), *EAGER[2:]]
-    every = Timeline.of("scores", gone, [Step("zoe leaves", 4, 7), *STEPS[1:]])
+    every = Timeline.of("scores", gone, [Change("zoe leaves", 4, 7), *STEPS[1:]])
     last = every.last(1)
     assert [(stop.what, stop.partitions) for stop in last.stops if stop.what] == [("ben joins", 2)]
     assert repr(last).splitlines()[1:3] == ["                 ben joins", "ann          ■■  ··         ■"]
@@ -247,7 +250,7 @@ WRONG = {
         lambda: play.group("here"),
         "this wants a lab or a cluster, as in kq.play.group(lab), not str",
     ),
-    "the last no steps": (lambda: Timeline.of("g", [], []).last(0), "how many steps back? A number from 1 on, not 0"),
+    "the last no changes": (lambda: Timeline.of("g", [], []).last(0), "how many changes back? A number from 1 on, not 0"),
 }
 
 

@@ -15,17 +15,17 @@ them, `member.py` is what runs in each.
 
 from kqlib.workshop.groups.ask import assignment, clocks, lag
 from kqlib.workshop.groups.group import Group
-from kqlib.workshop.groups.timeline import Event, Span, Step, Stop, Timeline
+from kqlib.workshop.groups.timeline import Change, Event, Span, Stop, Timeline
 from kqlib.workshop.groups.values import Assignment, Lag, Part, Work
 
 __all__ = [
     "Assignment",
+    "Change",
     "Event",
     "Group",
     "Lag",
     "Part",
     "Span",
-    "Step",
     "Stop",
     "Timeline",
     "Work",

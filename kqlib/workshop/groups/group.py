@@ -25,7 +25,7 @@ from kqlib.workshop import view
 from kqlib.workshop.children import Children
 from kqlib.workshop.groups import ask, member
 from kqlib.workshop.groups.process import MemberProcess, Record, leave_all
-from kqlib.workshop.groups.timeline import Step, Timeline
+from kqlib.workshop.groups.timeline import Change, Timeline
 from kqlib.workshop.groups.values import Assignment, Lag, Work
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Group:
         self._matched()  # TopicMissing, if one is missing
         self._commit, self._pace = commit, pace
         self._members: dict[str, MemberProcess] = {}
-        self._record, self._steps, self._begun = Record(), list[Step](), list[tuple[str, float]]()
+        self._record, self._changes, self._begun = Record(), list[Change](), list[tuple[str, float]]()
         if before := _open.pop((self.cluster.bootstrap, name), None):
             before.close()  # a cell run twice
         self.name = name if isinstance(where, Kafka) else where.group(name)
@@ -165,7 +165,7 @@ class Group:
     def timeline(self) -> Timeline:
         """What happened so far."""
         with self._lock():
-            return Timeline.of(self.name, self._record.events, self._steps, self._members)
+            return Timeline.of(self.name, self._record.events, self._changes, self._members)
 
     def draw(self, names: bool = False) -> view.Picture:
         """The picture: members left, partitions right, lag behind them."""
@@ -276,13 +276,15 @@ class Group:
         self._begun.append((f"{who} {one if len(names) == 1 else many}", time.monotonic()))
 
     def _end(self) -> None:
-        """All is settled: what has begun is a step of the timeline; so is what the clocks have done meanwhile."""
-        since = self._steps[-1].end if self._steps else 0.0
+        """All is settled: what has begun is a change of the timeline; so is what the clocks have done meanwhile."""
+        since = self._changes[-1].end if self._changes else 0.0
         if not self._begun and any(event.at > since and event.what in MOVES for event in self._record.events):
             out = {*self._who("busy")} - {member.client_id for member in ask.described(self.cluster, self.name)}
             self._begun.append((f"{', '.join(sorted(out))} put out" if out else "a change", since))
         if self._begun:
-            self._steps.append(Step(", ".join(words for words, _ in self._begun), self._begun[0][1], time.monotonic()))
+            self._changes.append(
+                Change(", ".join(words for words, _ in self._begun), self._begun[0][1], time.monotonic())
+            )
             self._begun.clear()
 
     def _settled(self, wait: bool) -> Assignment:

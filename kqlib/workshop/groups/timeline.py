@@ -1,7 +1,7 @@
 """What happened in a group over time, and what each change cost: pure, from recorded events.
 
-In:  `Event`s (a member was assigned, revoked, crashed, …) and `Step`s (a change, from its cause until the group was settled).
-Out: `Timeline`: for each step how many partitions stood still, and the picture with a row a member.
+In:  `Event`s (a member was assigned, revoked, crashed, …) and `Change`s (a change, from its cause until the group was settled).
+Out: `Timeline`: for each change how many partitions stood still, and the picture with a row a member.
 
 Time is cut into columns, a change and the state after it in turn, and is not drawn to scale: seconds differ on every run,
 what came before what does not.
@@ -22,7 +22,7 @@ from kqlib.workshop.view.timeline import timeline as drawn
 
 What = Part | Literal["busy", "in"]
 OVER = {"left", "crashed", "failed"}
-MOST = 7  # steps that fit into a picture
+MOST = 7  # changes that fit into a picture
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Step:
+class Change:
     """A change: from its cause until each working member had what the broker assigned."""
 
     what: str
@@ -60,7 +60,7 @@ class Span:
 
 @dataclass(frozen=True, repr=False)
 class Stop:
-    """What a step cost: of the partitions that had an owner before, how many stood still, and how many members lost one."""
+    """What a change cost: of the partitions that had an owner before, how many stood still, and how many members lost one."""
 
     what: str
     before: int
@@ -78,56 +78,60 @@ class Timeline:
     group: str
     members: tuple[str, ...]
     spans: tuple[Span, ...]
-    steps: tuple[Step, ...]
+    changes: tuple[Change, ...]
     crashes: tuple[Event, ...] = ()
 
     @classmethod
-    def of(cls, group: str, events: Iterable[Event], steps: Iterable[Step], members: Iterable[str] = ()) -> Timeline:
+    def of(
+        cls, group: str, events: Iterable[Event], changes: Iterable[Change], members: Iterable[str] = ()
+    ) -> Timeline:
         """From what was recorded; members: their order in the picture, else that of their first events."""
         every = sorted(events, key=lambda event: event.at)
         members = tuple(dict.fromkeys([*members, *(event.member for event in every)]))
         crashes = tuple(event for event in every if event.what == "crashed")
-        return cls(group, members, tuple(_spans(every)), tuple(steps), crashes)
+        return cls(group, members, tuple(_spans(every)), tuple(changes), crashes)
 
     @property
     def stops(self) -> list[Stop]:
-        """What each step cost, in order."""
-        return [self._stop(at) for at in range(len(self.steps))]
+        """What each change cost, in order."""
+        return [self._stop(at) for at in range(len(self.changes))]
 
-    def last(self, steps: int = 1) -> Timeline:
-        """Only the last so many steps, and the state before them."""
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise NotAllowed(f"how many steps back? A number from 1 on, not {steps!r}")
-        before, kept = self.steps[:-steps], self.steps[-steps:]
-        begin = [Step("", before[-1].end, before[-1].end)] if before else []
+    def last(self, changes: int = 1) -> Timeline:
+        """Only the last so many changes, and the state before them."""
+        if isinstance(changes, bool) or not isinstance(changes, int) or changes < 1:
+            raise NotAllowed(f"how many changes back? A number from 1 on, not {changes!r}")
+        before, kept = self.changes[:-changes], self.changes[-changes:]
+        begin = [Change("", before[-1].end, before[-1].end)] if before else []
         since = begin[0].start if begin else -inf
         there = {span.member for span in self.spans if span.end > since}
         members = tuple(name for name in self.members if name in there)
         return Timeline(self.group, members, self.spans, (*begin, *kept), self.crashes)
 
     def draw(self) -> Picture:
-        """A row a member, a block a partition held, a gap where it stood still, ✕ a crash. Seven steps fit into it."""
-        if len(self.steps) > MOST:
+        """A row a member, a block a partition held, a gap where it stood still, ✕ a crash. Seven changes fit into it."""
+        if len(self.changes) > MOST:
             return self.last(MOST - 1).draw()
         columns: list[Column] = []
         moments: list[tuple[float, float]] = []
-        for step, stop in zip(self.steps, self.stops, strict=True):
-            if step.what:  # a step without words is only the state that was before
-                columns.append(Column(step.what, f"{stop.partitions} of {stop.before}" if stop.before else ""))
-                moments.append((step.start, step.end))
+        for change, stop in zip(self.changes, self.stops, strict=True):
+            if change.what:  # a change without words is only the state that was before
+                columns.append(Column(change.what, f"{stop.partitions} of {stop.before}" if stop.before else ""))
+                moments.append((change.start, change.end))
             columns.append(Column())
-            moments.append((step.end, step.end))
+            moments.append((change.end, change.end))
         return drawn(columns, [self._row(name, moments) for name in self.members], self.group)
 
     def __repr__(self) -> str:
         return self.draw().text
 
     def _stop(self, at: int) -> Stop:
-        """What was held when the step before was over, and what of it was not held throughout this one."""
-        step, since = self.steps[at], self.steps[at - 1].end if at else -inf
+        """What was held when the change before was over, and what of it was not held throughout this one."""
+        change, since = self.changes[at], self.changes[at - 1].end if at else -inf
         held = [span for span in self.spans if isinstance(span.what, tuple) and at and span.over(since, since)]
-        gone = [span for span in held if not span.over(since, step.end)]
-        return Stop(step.what, len({s.what for s in held}), len({s.what for s in gone}), len({s.member for s in gone}))
+        gone = [span for span in held if not span.over(since, change.end)]
+        return Stop(
+            change.what, len({s.what for s in held}), len({s.what for s in gone}), len({s.member for s in gone})
+        )
 
     def _row(self, name: str, moments: Sequence[tuple[float, float]]) -> Row:
         """A member's blocks, in columns."""

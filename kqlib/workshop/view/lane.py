@@ -100,15 +100,15 @@ class More:
     words: str
 
 
-Step = Mark | Cell | More
+Piece = Mark | Cell | More
 
 
 @dataclass(frozen=True)
 class Row:
-    """A lane as it is shown: its name, its steps, and words where there are no steps to show."""
+    """A lane as it is shown: its name, its pieces, and words where there are no pieces to show."""
 
     name: str
-    steps: Sequence[Step]
+    pieces: Sequence[Piece]
     words: str = ""
 
 
@@ -124,12 +124,12 @@ def _row(lane: Lane) -> Row:
     """What stands in a lane from left to right; a lane without a cell says that it is empty."""
     marks = _marks(lane)
     stops = [mark.offset for mark in marks]
-    steps: list[Step] = []
+    pieces: list[Piece] = []
     for cell in _shortened(list(_cells(lane, stops)), stops):
         while marks and marks[0].offset <= cell.first:
-            steps.append(marks.pop(0))
-        steps.append(cell)
-    return Row(f"p{lane.partition}", [*steps, *marks], "" if steps else "empty")
+            pieces.append(marks.pop(0))
+        pieces.append(cell)
+    return Row(f"p{lane.partition}", [*pieces, *marks], "" if pieces else "empty")
 
 
 def _marks(lane: Lane) -> list[Mark]:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Literal
 
 from kqlib.text import Key, clean, count
-from kqlib.workshop.view.lane import FINISHED, STATES, Cell, Lane, Mark, More, Record, Row, State, Step, rows
+from kqlib.workshop.view.lane import FINISHED, STATES, Cell, Lane, Mark, More, Piece, Record, Row, State, rows
 from kqlib.workshop.view.letters import Lettering
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Draw, Picture, aligned, item
 from kqlib.workshop.view.svg import (
@@ -81,7 +81,7 @@ def log(
     """The picture of a topic's partitions. `letters`: key -> letter of earlier pictures; new keys get the next free ones."""
     every = list(lanes)
     shown = rows(every)
-    cells = [step for row in shown for step in row.steps if isinstance(step, Cell)]
+    cells = [piece for row in shown for piece in row.pieces if isinstance(piece, Cell)]
     lettering = Lettering([cell.record.key for cell in cells if cell.record and cell.state != "gone"], letters)
     cell_style = _Cells(lettering, colour == "key")
     grid = _Grid.of(shown, cells, lettering)
@@ -110,13 +110,13 @@ def _counts(lanes: Sequence[Lane]) -> str:
 def _in_words(row: Row, lettering: Lettering) -> str:
     """A lane: 'B✓14 C²16 ░17 |floor … 960 more'."""
     words = [row.words] if row.words else []
-    for step in row.steps:
-        if isinstance(step, Mark):
-            words.append(f"|{step.word}")
-        elif isinstance(step, More):
-            words.append(step.words)
+    for piece in row.pieces:
+        if isinstance(piece, Mark):
+            words.append(f"|{piece.word}")
+        elif isinstance(piece, More):
+            words.append(piece.words)
         else:
-            words.append(_cell_in_words(step, lettering))
+            words.append(_cell_in_words(piece, lettering))
     return " ".join(words)
 
 
@@ -153,7 +153,7 @@ class _Grid:
                 least = max(least, width(lettering[cell.record.key], BIG, bold=True) + 2 * AIR)
         least = math.ceil(least)
         roomy = cls(left, max(ROOMY, least))
-        one_line = all(sum(roomy.slots(step) for step in row.steps) <= roomy.per_line for row in rows)
+        one_line = all(sum(roomy.slots(piece) for piece in row.pieces) <= roomy.per_line for row in rows)
         return roomy if one_line else cls(left, least)
 
     @property
@@ -161,28 +161,28 @@ class _Grid:
         """Cells in a line."""
         return int((WIDE - EDGE - self.left) // self.pitch)
 
-    def slots(self, step: Step) -> int:
-        """How many cells wide a step is; marks stand between cells."""
-        if isinstance(step, Mark):
+    def slots(self, piece: Piece) -> int:
+        """How many cells wide a piece is; marks stand between cells."""
+        if isinstance(piece, Mark):
             return 0
-        if isinstance(step, More):
-            return math.ceil((width(step.words, NORMAL) + 2 * AIR) / self.pitch)
-        return 1 if step.first == step.last else max(2, math.ceil((width(step.offsets, SMALL) + AIR) / self.pitch))
+        if isinstance(piece, More):
+            return math.ceil((width(piece.words, NORMAL) + 2 * AIR) / self.pitch)
+        return 1 if piece.first == piece.last else max(2, math.ceil((width(piece.offsets, SMALL) + AIR) / self.pitch))
 
-    def lines(self, steps: Iterable[Step]) -> list[list[tuple[float, Step]]]:
+    def lines(self, pieces: Iterable[Piece]) -> list[list[tuple[float, Piece]]]:
         """Steps with the place where they begin, a list a line. A mark goes with the cell that it stands before."""
-        lines: list[list[tuple[float, Step]]] = [[]]
-        marks: list[Step] = []
+        lines: list[list[tuple[float, Piece]]] = [[]]
+        marks: list[Piece] = []
         at = 0
-        for step in steps:
-            if isinstance(step, Mark):
-                marks.append(step)
+        for piece in pieces:
+            if isinstance(piece, Mark):
+                marks.append(piece)
                 continue
-            if at + self.slots(step) > self.per_line:
+            if at + self.slots(piece) > self.per_line:
                 lines.append([])
                 at = 0
-            lines[-1] += [(self.left + at * self.pitch, each) for each in [*marks, step]]
-            marks, at = [], at + self.slots(step)
+            lines[-1] += [(self.left + at * self.pitch, each) for each in [*marks, piece]]
+            marks, at = [], at + self.slots(piece)
         lines[-1] += [(self.left + at * self.pitch, mark) for mark in marks]
         return lines
 
@@ -197,28 +197,28 @@ def _draw_row(canvas: Canvas, row: Row, grid: _Grid, cells: _Cells) -> None:
         canvas.y += 26
         return
     canvas.add(text(EDGE, canvas.y + ABOVE + 19, row.name, BIG, "bold"))
-    for steps in grid.lines(row.steps):
+    for pieces in grid.lines(row.pieces):
         y = canvas.y + ABOVE
-        bars = [(x - AIR / 2, step) for x, step in steps if isinstance(step, Mark)]
+        bars = [(x - AIR / 2, piece) for x, piece in pieces if isinstance(piece, Mark)]
         if row.words:  # an empty lane: its bars stand behind the word
             canvas.add(text(grid.left, y + 18, row.words, kind="faint"))
             bars = [(x + width(row.words, NORMAL) + 2 * AIR, mark) for x, mark in bars]
-        for x, step in steps:
-            wide = grid.slots(step) * grid.pitch
-            if isinstance(step, More):
-                canvas.add(_more(step, x, y, wide - AIR), right=x + wide)
-            elif isinstance(step, Cell):
-                offset = text(x + (wide - AIR) / 2, y - 3, step.offsets, SMALL, "faint", anchor="middle")
-                canvas.add(offset + cells.draw(step.record, x, y, wide - AIR), right=x + wide)
+        for x, piece in pieces:
+            wide = grid.slots(piece) * grid.pitch
+            if isinstance(piece, More):
+                canvas.add(_more(piece, x, y, wide - AIR), right=x + wide)
+            elif isinstance(piece, Cell):
+                offset = text(x + (wide - AIR) / 2, y - 3, piece.offsets, SMALL, "faint", anchor="middle")
+                canvas.add(offset + cells.draw(piece.record, x, y, wide - AIR), right=x + wide)
         _draw_marks(canvas, bars, y)
     canvas.y += 6
 
 
-def _more(step: More, x: float, y: float, wide: float) -> str:
+def _more(piece: More, x: float, y: float, wide: float) -> str:
     """'… 960 more' between two dotted lines: the lane goes on behind it."""
     lines = f"M{number(x)} {number(y)}h{number(wide)}M{number(x)} {number(y + HIGH)}h{number(wide)}"
     dotted = tag("path", d=lines, class_="line faint", stroke_dasharray="1 3")
-    return dotted + text(x + wide / 2, y + HIGH / 2 + 3.5, step.words, anchor="middle")
+    return dotted + text(x + wide / 2, y + HIGH / 2 + 3.5, piece.words, anchor="middle")
 
 
 def _draw_marks(canvas: Canvas, bars: Sequence[tuple[float, Mark]], y: float) -> None:
