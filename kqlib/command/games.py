@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq games`."""
     under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    text = "Put a season into a topic, which is made if it is not there (kept for ever: the games lie in the past)."
+    text = "Put a season into a topic. A topic that is not there is created; its records are kept for ever, because the games are old."
     produce = under.add_parser("produce", description=text, help="put a season into a topic")
-    produce.add_argument("--topic", default="games", metavar="NAME", help="where to (default: games)")
-    produce.add_argument("--partitions", type=int, default=4, metavar="N", help="of a new topic (default: 4)")
-    text = "Print a season, a line of JSON for each row."
+    produce.add_argument("--topic", default="games", metavar="NAME", help="the topic (default: games)")
+    produce.add_argument(
+        "--partitions", type=int, default=4, metavar="N", help="partitions of a new topic (default: 4)"
+    )
+    text = "Print a season as lines of JSON, one for each row."
     show = under.add_parser("show", description=text, help="print a season as lines of JSON")
     for each in (produce, show):
         _season(each)
@@ -32,12 +34,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _season(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--rows", type=_many, required=True, metavar="N", help="how many")
+    add("--rows", type=_many, required=True, metavar="N", help="how many rows")
     add("--sport", choices=("football", "basketball"), help="one of the two (default: both)")
-    add("--seed", type=int, default=7, metavar="N", help="another one gives other games (default: 7)")
-    add("--late", type=float, default=0.0, metavar="PART", help="the part that is sent hours late: 0.01")
-    add("--doubled", type=float, default=0.0, metavar="PART", help="the part that is sent twice")
-    add("--broken", type=float, default=0.0, metavar="PART", help="the part that comes again as rubbish")
+    add("--seed", type=int, default=7, metavar="N", help="another seed gives other games (default: 7)")
+    add(
+        "--late",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="the share of events that are sent hours late, such as 0.01",
+    )
+    add("--doubled", type=float, default=0.0, metavar="SHARE", help="the share of events that are sent twice")
+    add(
+        "--broken",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="the share of events that are followed by a broken copy",
+    )
 
 
 def _many(text: str) -> int:

@@ -31,7 +31,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as shells ha
 
 
 def lab(args: argparse.Namespace) -> NoReturn:
-    """Open the notebooks in JupyterLab."""
+    """Start JupyterLab with the notebooks."""
     from kqlib.workshop import jupyter
     from kqlib.workshop.cluster import up
 
@@ -69,7 +69,7 @@ def down(args: argparse.Namespace) -> int:
 
 
 def status(args: argparse.Namespace) -> int:
-    """Show what runs, where, and how it is."""
+    """Show which cluster is used, where it is, and how it is."""
     from dataclasses import asdict
 
     from kqlib.workshop.cluster import up as cluster
@@ -83,7 +83,7 @@ def status(args: argparse.Namespace) -> int:
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Check this machine and its queues; say what to do for each ✗."""
+    """Check this machine and its queues; say how to fix each ✗."""
     from kqlib.workshop.doctor import rights, run
 
     if args.rights or args.site or args.acl:
@@ -101,7 +101,7 @@ def progress(args: argparse.Namespace) -> int:
 
 
 def topics(args: argparse.Namespace) -> int:
-    """Compare a cluster with a plan of topics, or make it so."""
+    """Compare a cluster's topics with a plan, or apply the plan."""
     from kqlib.topics import Plan
     from kqlib.workshop.cluster.up import current
 
@@ -139,9 +139,9 @@ def _listed(asking: Iterable[str], other: Iterable[str]) -> str:
         return textwrap.fill(", ".join(sorted(names)), 100, **shape)
 
     return (
-        "Kafka's own tools: kq kafka TOOL ARGS…, for example kq kafka topics --list; TOOL --help tells a tool's arguments.\n"
-        f"\nasked of the current cluster, whose address is filled in:\n{paragraph(asking)}\n"
-        f"\nof files, or with an address of their own:\n{paragraph(other)}"
+        "Kafka's own tools: kq kafka TOOL ARGS…, for example kq kafka topics --list; TOOL --help shows a tool's arguments.\n"
+        f"\nwith the address of the current cluster filled in:\n{paragraph(asking)}\n"
+        f"\nfor files, or with an address that you give:\n{paragraph(other)}"
     )
 
 
@@ -203,7 +203,9 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     add("--json", **for_programs)
     ends = "diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk or deleted."
     add = command(topics, epilog=ends)
-    add("what", choices=("diff", "apply", "show"), help="say what would change, do it, or list the planned topics")
+    add(
+        "what", choices=("diff", "apply", "show"), help="print what would change, change it, or list the planned topics"
+    )
     add("file", metavar="FILE", help="the plan, as Plan.write makes it")
     for name in MODULES:
         module = import_module(f"kqlib.command.{name}")

@@ -57,14 +57,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         made = under.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}")
         add[name] = made.add_argument
         if name != "replay":
-            made.add_argument("--once", action="store_true", help="what is there now, then end")
+            made.add_argument("--once", action="store_true", help="process what is there now, then end")
     for name in ("standings", "quarantine"):
-        add[name]("source", metavar="TOPIC", help="what is read")
+        add[name]("source", metavar="TOPIC", help="the topic that is read")
         add[name]("target", metavar="TARGET", help="the topic for what comes out")
         add[name]("--registry", metavar="URL", help="a schema registry (default: the cluster's own topic kq.schemas)")
         add[name]("--home", metavar="DIR", help=HOME)
-        add[name]("--group", metavar="NAME", help="a group that shows the lag (default: kq-WORD-TOPIC)")
-        add[name]("--subject", metavar="NAME", help="its schemas' subject (default: TOPIC-value)")
+        add[name](
+            "--group", metavar="NAME", help="the consumer group in which the lag is shown (default: kq-WORD-TOPIC)"
+        )
+        add[name]("--subject", metavar="NAME", help="the subject of its schemas (default: TOPIC-value)")
     add["standings"](
         "--quarantine", metavar="TOPIC", help="for rows that cannot be decoded (default: they are counted only)"
     )
@@ -80,7 +82,7 @@ def _audit(add: Callable[..., Any]) -> None:
         "--of",
         default="kq-item",
         metavar="HEADER",
-        help="the header that names a result's item, or key (default: kq-item)",
+        help="the header in which a result names its item; key: the record's key (default: kq-item)",
     )
     add("--outputs", type=int, default=1, metavar="N", help="how many results an item has (default: 1)")
     add(
@@ -90,7 +92,7 @@ def _audit(add: Callable[..., Any]) -> None:
         help="the length of a bucket of time, with --once (default: '1 hour')",
     )
     add("--since", type=_time, metavar="TIME", help="only items put then or later, with --once")
-    add("--to", metavar="TOPIC", help="a compacted topic for every verdict")
+    add("--to", metavar="TOPIC", help="a compacted topic that gets every verdict")
     add(
         "--state", metavar="DIR", help="the directory of a continuous audit's state (default: in kqlib's own directory)"
     )
@@ -99,7 +101,7 @@ def _audit(add: Callable[..., Any]) -> None:
 
 
 def _replay(add: Callable[..., Any]) -> None:
-    add("source", metavar="TOPIC", help="what is read; with --dead, the queue")
+    add("source", metavar="TOPIC", help="the topic that is read; with --dead, the queue")
     add("target", nargs="?", metavar="TARGET", help="the topic that is written")
     add("--start", type=_place, default="earliest", metavar="PLACE", help="earliest, a time, or offsets: 0:120,1:98")
     add("--end", type=_place, default="latest", metavar="PLACE", help="latest, a time, or offsets")
@@ -113,7 +115,7 @@ def _replay(add: Callable[..., Any]) -> None:
         help="a function of a frame; with --dead, of an item: it returns new data or None",
     )
     add("-n", type=int, metavar="N", help="at most so many dead letters")
-    add("--yes", "-y", action="store_true", help="do it; without, only count")
+    add("--yes", "-y", action="store_true", help="do it; without it, only count")
 
 
 def _time(text: str) -> datetime:

@@ -20,16 +20,16 @@ FILES = 16_384  # enough for 10,000 requests at once, see `kqlib.virtual.request
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq virtual`."""
     under = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    text = "Run a node: it owns some of the partitions and answers for their queues until Ctrl-C or SIGTERM."
+    text = "Run a node: it owns some of the partitions and serves their queues until Ctrl-C or SIGTERM."
     add = under.add_parser("serve", description=text, help="run a node").add_argument
     add("topic", metavar="TOPIC", help="the data topic; TOPIC.offsets and TOPIC.partitions belong to it")
-    address = "where to listen (default: 127.0.0.1); any other address needs KQ_VIRTUAL_TOKEN"
+    address = "the address to listen at (default: 127.0.0.1); any other one needs KQ_VIRTUAL_TOKEN"
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=address)
-    add("--port", type=int, default=0, metavar="N", help="on which port (default: a free one)")
+    add("--port", type=int, default=0, metavar="N", help="the port (default: a free one)")
     add("--advertise", metavar="URL", help="the address that clients use (default: the one it listens on)")
-    origin = "a web page that may ask it, like https://team.example (default: none); repeatable"
+    origin = "web pages of this origin may call the node, like https://team.example (default: none); repeatable"
     add("--allow-origin", action="append", default=[], metavar="ORIGIN", help=origin)
-    host = "a name by which it may be asked, besides its own and localhost; repeatable"
+    host = "a further host name in requests, besides its own and localhost; repeatable"
     add("--allow-host", action="append", default=[], metavar="NAME", help=host)
     text = "Write a plan of the three topics; `kq topics apply FILE` makes them."
     add = under.add_parser("plan", description=text, help="write a plan of the topics").add_argument

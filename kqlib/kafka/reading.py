@@ -36,7 +36,7 @@ MOVING = {
 
 
 def bounds(cluster: Kafka, *topics: str, **client: Any) -> dict[Place, tuple[int, int]]:
-    """The first offset and the end of each partition now. Open transactions are left out, unless `isolation_level` says else."""
+    """The first offset and the end of each partition now. Records of open transactions are left out by default."""
     with closing(_reader(cluster, **client)) as reader:
         return _bounds(cluster, reader, [(topic, number) for topic in topics for number in cluster.partitions(topic)])
 

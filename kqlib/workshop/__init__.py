@@ -1,5 +1,5 @@
 """What the course needs and production does not: a Kafka in seconds, labs, pictures, exercises, scores.
 
-Nothing outside imports this package, but for three doors that open it when they are asked to: `kqlib/__init__.py`, `kafka.connect`
-and `command/`. `tests/unit/test_house.py` keeps it so.
+Only three places outside import this package, each when it is first needed: `kqlib/__init__.py`, `kafka.connect` and `command/`.
+A test of the import graph keeps it so.
 """

@@ -48,7 +48,7 @@ def user() -> str:
     try:
         name = getpass.getuser()
     except (OSError, KeyError):  # a container's user without an entry
-        name = "somebody"
+        name = "unnamed"
     plain = re.sub(r"[^a-zA-Z0-9-]+", "-", name)
     return plain if plain == name else f"{plain}-{zlib.crc32(name.encode()):08x}"  # anna.m and anna-m are two people
 
@@ -218,5 +218,5 @@ def _ensure(cluster: Kafka) -> None:
         if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
             raise NotAllowed(
                 f"a lab on your own cluster notes what it makes in the topic '{TOPIC}', and that could not be created: "
-                f"{error.args[0].str()}. Ask whoever deploys, or unset KQ_BOOTSTRAP for an embedded cluster"
+                f"{error.args[0].str()}. Ask your administrator, or unset KQ_BOOTSTRAP for an embedded cluster"
             ) from None

@@ -19,19 +19,19 @@ from kqlib.errors import NotAllowed
 
 WORDS = {
     "list": ("look", "every queue here: how much is in it, and which sites use it"),
-    "show": ("look", "one queue: its settings, its partitions, who has them"),
+    "show": ("look", "one queue: its settings, its partitions, and who owns them"),
     "depth": ("look", "how many items are not done, claimed ones included"),
     "peek": ("look", "the first items, without claiming them"),
-    "story": ("story", "everything that is known of one item, as a timeline"),
+    "story": ("story", "everything that is known about one item, as a timeline"),
     "create": ("change", "make a planned queue available to a site"),
-    "delete": ("change", "take it away from a site; what is in it counts as done"),
-    "put": ("change", "put an item, a file, or a line of stdin each"),
-    "claim": ("claim", "claim one item and hold it until you type what to do"),
+    "delete": ("change", "mark a queue deleted for a site; its items count as done"),
+    "put": ("change", "put an item, a file as one item, or each line of stdin as one"),
+    "claim": ("claim", "claim one item and hold it until you type ack, release or bury"),
     "work": ("work", "run a command for each item"),
     "redrive": ("change", "put dead letters back"),
-    "purge": ("change", "let everything now in it count as done"),
+    "purge": ("change", "mark every item that is in it now as done"),
     "rewind": ("change", "put back items that another program's commit skipped"),
-    "gc": ("change", "delete from the log what every site is done with"),
+    "gc": ("change", "delete records from the log that every site is done with"),
 }
 EPILOG = """\
 examples
@@ -42,7 +42,7 @@ examples
 The site is --site, then KQ_SITE, then "default".
 """
 PLANNED = "The topic must be there: plan it and apply the plan (kq topics --help). Nothing creates topics at run time."
-YES = {"action": "store_true", "help": "do it; without, only say what would be done"}
+YES = {"action": "store_true", "help": "do it; without it, print what would be done"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,11 +62,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         most = "how many at most (default: 10)" if name == "peek" else "how many at most (default: all)"
         add[name]("-n", dest="n", type=_count("n"), metavar="N", help=most)
     add["create"]("--order", choices=("any", "key"), help="key: at most one item of a key is out (default: any)")
-    text = "handed out so often an item becomes a dead letter; none: never (default: 5)"
+    text = "after so many attempts an item becomes a dead letter; none: never (default: 5)"
     add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=text)
-    text = "put nothing back, and report these incidents no more"
+    text = "put nothing back; stop reporting these incidents"
     add["rewind"]("--forget", action="store_true", help=text)
-    add["gc"]("--forget", action="append", default=[], metavar="SITE", help="a site that is gone for good; repeatable")
+    add["gc"](
+        "--forget",
+        action="append",
+        default=[],
+        metavar="SITE",
+        help="do not wait for this site, which is gone for good; repeatable",
+    )
     _put(add["put"])
     _choose(add["redrive"])
     _take(add["claim"], add["work"])
@@ -85,19 +91,26 @@ def _word(under: Any, name: str, text: str) -> Callable[..., Any]:
 
 
 def _put(add: Callable[..., Any]) -> None:
-    add("data", nargs="?", metavar="DATA", help="the item; - reads stdin, an item a line")
-    add("--file", metavar="FILE", help="the item is what this file holds")
-    add("--key", help="items of one key go to one partition")
-    add("--header", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
-    add("--delay", type=_checked("delay"), default=0.0, metavar="SECONDS", help="not before then; at most 900")
+    add("data", nargs="?", metavar="DATA", help="the item; - takes each line of stdin as an item")
+    add("--file", metavar="FILE", help="this file's content is the item")
+    add("--key", help="items with the same key go to the same partition")
+    add("--header", action="append", default=[], metavar="NAME=VALUE", help="a header of the item; repeatable")
+    add("--delay", type=_checked("delay"), default=0.0, metavar="SECONDS", help="no claim gets it earlier; at most 900")
 
 
 def _choose(add: Callable[..., Any]) -> None:
-    add("--id", action="append", default=[], type=_id, metavar="ID", help="a letter, or the item it was; repeatable")
-    add("--reason", metavar="TEXT", help="those with this text in their reason; an exception's name is one")
-    add("--since", type=_moment, metavar="TIME", help="those buried since then, as in 2026-05-01T18:30")
-    add("--into", metavar="QUEUE", help="into another queue")
-    add("--dry-run", action="store_true", help="only say how many")
+    add(
+        "--id",
+        action="append",
+        default=[],
+        type=_id,
+        metavar="ID",
+        help="the id of a dead letter or of its item; repeatable",
+    )
+    add("--reason", metavar="TEXT", help="only those whose reason has this text, such as an exception's name")
+    add("--since", type=_moment, metavar="TIME", help="only those buried since then, as in 2026-05-01T18:30")
+    add("--into", metavar="QUEUE", help="put them into another queue")
+    add("--dry-run", action="store_true", help="change nothing, print how many")
     add("--force", action="store_true", help="also those that were dead three times")
 
 
@@ -106,9 +119,26 @@ def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
     for add in (claim, work):
         add("--on-lost", choices=("earliest", "latest"), default="raise", help=text)
     claim("--lease", type=_checked("lease"), metavar="SECONDS", help="extended until you decide (default: 30)")
-    work("--threads", type=_count("threads"), default=1, metavar="N", help="commands at a time (default: 1)")
-    work("--retry", type=_checked("delay"), default=1.0, metavar="SECONDS", help="first wait, doubled (default: 1)")
-    work("--max-attempts", type=_attempts, metavar="N", help="bury after so many (default: the queue's own number)")
+    work(
+        "--threads",
+        type=_count("threads"),
+        default=1,
+        metavar="N",
+        help="commands that run at the same time (default: 1)",
+    )
+    work(
+        "--retry",
+        type=_checked("delay"),
+        default=1.0,
+        metavar="SECONDS",
+        help="wait before the second attempt, doubled each time (default: 1)",
+    )
+    work(
+        "--max-attempts",
+        type=_attempts,
+        metavar="N",
+        help="bury after so many attempts (default: the queue's own number)",
+    )
     work("--until-empty", action="store_true", help="end when nothing is left (default: at SIGTERM or Ctrl-C)")
 
 

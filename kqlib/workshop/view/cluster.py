@@ -9,7 +9,7 @@ Out: `cluster(brokers, partitions, title="football") -> Picture`. Its twin:
     broker 3 ✕  p0=4 out of ISR · p1=9
     no leader, so nobody can write or read: p1
 
-The leader has a star and a solid top edge, a replica out of ISR is faded and says so, a dead broker is a dashed box with ✕,
+The leader has a star and a solid top edge. A replica out of ISR is faded and says so. A dead broker is a dashed box with ✕, and
 the controller has ◆. `=10` is the replica's end: the offset that its next record will get.
 """
 
@@ -28,7 +28,7 @@ GAP, HEAD = 8, 28  # between boxes, and around replicas; a box's first line
 LOW, HIGH = 20, 30  # a replica without and with words
 WIDEST = 260  # one broker alone does not fill the page
 STYLE = (
-    ".room{fill:currentColor;fill-opacity:.04;stroke:currentColor;stroke-opacity:.45}"
+    ".broker{fill:currentColor;fill-opacity:.04;stroke:currentColor;stroke-opacity:.45}"
     ".down{fill:none;stroke-opacity:.7;stroke-dasharray:5 4}"
     ".replica{fill:none;stroke:currentColor;stroke-opacity:.45}.has{fill:currentColor;fill-opacity:.13}"
     ".out{opacity:.7}.out .replica{stroke-dasharray:2 2;stroke-opacity:.8}"
@@ -163,7 +163,7 @@ def _least(replica: _Replica) -> float:
 def _broker(broker: Broker, x: float, y: float, wide: float, high: float) -> str:
     """A broker's box and its name."""
     words = f"broker {broker.id}"
-    parts = [box(x, y, wide, high, "room" if broker.alive else "down room", rx=8)]
+    parts = [box(x, y, wide, high, "broker" if broker.alive else "down broker", rx=8)]
     parts.append(text(x + GAP, y + 18, words, BIG, "bold"))
     x += GAP + width(words, BIG, bold=True) + 10
     if not broker.alive:
