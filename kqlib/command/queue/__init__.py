@@ -66,13 +66,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=text)
     text = "put nothing back; stop reporting these incidents"
     add["rewind"]("--forget", action="store_true", help=text)
-    add["gc"](
-        "--forget",
-        action="append",
-        default=[],
-        metavar="SITE",
-        help="do not wait for this site, which is gone for good; repeatable",
-    )
+    text = "do not wait for this site, which is gone for good; repeatable"
+    add["gc"]("--forget", action="append", default=[], metavar="SITE", help=text)
     _put(add["put"])
     _choose(add["redrive"])
     _take(add["claim"], add["work"])
@@ -99,14 +94,8 @@ def _put(add: Callable[..., Any]) -> None:
 
 
 def _choose(add: Callable[..., Any]) -> None:
-    add(
-        "--id",
-        action="append",
-        default=[],
-        type=_id,
-        metavar="ID",
-        help="the id of a dead letter or of its item; repeatable",
-    )
+    text = "the id of a dead letter or of its item; repeatable"
+    add("--id", action="append", default=[], type=_id, metavar="ID", help=text)
     add("--reason", metavar="TEXT", help="only those whose reason has this text, such as an exception's name")
     add("--since", type=_moment, metavar="TIME", help="only those buried since then, as in 2026-05-01T18:30")
     add("--into", metavar="QUEUE", help="put them into another queue")
@@ -119,26 +108,12 @@ def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
     for add in (claim, work):
         add("--on-lost", choices=("earliest", "latest"), default="raise", help=text)
     claim("--lease", type=_checked("lease"), metavar="SECONDS", help="extended until you decide (default: 30)")
-    work(
-        "--threads",
-        type=_count("threads"),
-        default=1,
-        metavar="N",
-        help="commands that run at the same time (default: 1)",
-    )
-    work(
-        "--retry",
-        type=_checked("delay"),
-        default=1.0,
-        metavar="SECONDS",
-        help="wait before the second attempt, doubled each time (default: 1)",
-    )
-    work(
-        "--max-attempts",
-        type=_attempts,
-        metavar="N",
-        help="bury after so many attempts (default: the queue's own number)",
-    )
+    text = "commands that run at the same time (default: 1)"
+    work("--threads", type=_count("threads"), default=1, metavar="N", help=text)
+    text = "wait before the second attempt, doubled each time (default: 1)"
+    work("--retry", type=_checked("delay"), default=1.0, metavar="SECONDS", help=text)
+    text = "bury after so many attempts (default: the queue's own number)"
+    work("--max-attempts", type=_attempts, metavar="N", help=text)
     work("--until-empty", action="store_true", help="end when nothing is left (default: at SIGTERM or Ctrl-C)")
 
 
