@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -19,9 +18,10 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from kqlib.kafka.reading import patient
+
 Client = TypeVar("Client", Consumer, Producer)
 TIMEOUT = 20.0  # seconds for one answer of Kafka's
-MOVING = {"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "_WAIT_COORD"}
 TRANSACTIONS = {  # librdkafka waits 100 ms before it asks again, and a transaction asks again often
     "retry.backoff.ms": 1,
     "retry.backoff.max.ms": 5,
@@ -127,14 +127,7 @@ class Worker:
     def _committed(self) -> list[TopicPartition]:
         """Where to begin; asked again while the group's coordinator is being made or moved."""
         parts = [TopicPartition(self.job["topic"], number) for number in range(self.job["partitions"])]
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            try:
-                return self.consumer.committed(parts, timeout=TIMEOUT)
-            except KafkaException as error:
-                if error.args[0].name() not in MOVING or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.05)
+        return list(patient(lambda: self.consumer.committed(parts, timeout=TIMEOUT), TIMEOUT))
 
     def work(self, item: Message) -> bytes:
         """Work: capital letters. And a line in a diary, for what no commit takes back, such as a letter that was sent."""

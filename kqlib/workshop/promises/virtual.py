@@ -5,13 +5,11 @@ In:  a cluster. Out: a factory (cluster, name) -> `VirtualQueue`. A queue's name
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kqlib.errors import NotInTime
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import read
 from kqlib.queue.broker_settings import alter_group
@@ -22,7 +20,7 @@ from kqlib.virtual.errors import NodeDied
 from kqlib.virtual.names import PARTITIONS, topics
 from kqlib.virtual.ownership import PartitionMap
 from kqlib.virtual.queue import VirtualQueue
-from kqlib.workshop.children import ChildEnded, Children, Fork
+from kqlib.workshop.children import ChildEnded, Children
 from kqlib.workshop.ladder import lines_of
 
 TOPIC, COUNT, NODES = "kq-virtual", 4, 2
@@ -50,17 +48,10 @@ def nodes(cluster: Kafka, topic: str, partitions: int, many: int) -> Iterator[li
         forks = [children.fork(serve, where, topic, None) for _ in range(many)]
         try:
             urls = [fork.receive(SERVING) for fork in forks]
-            _wait_until_serving(urls, lambda: _check_alive(forks))
+            _wait_until_serving(urls)
         except ChildEnded as ended:
             raise NodeDied(why="its process ended", tail=str(ended)) from None
         yield urls
-
-
-def _check_alive(forks: list[Fork]) -> None:
-    """`ChildEnded` if one of them has ended."""
-    for fork in forks:
-        with suppress(NotInTime):
-            fork.receive(0)
 
 
 class Virtual:
@@ -84,30 +75,25 @@ class Virtual:
 def addresses(cluster: Kafka, topic: str) -> list[str]:
     """The addresses of all nodes, as the topic of owners has them."""
     owners = PartitionMap(topic, 0)
-    deadline = time.monotonic() + SERVING
-    while not owners.owners and time.monotonic() < deadline:
+
+    def found() -> list[str]:
         for message in read(cluster, {(topic + PARTITIONS, 0): owners.version + 1}):
             owners.update(message.offset(), message.key(), message.value())
-    return sorted({owner.url for owner in owners.owners.values()})
+        return sorted({owner.url for owner in owners.owners.values()})
+
+    return wait_for(found, SERVING, "a node to own a partition")
 
 
-def _wait_until_serving(urls: list[str], alive: Callable[[], None]) -> None:
-    """Wait until the partitions are dealt."""
-    alive()
+def _wait_until_serving(urls: list[str]) -> None:
+    """Wait until every partition has a node, and every node a partition, as far as there are enough."""
     with Client(urls) as client:
 
-        def dealt() -> bool:
-            alive()
+        def serving() -> bool:
             client._refresh(0.0)
-            return _dealt(urls, client.owners)
+            found = set(client.owners.values())
+            return bool(found) and found <= set(urls) and len(found) == min(len(urls), len(client.owners))
 
-        wait_for(dealt, SERVING, "each partition to have a node", last=lambda: client.owners)
-
-
-def _dealt(urls: list[str], owners: dict[int, str | None]) -> bool:
-    """Does every partition have a node, and every node a partition, as far as there are enough?"""
-    found = set(owners.values())
-    return bool(owners) and found <= set(urls) and len(found) == min(len(urls), len(owners))
+        wait_for(serving, SERVING, "each partition to have a node", last=lambda: client.owners)
 
 
 VIRTUAL = Virtual()
