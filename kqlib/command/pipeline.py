@@ -2,8 +2,8 @@
 
 In:  what is typed after `kq pipeline`. Out: a line of progress, the answer at the end (`--json`: for programs).
 Ctrl-C and SIGTERM end a stream and say so. Its checkpoint stays, and the same command goes on from there.
-The master is KQ_SPARK_MASTER, else this machine. `audit` ends with 1 if an item is missing or doubled, `standings` and `quarantine`
-if a row could not be decoded, `standings` also if a row was late.
+The master is KQ_SPARK_MASTER, else this machine. `audit` ends with 1 if an item is missing or doubled. `standings` and `quarantine`
+end with 1 if a row could not be decoded, `standings` also if a row was late.
 """
 
 from __future__ import annotations

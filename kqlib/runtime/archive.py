@@ -2,9 +2,9 @@
 
 In:  the class path. Out: `options()`, the JVM's options for its archive; none if there is no archive. `python -m
 kqlib.workshop.cluster` and `python -m kqlib.workshop.spark_classes` make it.
-The JVM compares it with its own version and the jars, and goes without if they differ. Its sha256
-is noted when it is made and checked before a process first uses it, as the jars' are, because an archive is code. If it differs, the
-archive is not used; the same two commands make it again.
+The JVM compares it with its own version and the jars, and starts without it if they differ. An archive is code: its sha256 is noted
+when it is made, and checked before a process first uses it. If it differs, the archive is not used. The same two commands make it
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUIET = "-Xlog:disable"  # a JVM that cannot use an archive would say so on stdo
 
 
 def options(classpath: str, whose: str = "kafka") -> list[str]:
-    """What to tell a JVM with this class path."""
+    """The options of a JVM with this class path."""
     place = home_of(classpath)
     return [f"-XX:SharedArchiveFile={place / whose}.jsa", QUIET] if _intact(place, whose) else []
 
@@ -70,7 +70,7 @@ def _read(file: Path, *same: int) -> str:
 
 
 def home_of(classpath: str) -> Path:
-    """One archive for each Java and set of jars."""
+    """The directory of the archive for this Java and these jars."""
     home = java.find().home
     key = hashlib.sha256(f"{home}\n{java.version_of(home)}\n{classpath}".encode()).hexdigest()[:12]
     return places.cache() / "java" / f"classes-{key}"

@@ -75,7 +75,9 @@ class Reaper:
         with self._writing, contextlib.suppress(BrokenPipeError):
             assert self._process.stdin
             self._process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a big directory on a slow disk: it goes on by itself
+        with contextlib.suppress(
+            subprocess.TimeoutExpired
+        ):  # a large directory on a slow disk: the reaper goes on by itself
             self._process.wait(timeout)
         if threading.current_thread() is not self._reader:  # the garbage collector calls from any thread
             self._reader.join(timeout)
@@ -141,7 +143,7 @@ class Child:
 
 
 def _serve(directory: str, parent: int) -> None:
-    """The process in between: obey orders until stdin ends or the parent changes, then leave nothing behind."""
+    """The reaper's process: obey orders until stdin ends or the parent changes, then end every child."""
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     asked: list[int] = []  # only noted: an exception from a signal could land in the middle of the tidying up
@@ -208,7 +210,7 @@ def _say(**word: Any) -> None:
 
 
 def _die_with_reaper() -> None:
-    """A second net on Linux: the kernel kills the child when the reaper itself is killed."""
+    """On Linux the kernel also kills the child when the reaper itself is killed."""
     for number in (signal.SIGINT, signal.SIGHUP):  # what the reaper ignores, its children would inherit
         signal.signal(number, signal.SIG_DFL)
     if sys.platform == "linux":

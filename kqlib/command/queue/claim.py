@@ -59,7 +59,7 @@ def _show(item: Item, json: bool) -> None:
 
 
 def _decide(queue: Queue, item: Item) -> str:
-    """Do the first line that can be done; without one, release the item. Returns what was done."""
+    """Read lines until one of them ends the claim. At the end of stdin, release the item. Returns what was done."""
     lines = Lines(lambda: queue.extend(item), queue.lease / 3)
     if sys.stdin.isatty():
         tell(HELP)

@@ -4,7 +4,7 @@ In:  the item's data is the command's stdin. Its environment has KQ_ITEM_ID, KQ_
 KQ_SITE, and KQ_HEADER_<NAME> for each header (letters and digits; the rest becomes _).
 Out: exit code 0 acks. Another code tries again later, each time after twice the wait. When the attempts are used up, the item is
 buried, with the last line of stderr as the reason.
-SIGTERM and Ctrl-C wait for the commands that run; a second Ctrl-C ends them. If kq itself is killed, its commands run on, and their
+SIGTERM and Ctrl-C wait for the commands that run; a second Ctrl-C ends them. If kq itself is killed, its commands run on. Their
 items come again when the site's session is over, as with any killed worker.
 """
 

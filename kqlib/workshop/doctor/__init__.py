@@ -2,8 +2,8 @@
 
 In:  the environment. Out: a `Finding` for each check. `kq doctor` prints them as they come, with versions and places (`run`).
 `kq.doctor()` shows them as a table, which is the same on every machine that is well.
-The checks of this machine are in `machine.py`; one that needs another's ✓ is not tried without. What threatens the queues of the
-current cluster is in `queues.py` and `topics.py`: only `kq doctor` asks that.
+The checks of this machine are in `machine.py`. A check that needs another one's ✓ is not tried without it.
+What threatens the queues of the current cluster is in `queues.py` and `topics.py`: only `kq doctor` asks that.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In:  a lab or a cluster, a group's name, its topics. Out: `Group`: the members' verbs, what they hold, lag, work, a timeline.
 
-Each member is a process with a real Consumer (`process.py` says why). It ends with its parent, when its cluster or lab is closed, and
-when its Group is dropped or made anew under the same name.
+Each member is a process with a real Consumer (`process.py` says why). It ends with its parent, with its cluster or lab, with its
+Group, and when a Group of the same name is made.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Group:
     def pause(self, *who: str) -> Assignment:
         """Members get busy with one record: they do not poll, while their heartbeats go on."""
         self._busy(who, True)
-        if len(self._begun) == 1:  # for nobody else anything changes
+        if len(self._begun) == 1:  # nothing changes for the others
             self._end()
         return self.assignment()
 
@@ -276,7 +276,7 @@ class Group:
         self._begun.append((f"{who} {one if len(names) == 1 else many}", time.monotonic()))
 
     def _end(self) -> None:
-        """All is settled: what has begun is a change of the timeline; so is what the clocks have done meanwhile."""
+        """The group is settled: record what has begun as one change. What timeouts did by themselves is a change as well."""
         since = self._changes[-1].end if self._changes else 0.0
         if not self._begun and any(event.at > since and event.what in MOVES for event in self._record.events):
             out = {*self._who("busy")} - {member.client_id for member in ask.described(self.cluster, self.name)}

@@ -6,7 +6,7 @@ Out: `Playground`, one object. JupyterLab shows it live; every other renderer, a
 
 Drawing is immediate: every change of a control draws again. An action may take its time (real members, real crashes): it runs in
 a thread of its own with all controls locked, since widgets receive nothing while their own callback runs. Buttons are not locked:
-a browser drops a click on one that is locked between the mouse's down and up; what is pressed meanwhile comes next.
+a browser drops a click on one that is locked between the mouse's down and up; a button that is pressed meanwhile runs next.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a log: every writer calls every reader, beside everybody knows one log.
+"""Why a log: n × m connections point to point, beside n + m connections through a log.
 
 In:  the names of writers and readers. Out: `links(writers, readers) -> Picture`. Its twin:
 

@@ -10,8 +10,8 @@ Out: `timeline(columns, rows, title="scores") -> Picture`. Its twin:
     cem                                         ■■
     stood still                      2 of 6
 
-Time runs to the right and is not to scale. ■ is a partition that a member works on, □ one that a busy member holds, · one that
-it had before this change, – a member with nothing to do.
+Time runs to the right and is not to scale. ■ is a partition that a member works on, □ one that a busy member holds. · is one that
+it had before this change. – is a member with nothing to do.
 """
 
 from __future__ import annotations
