@@ -250,7 +250,10 @@ WRONG = {
         lambda: play.group("here"),
         "this wants a lab or a cluster, as in kq.play.group(lab), not str",
     ),
-    "the last no changes": (lambda: Timeline.of("g", [], []).last(0), "how many changes back? A number from 1 on, not 0"),
+    "the last no changes": (
+        lambda: Timeline.of("g", [], []).last(0),
+        "how many changes back? A number from 1 on, not 0",
+    ),
 }
 
 
