@@ -29,8 +29,8 @@ from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import check_name
 from kqlib.workshop import replay, snapshot, view
 from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.lab_notes import KINDS, LabNotes, clear_notes
 from kqlib.workshop.readers import Mark, close_readers, consumers
-from kqlib.workshop.shared import KINDS, Traces, clear_notes
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -82,10 +82,10 @@ class Lab:
         self.name, self.cluster, self._mark, self._process = name, cluster, Mark(), os.getpid()
         self.random = random.Random(name)
         random.seed(name)  # for a cell that imports random
-        self._traces = None if cluster.embedded else Traces(cluster, name)
+        self._notes = None if cluster.embedded else LabNotes(cluster, name)
         self._made: dict[str, set[str]] = {kind: set() for kind in KINDS}
-        if self._traces:
-            self._clean(self._traces)
+        if self._notes:
+            self._clean(self._notes)
 
     @property
     def admin(self) -> AdminClient:
@@ -166,11 +166,11 @@ class Lab:
         if _open.get(self.name) is self:
             del _open[self.name]
         try:
-            if self._traces and not self.cluster._closed:
+            if self._notes and not self.cluster._closed:
                 self._drop_all()
         finally:
-            if self._traces:
-                self._traces.close()
+            if self._notes:
+                self._notes.close()
             self.cluster.close()
 
     def __enter__(self) -> Lab:
@@ -190,8 +190,8 @@ class Lab:
     def _name(self, kind: str, name: str) -> str:
         """The full name. It is noted before anything of that name is made, and what had the name is removed."""
         self._check_open()
-        full = self._traces.full(name) if self._traces else name
-        if self._traces and full not in self._made[kind] and self._there(kind, full):
+        full = self._notes.full(name) if self._notes else name
+        if self._notes and full not in self._made[kind] and self._there(kind, full):
             raise NotAllowed(
                 f"'{full}' is on this cluster, and no run of this lab made it; it is left alone. Take another name"
             )
@@ -201,8 +201,8 @@ class Lab:
             self.until(
                 lambda: self._drop_group(full), 60, f"readers in other threads or processes to leave group '{name}'"
             )
-        if self._traces:
-            self._traces.remember(kind, full)
+        if self._notes:
+            self._notes.remember(kind, full)
         self._made[kind].add(full)
         return full
 
@@ -221,13 +221,13 @@ class Lab:
         brokers = [[up[(p + copy) % len(up)] for copy in range(copies)] for p in range(partitions)]
         return {"num_partitions": partitions, "replica_assignment": brokers}
 
-    def _clean(self, traces: Traces) -> None:
+    def _clean(self, notes: LabNotes) -> None:
         """Remove what earlier runs left."""
         try:
-            self._made = {kind: set(traces.known(kind)) for kind in KINDS}
+            self._made = {kind: set(notes.known(kind)) for kind in KINDS}
             self._drop_all()
         except BaseException:
-            traces.close()
+            notes.close()
             raise
 
     def _drop_all(self) -> None:
@@ -311,8 +311,8 @@ class Lab:
             time.sleep(0.05)
 
     def _forget(self, kind: str, name: str) -> None:
-        if self._traces and name in self._made[kind]:
-            self._traces.forget(kind, name)
+        if self._notes and name in self._made[kind]:
+            self._notes.forget(kind, name)
         self._made[kind].discard(name)
 
 
@@ -326,8 +326,8 @@ def _leave() -> None:
 def _in_a_fork() -> None:
     """The labs are the parent's. If it closes one, the lab is free, although this process lives on."""
     for each in _open.values():
-        if each._traces:
-            each._traces.leave()
+        if each._notes:
+            each._notes.leave()
     _open.clear()
 
 

@@ -19,7 +19,7 @@ from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, connect
 from kqlib.runtime import places
 from kqlib.topics import Plan, QueueTopic
-from kqlib.workshop import shared, snapshot
+from kqlib.workshop import lab_notes, snapshot
 from kqlib.workshop.lab import Lab, _open
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import commit, committed, configure, create, delete, put, setting, topics, values
@@ -42,7 +42,7 @@ def own(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path: Path) -> I
             process.kill()
     for lab in [lab for lab in _open.values() if not lab.cluster.embedded]:
         lab.close()
-    left = [name for name in topics(kq_cluster) - before - {shared.TOPIC} if not name.startswith("__")]
+    left = [name for name in topics(kq_cluster) - before - {lab_notes.TOPIC} if not name.startswith("__")]
     for done in kq_cluster.admin.delete_topics(left).values() if left else []:
         done.result(WAIT)
 
@@ -64,12 +64,12 @@ def python(code: str) -> subprocess.Popen[str]:
 
 def noted(kafka: Kafka, *kinds: str) -> set[str]:
     kept = {}
-    for message in snapshot.records(kafka, shared.TOPIC)[0]:
+    for message in snapshot.records(kafka, lab_notes.TOPIC)[0]:
         kept[message.key()] = message.value()
     return {
         json.loads(key)[1]
         for key, value in kept.items()
-        if value is not None and json.loads(key)[0] in (kinds or shared.KINDS)
+        if value is not None and json.loads(key)[0] in (kinds or lab_notes.KINDS)
     }
 
 
@@ -85,7 +85,7 @@ def test_what_a_lab_makes_on_ones_own_cluster_is_prefixed_noted_and_removed_at_i
         assert values(own, "93-own.anna.m1.football") == []
         with pytest.raises(NotAllowed, match="only on an embedded cluster"):
             lab.cluster.broker(1)
-        assert setting(own, ResourceType.TOPIC, shared.TOPIC, "cleanup.policy") == "compact"
+        assert setting(own, ResourceType.TOPIC, lab_notes.TOPIC, "cleanup.policy") == "compact"
     assert noted(own) == set()
     assert not [name for name in topics(own) if name.startswith("93-own")]
     assert committed(own, "93-own.anna.m1.readers", "93-own.anna.m1.football") is None
@@ -162,19 +162,19 @@ def test_lines_in_kq_labs_that_are_no_labs_do_no_harm(own: Kafka) -> None:
         lab.topic("football")
         producer = Producer(own.client())
         for key in (b"not json", b"[1, 2, 3]", b'"text"', b"{}", b"7", b"\xff", b'["topic", 3]', b'["group", null]'):
-            producer.produce(shared.TOPIC, b"1", key)
+            producer.produce(lab_notes.TOPIC, b"1", key)
         assert producer.flush(WAIT) == 0
-        assert lab._traces and lab._traces.known("topic") == ["96-junk.anna.m1.football"]
+        assert lab._notes and lab._notes.known("topic") == ["96-junk.anna.m1.football"]
     with kq.lab("96-junk") as lab:
         assert lab.topic("football") == "96-junk.anna.m1.football"
-    delete(own, shared.TOPIC)
+    delete(own, lab_notes.TOPIC)
 
 
 def too_large(kafka: Kafka) -> bool:
     """Is the limit of one byte in force? It is checked before the key is missed, so this record is never stored."""
     refused: list[str] = []
     producer = Producer(kafka.client())
-    producer.produce(shared.TOPIC, b"keyless", on_delivery=lambda error, _: refused.append(error.name()))
+    producer.produce(lab_notes.TOPIC, b"keyless", on_delivery=lambda error, _: refused.append(error.name()))
     assert producer.flush(WAIT) == 0
     assert set(refused) < {"MSG_SIZE_TOO_LARGE", "INVALID_RECORD"}, refused
     return refused == ["MSG_SIZE_TOO_LARGE"]
@@ -182,14 +182,14 @@ def too_large(kafka: Kafka) -> bool:
 
 def test_what_cannot_be_noted_is_not_made(own: Kafka, within: Callable[..., float]) -> None:
     with kq.lab("97-mute") as lab:
-        configure(own, ResourceType.TOPIC, shared.TOPIC, max_message_bytes="1")
+        configure(own, ResourceType.TOPIC, lab_notes.TOPIC, max_message_bytes="1")
         within(60, lambda: too_large(own))  # the broker hears of it after the controller's answer
         with pytest.raises(
             NotAllowed, match=r"'97-mute\.anna\.m1\.football' could not be noted in 'kq\.labs': .*too large"
         ):
             lab.topic("football")
         assert "97-mute.anna.m1.football" not in topics(own)
-        configure(own, ResourceType.TOPIC, shared.TOPIC, max_message_bytes="1000000")
+        configure(own, ResourceType.TOPIC, lab_notes.TOPIC, max_message_bytes="1000000")
         within(60, lambda: not too_large(own))
         lab.topic("football")
 
@@ -231,21 +231,21 @@ def test_a_lab_that_another_computer_with_the_same_home_holds_is_left_alone_unti
         lab.topic("football")
     holder = [json.dumps(["holder", "87-home.anna.m1."]).encode(), b"another-computer 1"]
     producer = Producer(own.client())
-    producer.produce(shared.TOPIC, holder[1], holder[0])
+    producer.produce(lab_notes.TOPIC, holder[1], holder[0])
     assert producer.flush(WAIT) == 0
     for _ in range(2):  # who is refused does not free it
         with pytest.raises(NotAllowed, match=r"lab '87-home' is open on another computer that shares .* in \d+ s"):
             kq.lab("87-home")
-    monkeypatch.setattr(shared, "STALE", 0.0)
+    monkeypatch.setattr(lab_notes, "STALE", 0.0)
     with kq.lab("87-home") as lab:
         lab.topic("football")
 
 
 def test_a_live_lab_renews_its_note(own: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]) -> None:
-    monkeypatch.setattr(shared, "RENEW", 0.05)
+    monkeypatch.setattr(lab_notes, "RENEW", 0.05)
     with kq.lab("86-live") as lab:
-        assert lab._traces
-        within(60, lambda: len(lab._traces._holders()) > 3)
+        assert lab._notes
+        within(60, lambda: len(lab._notes._holders()) > 3)
         assert noted(own, "holder") >= {"86-live.anna.m1."}
     assert "86-live.anna.m1." not in noted(own, "holder")
 
@@ -272,7 +272,7 @@ def test_a_users_name_is_in_letters_that_a_topic_may_have_and_is_nobody_elses(mo
     names = {}
     for logname in ("anna", "anna-m", "Anna2", "anna.m", "anna_m", "a b", "änna", "DOMAIN\\anna", "."):
         monkeypatch.setenv("LOGNAME", logname)
-        names[logname] = shared.user()
+        names[logname] = lab_notes.user()
         assert set(names[logname]) <= set(string.ascii_letters + string.digits + "-")
     assert len({*names.values()}) == len(names)
     assert [names[same] for same in ("anna", "anna-m", "Anna2")] == ["anna", "anna-m", "Anna2"]

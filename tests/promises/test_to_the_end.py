@@ -21,7 +21,7 @@ from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site, state
 from kqlib.runtime import places
 from kqlib.spark import queue_state
-from kqlib.workshop import delivery, shared, snapshot
+from kqlib.workshop import delivery, lab_notes, snapshot
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT
 from tests.promises.desk import Desk, opened
@@ -88,12 +88,12 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
     kq_cluster: Kafka, kq_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "MOST", 10)
-    monkeypatch.setattr(shared, "TOPIC", kq_topic)
+    monkeypatch.setattr(lab_notes, "TOPIC", kq_topic)
     monkeypatch.setattr(queue_state, "QUEUES", kq_topic)
-    name, mark = f"95-many.{shared.user()}.{places.machine()}.football", {"topic": "id", "offset": 7}
+    name, mark = f"95-many.{lab_notes.user()}.{places.machine()}.football", {"topic": "id", "offset": 7}
     notes: list[tuple[list[Any], Any]] = [(["topic", name], 1)] * 10 + [(["a-site", "football", "purge", 0], mark)]
     put(kq_cluster, kq_topic, [(json.dumps(key).encode(), json.dumps(value).encode()) for key, value in notes])
-    lab = shared.Traces(kq_cluster, "95-many")
+    lab = lab_notes.LabNotes(kq_cluster, "95-many")
     assert lab.known("topic") == [name]
     lab.close()
     assert queue_state.purge_marks(kq_cluster, "football", "a-site") == {0: mark}

@@ -17,7 +17,7 @@ from kqlib.queue.ledger import Ledger
 from kqlib.workshop import view
 from kqlib.workshop.play import Playground, queue
 from kqlib.workshop.play.playground import VIEW
-from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, Held, Worker, placed, ticks
+from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, LiveDelivery, Worker, placed, ticks
 from kqlib.workshop.promises.adapter import Claim
 from kqlib.workshop.promises.values import Broken, Refused
 from tests.patience import WAIT
@@ -197,7 +197,7 @@ def until(condition: Callable[[], object]) -> None:
 def test_a_worker_claims_works_and_its_delivery_says_how_it_ended(
     quick: None, item: str, answer: Exception | None, end: str, state: tuple[str, str]
 ) -> None:
-    held, remote = list[Held](), Remote(item, answer)
+    held, remote = list[LiveDelivery](), Remote(item, answer)
     worker = Worker("ann", remote, held)  # type: ignore[arg-type]
     until(lambda: held and held[0].until)
     assert (held[0].end, remote.calls[:2]) == (end, ["claim", "release" if end == "release" else "ack"])
@@ -207,7 +207,7 @@ def test_a_worker_claims_works_and_its_delivery_says_how_it_ended(
 
 
 def test_a_stalled_worker_is_asked_nothing_and_acks_when_it_wakes(quick: None) -> None:
-    held, remote = list[Held](), Remote("ARS-CHE 1", Refused("LeaseLost", ""))
+    held, remote = list[LiveDelivery](), Remote("ARS-CHE 1", Refused("LeaseLost", ""))
     worker = Worker("ann", remote, held)  # type: ignore[arg-type]
     until(lambda: held)
     worker._awake = gate = Gate()
@@ -221,7 +221,7 @@ def test_a_stalled_worker_is_asked_nothing_and_acks_when_it_wakes(quick: None) -
 
 
 def test_a_killed_worker_holds_nothing_any_more(quick: None) -> None:
-    held, remote = list[Held](), Remote("ARS-CHE 1")
+    held, remote = list[LiveDelivery](), Remote("ARS-CHE 1")
     worker = Worker("ann", remote, held)  # type: ignore[arg-type]
     until(lambda: held)
     worker.kill()
@@ -237,7 +237,7 @@ def test_what_is_committed_says_where_an_item_is() -> None:
 
 
 def test_deliveries_are_drawn_in_the_order_of_what_happened_and_not_in_seconds() -> None:
-    held = [Held("ann", "ARS-CHE 1", 1, 0.0, 900.0, "refused"), Held("ben", f"{BAD} 2", 2, 1.0)]
+    held = [LiveDelivery("ann", "ARS-CHE 1", 1, 0.0, 900.0, "refused"), LiveDelivery("ben", f"{BAD} 2", 2, 1.0)]
     drawn = [(one.worker, one.attempt, one.begin, one.until, one.end, one.did) for one in ticks(held)]
     assert drawn == [("ann", 1, 2, 6, "refused", "A"), ("ben", 2, 4, 8, "open", BAD)]
 

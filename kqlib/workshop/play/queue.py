@@ -64,7 +64,7 @@ def queue(where: Lab | Kafka) -> Playground:
 
 
 @dataclass
-class Held:
+class LiveDelivery:
     """A delivery: a worker has an item, or had it."""
 
     worker: str
@@ -85,7 +85,7 @@ class Held:
 class Worker:
     """One worker: a process that has the queue, and a thread here that lets it claim, work and ack, again and again."""
 
-    def __init__(self, name: str, remote: RemoteQueue, held: list[Held]) -> None:
+    def __init__(self, name: str, remote: RemoteQueue, held: list[LiveDelivery]) -> None:
         self.name, self.remote, self.held = name, remote, held
         self.state = "works"
         self._awake, self._over, self._calling = threading.Event(), threading.Event(), threading.Lock()
@@ -132,7 +132,7 @@ class Worker:
     def _work(self, got: Claim) -> None:
         from kqlib.workshop.promises.values import Refused
 
-        one = Held(self.name, got.data, got.attempt or 1, time.monotonic())
+        one = LiveDelivery(self.name, got.data, got.attempt or 1, time.monotonic())
         self.held.append(one)
         self._over.wait(WORK)  # this is the work
         fails = got.data.startswith(BAD)
@@ -169,7 +169,7 @@ class _QueueScene(Scene):
         self.session = SESSION if self.cluster.embedded else None
         self.site = Site(self.cluster, self.name, self.session)  # it puts and looks, and never claims
         self.queue = self.site.queue(self.topic, **self.how)
-        self.held, self.workers = list[Held](), dict[str, Worker]()
+        self.held, self.workers = list[LiveDelivery](), dict[str, Worker]()
         self._children: list[Children] = []
         self._finish = weakref.finalize(self, forks.only_here(_end), self._children, self.site)
         self._numbers, self._run = count(1), secrets.token_hex(4)
@@ -289,7 +289,7 @@ class _QueueScene(Scene):
         return worker
 
 
-def placed(at: int, item: str, ledger: Ledger, held: Sequence[Held], buried: bool) -> tuple[State, str]:
+def placed(at: int, item: str, ledger: Ledger, held: Sequence[LiveDelivery], buried: bool) -> tuple[State, str]:
     """An item's state by what is committed, and a note: its worker, or how often it was tried."""
     if at >= ledger.top:
         return "waiting", ""
@@ -304,7 +304,7 @@ def placed(at: int, item: str, ledger: Ledger, held: Sequence[Held], buried: boo
     return "waiting", f"×{tried}" if tried else ""
 
 
-def ticks(held: Sequence[Held]) -> list[Delivery]:
+def ticks(held: Sequence[LiveDelivery]) -> list[Delivery]:
     """Deliveries in the order of what happened, not in seconds: each has space for its words."""
     moments = {(one.begin, 0) for one in held} | {(one.until, 1) for one in held if one.until is not None}
     tick = {moment: 2 * at for at, moment in enumerate(sorted(moments), 1)}

@@ -1,6 +1,6 @@
 """What labs made on a cluster of your own, noted there in the topic `kq.labs`, so that the next run can clean up.
 
-In:  a cluster, a lab's name, this user. Out: `Traces`: names to make (`full`), remember, list and forget.
+In:  a cluster, a lab's name, this user. Out: `LabNotes`: names to make (`full`), remember, list and forget.
 Names contain an id of this machine's state directory, so two machines never share one. Two computers may share that directory (a home
 on a shared disk). So a live lab holds its prefix by a note, `["holder", prefix]`, which it renews; no other computer opens it then.
 A name is noted before it is made: a lab that is killed in between leaves a name too many, never a topic too many.
@@ -53,7 +53,7 @@ def user() -> str:
     return plain if plain == name else f"{plain}-{zlib.crc32(name.encode()):08x}"  # anna.m and anna-m are two people
 
 
-class Traces:
+class LabNotes:
     """The topics and groups that one user's runs of one lab have made on a shared cluster."""
 
     def __init__(self, cluster: Kafka, lab: str) -> None:
