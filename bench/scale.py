@@ -66,7 +66,7 @@ def site(partitions: int, weight: int = 0) -> None:
     }
     for owner in owners.values():
         owner.window.bytes = weight
-    assigned: Any = SimpleNamespace(changed=threading.RLock(), owners=owners, paused=set())
+    assigned: Any = SimpleNamespace(changed=threading.RLock(), partitions=owners, paused=set())
     looks = fetch.Fetch(assigned, print)
     for _ in range(LOOKS):
         looks.full_ones()

@@ -93,7 +93,9 @@ class Plan:
         first = now = self.diff(cluster)
         if not quiet:
             print(first)
-        deadline, faster, agreed = time.monotonic() + APPLIED, "", 0
+        deadline = time.monotonic() + APPLIED
+        faster = ""
+        agreed = 0
         while True:
             if now.refusals:
                 raise now.refusals[0]
@@ -185,7 +187,7 @@ def _flat(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}  # the second: no topic can have this name
 _FASTER = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS, KafkaError.UNKNOWN_TOPIC_OR_PART}
 _RIGHTS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-_ASK = "Ask whoever deploys to apply the plan: `kq topics show plan.toml` says what it makes."
+_ASK = "Ask the cluster's administrator to apply the plan: `kq topics show plan.toml` says what it makes."
 
 
 def partitions_of(cluster: Kafka, topic: str) -> int:
@@ -246,7 +248,9 @@ def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
         resource = ka.ConfigResource(ka.ResourceType.TOPIC, name, incremental_configs=entries)
         key = f"set {', '.join(config)} of '{name}'", f"ALTER_CONFIGS on topic '{name}'"
         asked[key] = admin.incremental_alter_configs([resource], **how)
-    faster, done, refused = "", [], []
+    faster = ""
+    done = []
+    refused = []
     for (doing, right), futures in asked.items():
         try:
             next(iter(futures.values())).result()

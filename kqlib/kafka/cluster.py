@@ -35,12 +35,13 @@ class Kafka:
     """A Kafka cluster: where it is and how to talk to it."""
 
     embedded = False
-    turn = 0  # how often its clients were judged dead; a client that was made in an earlier turn is replaced
+    verdicts = 0  # how often its clients were judged dead; a client that was made before the last time is replaced
 
     def __init__(self, bootstrap: str, own: dict[str, Any] | None = None) -> None:
         self.bootstrap = bootstrap
         self._own = settings.hidden(own or {})
-        self._closed, self._process = False, os.getpid()
+        self._closed = False
+        self._process = os.getpid()
         _MADE.add(self)
 
     def client(self, **extra: Any) -> dict[str, Any]:
@@ -58,7 +59,7 @@ class Kafka:
 
     def renew(self, admin: AdminClient | None = None) -> None:
         """Use this AdminClient or a new one from now on. One that once got no brokers never recovers (librdkafka 5301)."""
-        self.turn += 1
+        self.verdicts += 1
         self.__dict__.pop("admin", None)
         if admin is not None:
             self.admin = admin

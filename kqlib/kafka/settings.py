@@ -146,9 +146,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def located(error: BadConfig, path: Path) -> BadConfig:
     """A client's complaint about a setting, with the line of the file that holds it. What may be a secret is not shown."""
     why, source = str(error.facts["why"]).removeprefix("Failed to create admin client: ").strip(), path.name
-    for number, line in reversed(
-        list(_lines(path.read_text(encoding="utf-8-sig")))
-    ):  # of a name twice the last one counts
+    lines = list(_lines(path.read_text(encoding="utf-8-sig")))
+    for number, line in reversed(lines):  # of a name twice the last one counts
         name, _, value = (part.strip() for part in line.partition("="))
         if any(re.search(rf"(?<![\w.]){re.escape(each)}(?![\w.])", why) for each in _called(name)):
             source = f"{path.name}, line {number}"

@@ -61,7 +61,7 @@ def not_allowed(right: Right, cluster: Kafka, safe: str, queue: str = "", site: 
     advice = f"kq doctor --rights {queue.removesuffix(DEAD)} --site {quote(site)} shows what else is lacking"
     if (right.operation, right.kind) not in IN_TABLE:
         advice = "docs/rights.md names all that this needs"
-    return NotAllowed(f"{lacks(cluster, right)}. {safe} Ask whoever deploys to grant it; {advice}")
+    return NotAllowed(f"{lacks(cluster, right)}. {safe} Ask the cluster's administrator to grant it; {advice}")
 
 
 def as_ours(
@@ -101,13 +101,13 @@ def fatal(error: Any) -> bool:
 # --- rights ---------------------------------------------------------------------------------------------------------------
 
 
-def granted(cluster: Kafka, rights: Iterable[Right], seconds: float = SECONDS) -> dict[Right, bool | None]:
+def granted(cluster: Kafka, rights: Iterable[Right]) -> dict[Right, bool | None]:
     """Has this user each of these? None: not known."""
     rights, asks = list(rights), {"topic": _topic, "group": _group}
     found: dict[tuple[str, str], set[str] | None] = {}
     with suppress(TimeoutError):  # nobody answers: the rest is not asked
         for kind, name in dict.fromkeys((right.kind, right.name) for right in rights if right.kind in asks):
-            found[kind, name] = _operations(partial(asks[kind], cluster, name, seconds), NOT_SEEN[kind])
+            found[kind, name] = _operations(partial(asks[kind], cluster, name), NOT_SEEN[kind])
     has = {right: found.get((right.kind, right.name)) for right in rights}
     return {right: None if some is None else right.operation in some for right, some in has.items()}
 
@@ -137,29 +137,29 @@ def not_there(cluster: Kafka, topic: str) -> KqError:
         return TopicMissing(topic=topic)
     return NotAllowed(
         f"Topic '{topic}' does not exist, or {user(cluster)} may not see it: Kafka does not tell which. Nothing was changed. "
-        f"Look at its name; if that is right, ask whoever deploys to plan the topic or to grant READ or WRITE on it"
+        f"Look at its name; if that is right, ask the cluster's administrator to plan the topic or to grant READ or WRITE on it"
     )
 
 
-def may_begin(cluster: Kafka, site: str, seconds: float = SECONDS) -> bool | None:
+def may_begin(cluster: Kafka, site: str) -> bool | None:
     """May this user begin the site's transactions? Asked with an id of its own, which disturbs no process of the site."""
     settings = cluster.client(transactional_id=f"kq-{site}-rights", logger=_SILENT)
     try:
-        Producer(settings).init_transactions(seconds)
+        Producer(settings).init_transactions(SECONDS)
     except KafkaException as error:
         return False if first(error).code() in RIGHTS else None
     return True
 
 
-def _topic(cluster: Kafka, name: str, seconds: float) -> Any:
-    how: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": seconds}
-    return cluster.admin.describe_topics(TopicCollection([name]), **how)[name].result(seconds)
+def _topic(cluster: Kafka, name: str) -> Any:
+    how: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": SECONDS}
+    return cluster.admin.describe_topics(TopicCollection([name]), **how)[name].result(SECONDS)
 
 
-def _group(cluster: Kafka, name: str, seconds: float) -> Any:
+def _group(cluster: Kafka, name: str) -> Any:
     # not given up before its answer comes: that ends the process (librdkafka 4605)
     how: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": 30}
-    return patient(lambda: cluster.admin.describe_consumer_groups([name], **how)[name].result(seconds), seconds)
+    return patient(lambda: cluster.admin.describe_consumer_groups([name], **how)[name].result(SECONDS), SECONDS)
 
 
 def _operations(ask: Callable[[], Any], refused: int) -> set[str] | None:

@@ -16,9 +16,8 @@ LONGEST_DELAY = 15 * 60.0  # seconds
 LONGEST_LEASE = 24 * 3600.0
 MOST_ATTEMPTS = 14  # the ledger counts to 15, which means "15 or more"
 OURS = "kq-"  # headers that begin like this are the queue's own
-NAMES = re.compile(
-    "[^\0\ud800-\udfff]+"
-)  # of headers: the client would cut one at a NUL, and a lone surrogate is no text
+# The names of headers. The client would cut one at a NUL, and a lone surrogate is no text.
+NAMES = re.compile("[^\0\ud800-\udfff]+")
 
 
 def seconds(what: str, value: Any, least: float, most: float, why: str = "") -> float:
@@ -83,6 +82,13 @@ def data(value: Any) -> bytes | None:
 def key(value: Any) -> bytes | None:
     """A key: bytes, or None."""
     return _bytes("a key is bytes", "key", value)
+
+
+def reason(value: Any) -> str:
+    """Why an item is buried: text."""
+    if not isinstance(value, str):
+        raise NotAllowed(f"a reason is text, not {type(value).__name__}")
+    return value
 
 
 def _bytes(what: str, name: str, value: Any) -> bytes | None:

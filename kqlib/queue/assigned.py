@@ -1,7 +1,7 @@
 """The partitions that the group has given to this process, behind the site's one lock.
 
-In:  what the group and the loader say. Out: partitions to claim from; those that are being loaded, or cannot be. Everything that
-several parts of a session need stands here. Verbs wait on `changed` and `committed`; the session's thread waits for `wake`.
+In:  what the group assigns, what the loader read. Out: partitions to claim from, those that are being loaded, those that failed.
+The parts of a session share this object. Verbs wait on `changed` and `committed`. The session's thread waits for `wake`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,33 +21,34 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.answers import RIGHTS, fatal
 from kqlib.queue.incidents import Incident, Stored
+from kqlib.queue.item import Place
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import Partition
 from kqlib.queue.terms import Terms
 
-At = tuple[str, int]  # a topic and the number of a partition
 ANEW = "its topic was deleted, and one of the same name is another queue"
-DECIDED = (
-    6.5  # a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms)
-)
-ASKED = 0.3  # seconds for an answer about a topic
+# Seconds: a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms).
+DECIDED = 6.5
+TOPICS_WITHIN = 0.3  # seconds for an answer about topics
 
 
 @dataclass(eq=False)
 class Loading:
     """A partition whose state is being read. A newer assignment of the same one is another object."""
 
-    at: At
+    at: Place
     on_lost: str
-    was: str = ""  # the topic's id, if this is not the first time under this assignment: of another one nothing is ours
-    ended: str = ""  # the id of a topic that was deleted while the partition was ours: nobody else can still have that
-    patience: float = 0.0  # seconds within which others hear that their topic is another one
+    was: str = (
+        ""  # the topic's id, if the state is read again under the same assignment; with another id it is not ours
+    )
+    ended: str = ""  # the id of a topic that was deleted while the partition was ours: no other process has it
+    patience: float = 0.0  # seconds within which other processes learn that their topic was deleted
     latest: int = 0  # where its log ended when on_lost="latest" was chosen
     last: Stored | None = None  # the last state that this process committed
     incidents: list[Incident] = field(default_factory=list)
     gone: int = 0  # items that had left the log, as the incidents say
     ledger: Ledger | None = None
-    low: int = 0  # what lies below is lost, if it is not done
+    low: int = 0  # where the log begins: what is open below is lost
     error: KqError | None = None
     trouble: str = ""  # why it takes so long
     since: float = field(default_factory=time.monotonic)
@@ -60,7 +61,7 @@ class Loading:
 
 
 def condition(lock: Any) -> threading.Condition:
-    """A condition that `with` leaves by the lock's own method, in C. Ctrl-C at the first line of Python's leaves the lock held."""
+    """A condition whose `with` block uses the lock's own methods, which are in C. In Python's own, Ctrl-C can leave the lock held."""
     own = {"__enter__": lock.__enter__, "__exit__": lock.__exit__}
     return type("Condition", (threading.Condition,), own)(lock)
 
@@ -69,36 +70,38 @@ class Assigned:
     """The partitions of this process, by topic. Its methods are called with `changed` held."""
 
     def __init__(self, cluster: Kafka, site: str) -> None:
-        self.cluster, self.site = cluster, site
+        self.cluster = cluster
+        self.site = site
         self._lock = threading.RLock()
         self.changed = condition(self._lock)  # items and partitions come and go
         self.committed = threading.Condition(self._lock)  # the same lock: commits
         self.wake = threading.Event()
         self.consumer: Any = None
         self.group: Any = None  # the group's metadata while our partitions were ours; None: to be asked for
-        self.owners: dict[At, Partition] = {}
-        self.paused: set[At] = set()
+        self.partitions: dict[Place, Partition] = {}
+        self.paused: set[Place] = set()
         self.under_way: set[Partition] = set()  # whose states a commit carries now
         self.terms: dict[str, Terms] = {}
         self.on_lost: dict[str, str] = {}
-        self.latest: dict[At, int] = {}  # where each log ended when on_lost="latest" was chosen
-        self.lost: Counter[str] = (
-            Counter()
-        )  # items that on_lost="latest" skipped in partitions that are not ours any more
-        self.last: dict[At, Stored] = {}  # the last state that was committed of partitions that are not ours any more
+        self.latest: dict[Place, int] = {}  # where each log ended when on_lost="latest" was chosen
+        self.lost: Counter[str] = Counter()  # items that on_lost="latest" skipped in partitions that were ours
+        self.last: dict[
+            Place, Stored
+        ] = {}  # the last state that was committed of partitions that are not ours any more
         self.subscribed: set[str] = set()
         self.joined: set[str] = set()  # topics whose assignment is known
         self.begun: dict[str, float] = {}  # topic -> when its first claim began to wait for what the group says
         self.hungry: dict[str, int] = defaultdict(int)  # topic -> claims that wait
-        self.broken: dict[At, KqError] = {}  # why these could not be loaded, or stored
-        self.ended: dict[At, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
+        self.broken: dict[Place, KqError] = {}  # why these could not be loaded, or stored
+        self.ended: dict[Place, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
         self.trouble = ""  # what Kafka last complained about
         self.complaints = 0  # how often that may have been about a right
         self.decided_after = DECIDED  # seconds after which the group has decided what is ours
         self.active = 0.0  # when something last moved
         self.next_try = 0.0  # of a commit or a subscription, after one that failed
-        self.loadings: dict[At, Loading] = {}
-        self.reloaded: list[At] = []  # not to be read before their states are known again
+        self.begin_loading: Callable[[list[Loading]], None]  # of the session's loader
+        self.loadings: dict[Place, Loading] = {}
+        self.reloaded: list[Place] = []  # not to be read before their states are known again
 
     def complain(self, error: KafkaError) -> None:
         """Keep what Kafka complains about, for the verbs. If it is about a right, claims ask which one is missing. From any thread."""
@@ -109,23 +112,33 @@ class Assigned:
 
     # --- what is known ---
 
-    def owners_of(self, topic: str) -> list[Partition]:
+    def partitions_of(self, topic: str) -> list[Partition]:
         """The partitions of a topic that this process owns and may hand out from."""
         return [
-            owner for (name, _), owner in self.owners.items() if name == topic and owner.saved and not owner.dropped
+            partition
+            for (name, _), partition in self.partitions.items()
+            if name == topic and partition.saved and not partition.dropped
         ]
 
     def settled(self, topic: str) -> bool:
         """Is the assignment known, and is some of it loaded, if there is any?"""
-        return topic in self.joined and (bool(self.owners_of(topic)) or self.loading(topic) is None)
+        return topic in self.joined and (bool(self.partitions_of(topic)) or self.loading(topic) is None)
 
     def loading(self, topic: str) -> float | None:
         """Since when the state of a partition of ours is being read; None: all of them are known."""
-        ours = [owner for (name, _), owner in self.owners.items() if name == topic]
-        unsaved = [owner.saved_at for owner in ours if not owner.saved or owner.dropped]
+        ours = [partition for (name, _), partition in self.partitions.items() if name == topic]
+        unsaved = [partition.saved_at for partition in ours if not partition.saved or partition.dropped]
         return min(
             [*unsaved, *(each.since for (name, _), each in self.loadings.items() if name == topic)], default=None
         )
+
+    def states_saved(self, topic: str) -> bool:
+        """Is there a partition of ours, and are the states of all of them committed?"""
+        return bool(self.partitions_of(topic)) and self.loading(topic) is None
+
+    def has_leases(self, topic: str) -> bool:
+        """Is an item of ours handed out?"""
+        return any(bool(p.leases or p.ending) for (name, _), p in self.partitions.items() if name == topic)
 
     def why_unsettled(self, topic: str) -> str:
         """Why the assignment or a state is not known yet; '' if there is no known reason."""
@@ -134,19 +147,21 @@ class Assigned:
             "" if self.loading(topic) is None else "the state could not be read in time"
         )
 
-    def mine(self) -> list[At]:
+    def mine(self) -> list[Place]:
         """All that the group has given to this process."""
-        return [*self.owners, *self.loadings, *self.broken]
+        return [*self.partitions, *self.loadings, *self.broken]
 
     def ids_of(self, topics: Iterable[str]) -> dict[str, str] | None:
         """The ids of those topics that exist; None: no answer in time. Asked without the lock."""
         with suppress(KqError):
-            return {name: found[0] for name, found in state.topic_ids(self.cluster, sorted(topics), ASKED).items()}
+            return {
+                name: found[0] for name, found in state.topic_ids(self.cluster, sorted(topics), TOPICS_WITHIN).items()
+            }
         return None
 
     # --- loading and dropping ---
 
-    def load(self, ours: Iterable[At], was: str = "") -> None:
+    def load(self, ours: Iterable[Place], was: str = "") -> None:
         """Begin to read the states of these."""
         new = [
             Loading(
@@ -163,36 +178,44 @@ class Assigned:
         self.loadings |= {each.at: each for each in new}
         self.begin_loading(new)
 
-    def begin_loading(self, new: list[Loading]) -> None:
-        """Read the states of these: `Session` gives them to its loader."""
-        raise NotImplementedError
-
-    def load_again(self, broken: list[At]) -> None:
+    def load_again(self, broken: list[Place]) -> None:
         """Try again what could not be loaded: a right was given, or on_lost was chosen."""
         for at in broken:
             self.broken.pop(at, None)
         if broken:
             self.load(broken)
 
-    def drop(self, at: At, why: str) -> None:
+    def drop(self, at: Place, why: str) -> None:
         """This partition is not ours any more: its leases are void, its ledger is never committed again."""
         if loading := self.loadings.pop(at, None):
             loading.cancelled = True
         self.broken.pop(at, None)
         self.paused.discard(at)
-        if owner := self.owners.pop(at, None):
-            owner.dropped = why
-            if owner in self.under_way:
-                owner.unsure = owner.version
-            self.lost[at[0]] += owner.chosen if owner.saved else 0
-            if owner.committed:
-                self.last[at] = owner.committed
+        if partition := self.partitions.pop(at, None):
+            partition.dropped = why
+            if partition in self.under_way:
+                partition.unsure = partition.version
+            self.lost[at[0]] += partition.losses.chosen if partition.saved else 0
+            if partition.committed:
+                self.last[at] = partition.committed
             self.committed.notify_all()
 
-    def reload(self, owner: Partition, why: str) -> None:
+    def reload(self, partition: Partition, why: str) -> None:
         """The committed state is not known here: drop the partition, and read it again."""
-        at = (owner.terms.queue, owner.partition)
-        if self.owners.get(at) is owner:
+        at = partition.at
+        if self.partitions.get(at) is partition:
             self.drop(at, why)
-            self.load([at], owner.ledger.topic)
+            self.load([at], partition.ledger.topic)
             self.reloaded.append(at)
+
+    def drop_deleted(self, ours: Iterable[Place]) -> None:
+        """Drop those whose topic was deleted: their states cannot be stored, and no other process has them. Takes the lock itself."""
+        with self.changed:
+            had = {at: self.partitions[at].ledger.topic for at in ours if at in self.partitions}
+            had |= {at: self.loadings[at].was for at in ours if at in self.loadings and self.loadings[at].was}
+        there = self.ids_of({topic for topic, _ in had})
+        with self.changed:
+            for at, topic_id in had.items():
+                if there is not None and there.get(at[0]) != topic_id:
+                    self.ended[at] = topic_id
+                    self.drop(at, ANEW)

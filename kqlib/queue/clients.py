@@ -1,11 +1,11 @@
-"""Clients that a site keeps: judged here when no answer came, and replaced when they are dead. While answers come it costs nothing.
+"""Clients that a site keeps. When no answer comes, it is judged here whether a client is dead; then it is replaced.
 
 In:  a cluster, how a client is made, a client that gave no answer. Out: is it dead; a client that works.
 
 A client can die in two ways. It reports a fatal error (`answers.fatal`). Or a starting broker once answered that the cluster has no
 brokers: then it has no address left to ask, and it never recovers (librdkafka 5301). The client does not report that: no broker
 answers it, while one answers a new client. The other clients of the process probably got the same answer. So one verdict counts
-for all of a cluster (`Kafka.turn`): clients that only ask or read are made anew, and those that hold something (puts, partitions)
+for all of a cluster (`Kafka.verdicts`): clients that only ask or read are made anew, and those that hold something (puts, partitions)
 are judged one by one.
 """
 
@@ -63,17 +63,19 @@ class Kept:
     """A client that only asks or reads: made at its first use, and made anew after a verdict. For one thread at a time."""
 
     def __init__(self, cluster: Kafka, made: Callable[[], Any]) -> None:
-        self.cluster, self._made = cluster, made
+        self.cluster = cluster
+        self._made = made
         self._client: Any = None
-        self._turn = cluster.turn
+        self._verdicts = cluster.verdicts
 
     def now(self) -> Any:
         """The client to use now."""
-        if self._client is not None and self._turn != self.cluster.turn:
+        if self._client is not None and self._verdicts != self.cluster.verdicts:
             leave(self._client)
             self._client = None
         if self._client is None:
-            self._turn, self._client = self.cluster.turn, self._made()
+            self._verdicts = self.cluster.verdicts
+            self._client = self._made()
         return self._client
 
     def dead(self) -> bool:

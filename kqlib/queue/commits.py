@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import NotAllowed
 from kqlib.queue.answers import GIVE_UP, RIGHTS, first, not_allowed
-from kqlib.queue.assigned import Assigned, At
+from kqlib.queue.assigned import Assigned
+from kqlib.queue.item import Place
 from kqlib.queue.partition import Partition
 from kqlib.queue.partition_notes import PartitionNotes
 from kqlib.queue.rights import READ_GROUP, READ_QUEUE
@@ -25,7 +26,10 @@ from kqlib.queue.rights import READ_GROUP, READ_QUEUE
 log = logging.getLogger("kqlib.queue")
 
 RIDE = 0.04  # seconds that a riding ack waits for another commit to ride on; its own is on its way within 50 ms
-SURE = 0.5  # seconds: an error that comes later may be the answer to a second request, and the first one was stored
+# Seconds. The client repeats a request that was not answered. An error that comes later may be the answer to the repeated
+# request, while the first one was stored.
+ASKED_ONCE = 0.5
+TRY_AGAIN = 0.02  # seconds after a commit that failed
 STUCK = 40.0  # seconds: a coordinator that is away for a while answers, or refuses, before
 
 
@@ -37,7 +41,8 @@ class Commits:
     """The commits of one consumer."""
 
     def __init__(self, assigned: Assigned, notes: PartitionNotes) -> None:
-        self.assigned, self.notes = assigned, notes
+        self.assigned = assigned
+        self.notes = notes
         self.given_up = False
         self._began: float | None = None
         self._consumer: Any = None
@@ -50,58 +55,59 @@ class Commits:
         """Commit every ledger that changed, if a verb waits for one of them or a riding ack has waited long enough."""
         now, assigned = time.monotonic(), self.assigned
         with assigned.changed:
-            unsaved = ((at, owner) for at, owner in assigned.owners.items() if owner.version > owner.saved)
-            dirty = [(at, owner, owner.version) for at, owner in unsaved if not owner.frozen and not owner.dropped]
-            due = any(o.awaited > o.saved or now - (o.dirty_since or now) >= RIDE for _, o, _ in dirty)
+            dirty = [p for p in assigned.partitions.values() if p.version > p.saved and not p.frozen and not p.dropped]
+            due = any(p.awaited > p.saved or now - (p.dirty_since or now) >= RIDE for p in dirty)
             if not due or now < assigned.next_try:
                 return not due
+            versions = [partition.version for partition in dirty]
             parts = [
-                TopicPartition(*at, o.ledger.floor, metadata=o.ledger.text(o.terms.write_version)) for at, o, _ in dirty
+                TopicPartition(*p.at, p.ledger.floor, metadata=p.ledger.text(p.terms.write_version)) for p in dirty
             ]
-            self._consumer, self._began = assigned.consumer, now
-            assigned.under_way = {owner for _, owner, _ in dirty}
+            self._consumer = assigned.consumer
+            self._began = now
+            assigned.under_way = set(dirty)
         try:
             answer = self._consumer.commit(offsets=parts, asynchronous=False)
             errors = {(part.topic, part.partition): part.error for part in answer if part.error is not None}
         except KafkaException as error:  # written or not: the next one carries the whole state again
-            errors = {at: first(error) for at, _, _ in dirty}
-        sure = time.monotonic() - now < SURE
+            errors = {partition.at: first(error) for partition in dirty}
+        answered_first = time.monotonic() - now < ASKED_ONCE
         with assigned.changed:
             self._began = None
             if self.given_up:
                 raise GivenUp
             assigned.under_way = set()
-            new = any(not owner.saved for _, owner, _ in dirty)
-            for part, (at, owner, version) in zip(parts, dirty, strict=True):
-                if (refused := errors.get(at)) is None:
-                    owner.committed = (part.offset, part.metadata)
-                    self._stored(at, owner, version, now)
+            new = any(not partition.saved for partition in dirty)
+            for part, partition, version in zip(parts, dirty, versions, strict=True):
+                if (refused := errors.get(partition.at)) is None:
+                    partition.committed = (part.offset, part.metadata)
+                    self._succeeded(partition, version, now)
                 else:
-                    if not (sure and _refused(refused)):
-                        owner.unsure = version
-                    self._failed(at, owner, refused)
+                    if not (answered_first and _refused(refused)):
+                        partition.unsure = version
+                    self._failed(partition, refused)
             assigned.committed.notify_all()
             if new or errors:
                 assigned.changed.notify_all()
         if errors:
-            assigned.next_try = time.monotonic() + 0.02
+            assigned.next_try = time.monotonic() + TRY_AGAIN
         return not errors
 
-    def _stored(self, at: At, owner: Partition, version: int, now: float) -> None:
-        owner.saved = max(owner.saved, version)
-        owner.saved_at = now
-        owner.dirty_since = None if owner.version == version else now
+    def _succeeded(self, partition: Partition, version: int, now: float) -> None:
+        partition.saved = max(partition.saved, version)
+        partition.saved_at = now
+        partition.dirty_since = None if partition.version == version else now
         self.assigned.trouble = ""
-        self.notes.committed(at, owner)
+        self.notes.committed(partition)
 
-    def _failed(self, at: At, owner: Partition, error: KafkaError) -> None:
-        assigned = self.assigned
+    def _failed(self, partition: Partition, error: KafkaError) -> None:
+        assigned, at = self.assigned, partition.at
         assigned.complain(error)
-        if error.code() in GIVE_UP and assigned.owners.get(at) is owner:
+        if error.code() in GIVE_UP and assigned.partitions.get(at) is partition:
             assigned.drop(at, assigned.trouble)
             assigned.broken[at] = self._why_not(at, error)
 
-    def _why_not(self, at: At, error: KafkaError) -> NotAllowed:
+    def _why_not(self, at: Place, error: KafkaError) -> NotAllowed:
         """Why nothing can be committed there any more."""
         if error.code() not in RIGHTS:
             return NotAllowed(f"The state of '{at[0]}' could not be committed: {self.assigned.trouble}")

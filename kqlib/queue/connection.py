@@ -1,6 +1,6 @@
 """What the queues of one site share in this process: its clients, its notes, its rates, and its session with the group.
 
-In:  a cluster and a site's name. Out: what a verb needs. `Site` adds what a person calls; queues know only this part.
+In:  a cluster and a site's name. Out: what a verb needs. `Site` adds the methods for users; queues need only this part.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import answers, state
 from kqlib.queue.broker_settings import record_limits
 from kqlib.queue.dead import DEAD
+from kqlib.queue.item import Place
 from kqlib.queue.notes import Notes
 from kqlib.queue.reader import Reader
 from kqlib.queue.sender import Sender
@@ -27,8 +28,9 @@ from kqlib.topic_rules import RECORD_BYTES
 if TYPE_CHECKING:
     from kqlib.queue.transactions import Ending
 
-VISIBLE = 1.0  # seconds until a verb returns although readers do not see yet what it committed
+VISIBLE = 1.0  # seconds that a verb waits until readers can see what it committed
 CLOSE = 4.3  # seconds until the site's thread is left behind
+BATCH_HEAD = 200  # bytes of a batch that the client's batch.size does not count, and some to spare
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,10 @@ class Connection:
 
         cluster._check_open()
         self._process = os.getpid()
-        self.cluster, self.name = cluster, name
-        self._closing = self._closed = False
+        self.cluster = cluster
+        self.name = name
+        self._closing = False
+        self._closed = False
         self._lock = threading.Lock()
         self._senders: dict[int, Sender] = {}
         self._rates: dict[str, Rates] = {}
@@ -67,7 +71,7 @@ class Connection:
         self._waiter = state.Looker(cluster, name, wait=True)
         self._reader = Reader(cluster)
         self._notes = Notes(cluster, self._noted)
-        self._member = Session(cluster, name, self._notes, self._sender(), self._waiter)
+        self._session = Session(cluster, name, self._notes, self._sender(), self._waiter)
 
     def __repr__(self) -> str:
         return f"Site('{self.name}'{', closed' * self._closed})"
@@ -82,17 +86,17 @@ class Connection:
 
     def _sender(self, limit: int = RECORD_BYTES) -> Sender:
         """A producer whose batches a topic with this limit takes."""
-        batch = min(limit, RECORD_BYTES) - 200
+        batch = min(limit, RECORD_BYTES) - BATCH_HEAD
         with self._lock:
             if batch not in self._senders:
                 self._senders[batch] = Sender(self.cluster, batch)
             return self._senders[batch]
 
     def _noted(self) -> None:
-        """A new note came: threads that wait look again."""
-        if member := getattr(self, "_member", None):
-            with member.changed:
-                member.changed.notify_all()
+        """A new note was read: wake the threads that wait."""
+        if session := getattr(self, "_session", None):
+            with session.changed:
+                session.changed.notify_all()
 
     def _facts(self, name: str) -> tuple[TopicFacts, TopicFacts | None]:
         more = [] if str(name).endswith(DEAD) else [f"{name}{DEAD}"]
@@ -101,40 +105,40 @@ class Connection:
 
     def _end(self, ending: Ending) -> None:
         """Run this transaction and wait for its outcome; `changed` is held."""
-        from kqlib.queue.transactions import PATIENCE
+        from kqlib.queue.transactions import LONGEST
 
         self._check_open()
-        member = self._member
-        member.endings.ask(ending)
-        if not member.changed.wait_for(lambda: ending.over, PATIENCE + 35):
-            raise Unreachable(
-                address=self.cluster.bootstrap, why="no answer to a transaction; it may have happened, or not"
-            )
+        session = self._session
+        session.endings.ask(ending)
+        if not session.changed.wait_for(lambda: ending.over, LONGEST):
+            why = "no answer to a transaction; it may have happened, or not"
+            raise Unreachable(address=self.cluster.bootstrap, why=why)
         if ending.error is not None:
             raise ending.error
         for out in ending.outs:
             if out.topic in self._rates:
                 self._rates[out.topic].note("puts", 1, time.monotonic())
-        if (
-            ending.written
-        ):  # and committed; readers see it milliseconds later, when Kafka has marked it so in each partition
-            member.changed.release()
+        # Kafka marks the end of a transaction in each partition: readers see what it wrote some milliseconds later
+        if ending.written:
+            session.changed.release()
             try:
                 self._seen(ending.written)
             finally:
-                member.changed.acquire()
+                session.changed.acquire()
 
     def see_letters(self) -> None:
         """Return when readers can see what this process's owners have buried."""
-        with self._member.changed:
-            unseen, self._member.endings.unseen = self._member.endings.unseen, {}
+        with self._session.changed:
+            unseen = self._session.endings.unseen
+            self._session.endings.unseen = {}
         if unseen:
             self._seen(unseen)
 
-    def _seen(self, written: dict[tuple[str, int], int]) -> None:
-        """Return when readers can see it: the next question finds it."""
-        deadline, over = time.monotonic() + VISIBLE, False
-        while not over:  # one look at least: this process may have stood still for that time
+    def _seen(self, written: dict[Place, int]) -> None:
+        """Return when readers can see these records, so that the next question finds them."""
+        deadline = time.monotonic() + VISIBLE
+        over = False
+        while not over:  # at least one look: this process may have been stopped for that time
             over = time.monotonic() > deadline
             with suppress(Unreachable):
                 ends = state.ends(self.cluster, list(written))
@@ -143,9 +147,9 @@ class Connection:
             time.sleep(0.002)
 
     def _disconnect(self, give_back: bool) -> None:
-        """Leave the group and close all clients, in at most 5 s. What does not end in time is left behind."""
+        """Leave the group and close all clients, in at most 5 s. What has not ended by then is left behind."""
         over = time.monotonic() + CLOSE
-        ended = self._member.stop(CLOSE, give_back)
+        ended = self._session.stop(CLOSE, give_back)
         self._closed = True
         if not ended:
             self._notes._stop = True

@@ -31,7 +31,9 @@ KEPT = {"kq-origin": AGAIN, DEATHS: DEATHS}  # headers of a letter that a redriv
 def letter(record: Record, *, origin: str, site: str, attempts: int, reason: str, partitions: int, limit: int) -> Out:
     """The record for the dead-letter topic. It is cut until it fits: an item must never stick."""
     topic, partition, _ = origin.rsplit("/", 2)
-    value, key, own = record.value(), record.key(), [each for each in record.headers() or [] if each[0] not in STORY]
+    value = record.value()
+    key = record.key()
+    own = [each for each in record.headers() or [] if each[0] not in STORY]
     cuts: list[str] = []
     for cut in ("", "reason", "headers", "data", "key"):
         if cut:

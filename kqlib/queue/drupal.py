@@ -51,7 +51,8 @@ class DrupalQueue:
             raise NotAllowed(f'a DrupalQueue belongs to a site: kq.DrupalQueue(kq.Site(cluster, "…"), …), not {site!r}')
         if not isinstance(name, str) or not name:
             raise NotAllowed(f"a queue's name is its topic's, not {name!r}")
-        self.site, self.name = site, name
+        self.site = site
+        self.name = name
         self._queue: Queue | None = None
 
     def create_queue(self) -> None:

@@ -1,15 +1,15 @@
 """The thread that runs a site's transactions one after another: buries, steps, redrives, several puts.
 
 In:  `Ending` values from other threads. Out: each is done, or has its error. What is asked for meanwhile shares the next transaction.
-A topic that takes no records stops no commit of another partition: this thread is not the session's.
+This thread is not the session's: a topic that takes no records stops no commit of another partition.
 
     outcome              what follows
-    committed            the items are done in the ledger; its text is what the transaction committed
-    aborted              nothing happened: leases as before; tried again alone, until its time is up
-    refused              nothing happened, and a further try would be refused as well: a missing right, a record too large
-    not known            the partitions are dropped and read again: Kafka knows, and tells when the transaction has ended
+    committed            the items are done in the ledger, as the transaction committed it
+    aborted              nothing happened: the leases are as before; it is tried again alone, until its time is up
+    refused              nothing happened, and a further try would be refused too: a missing right, a record too large
+    not known            the partitions are dropped and read again: their state shows it, when the transaction has ended
 
-Endings for a topic that took no record lately are tried alone, and their topic is looked at first.
+A topic that took no record lately is doubted: its endings are tried alone, and Kafka is asked for it first.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from kqlib.errors import Closed, KqError, LeaseLost, PayloadTooLarge, Unreachabl
 from kqlib.queue import state
 from kqlib.queue.answers import not_there
 from kqlib.queue.assigned import Assigned
+from kqlib.queue.item import Place
 from kqlib.queue.partition import Partition
 from kqlib.queue.transactions import STALL, Ending, Transactions
 
 log = logging.getLogger("kqlib.queue")
-SLOW = 0.2  # seconds of a round until what is left, after a try that failed, waits for the next round
+ROUND = 0.2  # seconds: after a try that failed, a round that is older leaves the rest to the next one
 
 
 class Endings:
     """The endings of a site, in the order in which they were asked for."""
 
     def __init__(self, assigned: Assigned) -> None:
-        self.assigned, self.transactions = assigned, Transactions(assigned)
+        self.assigned = assigned
+        self.transactions = Transactions(assigned)
         self._asked: list[Ending] = []
         self._running: list[Ending] = []
-        self.unseen: dict[
-            tuple[str, int], int
-        ] = {}  # (topic, partition) -> the end of letters that no verb waits to see
+        # (topic, partition) -> the end of letters that no verb waits to see
+        self.unseen: dict[Place, int] = {}
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kq-endings", daemon=True)
 
@@ -78,7 +79,8 @@ class Endings:
     def _round(self) -> None:
         """Run all endings in one transaction; if that aborts, each in its own. Doubted ones go last, and alone."""
         with self.assigned.changed:
-            todo, self._asked = self._asked, []
+            todo = self._asked
+            self._asked = []
             self._running = [ending for ending in todo if self._begin(ending)]
         together = [ending for ending in self._running if not self.transactions.doubted(ending)]
         if len(together) > 1:
@@ -93,7 +95,7 @@ class Endings:
             if why is not None and not isinstance(why, PayloadTooLarge):  # it holds for every record of its topics
                 failed += [each for each in rest if each.topics == ending.topics]
                 rest = [each for each in rest if each not in failed]
-            if time.monotonic() - began > SLOW:
+            if time.monotonic() - began > ROUND:
                 while rest:
                     self._again(rest.pop(0), None)
             for each in failed:
@@ -116,37 +118,36 @@ class Endings:
         """Nothing of it happened; `changed` is held."""
         ending.error = error
         if ending.begun:
-            for owner, some in ending.offsets().items():
-                owner.end(some, done=False, why=error)
+            for partition, some in ending.offsets().items():
+                partition.end(some, done=False, why=error)
         self.assigned.changed.notify_all()
 
     def _begin(self, ending: Ending) -> bool:
         """Set its leases aside, once. If one does not hold any more, the ending fails before anything is written."""
-        for owner, offset, number in ending.acks:
-            why = owner.dropped
+        for partition, offset, number in ending.acks:
+            why = partition.dropped
             if number and not ending.begun:
-                why = owner.why_not(offset, owner.ledger.epoch, number)
+                why = partition.why_not(offset, partition.ledger.epoch, number)
             if why:
-                where = f"{owner.terms.queue}/{owner.partition}/{offset}"
-                self._fail(ending, LeaseLost(f"{where}: {why}. Nothing was written"))
+                self._fail(ending, LeaseLost(f"{partition.id_of(offset)}: {why}. Nothing was written"))
                 return False
-        for owner, offset, number in ending.acks:
+        for partition, offset, number in ending.acks:
             if number and not ending.begun:
-                owner.begin_ending(offset)
+                partition.begin_ending(offset)
         ending.begun = True
         return True
 
     def _try(self, endings: list[Ending]) -> bool:
         """Run one transaction. False: it was aborted, and nothing happened; `why` is set if a further try would fail too."""
         self.transactions.why = None
-        if self.transactions.closed or (
-            len(endings) == 1 and self.transactions.doubted(endings[0]) and not self._looked(endings[0])
-        ):
+        if self.transactions.closed:
+            return False
+        if len(endings) == 1 and self.transactions.doubted(endings[0]) and not self._looked(endings[0]):
             return False
         offsets: dict[Partition, list[int]] = {}
         for ending in endings:
-            for owner, some in ending.offsets().items():
-                offsets.setdefault(owner, []).extend(some)
+            for partition, some in ending.offsets().items():
+                offsets.setdefault(partition, []).extend(some)
         try:
             outcome = self.transactions.run(endings, offsets)
         except Exception:  # a bug must be seen by the verb that waits, not in a thread that died
@@ -157,24 +158,24 @@ class Endings:
             if outcome is None:
                 self._unknown(endings, offsets)
             elif outcome:
-                for owner, some in offsets.items():
-                    owner.saved, owner.committed = max(owner.saved, owner.frozen), owner.sent
-                    owner.end(some, done=True)
+                for partition, some in offsets.items():
+                    partition.saved, partition.committed = max(partition.saved, partition.frozen), partition.sent
+                    partition.end(some, done=True)
                 for ending in endings:
                     ending.done = True
                     if ending.by_owner:
                         self.unseen |= ending.written
             elif offsets:
                 self.assigned.group = None  # perhaps the group has counted on: its metadata is asked for again
-            for owner in offsets:
-                owner.frozen = 0
+            for partition in offsets:
+                partition.frozen = 0
             self.assigned.committed.notify_all()
             self.assigned.changed.notify_all()
-            self.assigned.wake.set()  # what could not be committed meanwhile
+            self.assigned.wake.set()  # commit what was frozen
         return outcome is not False
 
     def _looked(self, ending: Ending) -> bool:
-        """Can its topics take its records? A transaction for a missing one costs its producer as well."""
+        """Do its topics exist, and can they take its records? A transaction into a missing topic costs the producer."""
         try:
             if ending.anew is not None:
                 ending.outs = ending.anew()
@@ -191,8 +192,8 @@ class Endings:
         return not missing
 
     def _unknown(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> None:
-        for owner in offsets:
-            self.assigned.reload(owner, "the end of a transaction is not known, and the state is read again")
+        for partition in offsets:
+            self.assigned.reload(partition, "the end of a transaction is not known, and the state is read again")
         for ending in endings:
             ending.error = self._not_known()
 

@@ -15,22 +15,26 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from kqlib.queue import clients
 from kqlib.queue.answers import fatal
-from kqlib.queue.assigned import ANEW, Assigned, At
+from kqlib.queue.assigned import ANEW, Assigned
 from kqlib.queue.commits import RIDE
+from kqlib.queue.item import Place
 from kqlib.queue.partition import Partition
 
 log = logging.getLogger("kqlib.queue")
 
-QUICK = 0.001  # seconds in poll() while leases are open and things move
+# Seconds that one round waits
+BUSY = 0.001  # while leases are open and something moves
 CALM = 0.02  # otherwise
 IDLE = 0.1  # after a second in which nothing moved
+UNSUBSCRIBED = 0.05  # while no queue is claimed from
 MOST_CACHED = 6_000  # records of a partition that are read and not handed out (two large claims): then no more is taken
 MOST_BYTES = 64_000_000  # of a queue, read and not yet done: then no more of it is taken
-REST = 0.2  # seconds of that until fetching is paused, which throws away what the client has; it resumes at half
+# Seconds with too much in memory until fetching is paused: a pause throws away what the client has. It resumes at half.
+REST = 0.2
 FULL = "too much is in memory: items that are out, wait or are ready; more is read when some are done"
-FAR = 1_000  # offsets: a gap that is read over rather than sought over
+FAR = 1_000  # offsets: a gap up to this is read, and not skipped by a seek
 MANY = 500  # records at once, or as many as a verb claims at once
-PAUSE = 0.1  # seconds without a record: a topic that is made anew takes longer than that to be read on (seen: 0.4)
+PAUSE = 0.1  # seconds without a record: to read on in a topic that was created again takes longer (seen: 0.4)
 SETTINGS: dict[str, Any] = {  # of the site's consumer
     **clients.SETTINGS,
     "group.protocol": "consumer",
@@ -49,26 +53,29 @@ class Fetch:
     """What one consumer reads. commit: called before records are taken in, since a verb may wait for it."""
 
     def __init__(self, assigned: Assigned, commit: Callable[[], object]) -> None:
-        self.assigned, self._commit = assigned, commit
+        self.assigned = assigned
+        self._commit = commit
         self.paused = assigned.paused
         self.many = MANY
-        self._full_since: float | None = None  # since when no partition needs a record; None: one does
+        self._full_since: float | None = None  # since when all partitions are full; None: one is not
         self._rests = False  # nothing is taken in this round
-        self._more = False  # the client has more than was taken from it
+        self._more = False  # the client has more records than were taken
 
     def aim(self) -> None:
         """Seek to the record that each partition needs next; pause those of which enough is here."""
-        full_ones, woken = self.full_ones(), list[TopicPartition]()
+        full_ones = self.full_ones()
+        woken = list[TopicPartition]()
         self._rests = self._resting()  # once a round: asked twice, a round could neither pause what is full nor rest
-        for at, owner in list(self.assigned.owners.items()):
+        for at, partition in list(self.assigned.partitions.items()):
+            window, full, consumer = partition.window, at in full_ones, self.assigned.consumer
+            again = not full and at in self.paused
             with self.assigned.changed:
-                target, full = owner.target(), at in full_ones
-                lost = owner.window.position >= 0 and not owner.window.position <= target <= owner.window.position + FAR
-            consumer, again = self.assigned.consumer, not full and at in self.paused
+                target = window.target()
+                near = 0 <= window.position <= target <= window.position + FAR
             try:
-                if owner.window.position < 0 or lost or (again and owner.window.position != target):
-                    consumer.seek(TopicPartition(*at, target, leader_epoch=owner.ledger.leader))
-                    owner.window.position = target
+                if not near or (again and window.position != target):
+                    consumer.seek(TopicPartition(*at, target, leader_epoch=partition.ledger.leader))
+                    window.position = target
                     woken.append(TopicPartition(*at, 0))
                 if full and at not in self.paused and not self._rests:
                     consumer.pause([TopicPartition(*at)])
@@ -92,83 +99,107 @@ class Fetch:
         except KafkaException as error:
             log.debug("no answer to wake the fetcher: %s", error)
 
-    def full_ones(self) -> set[At]:
-        """The partitions of which enough is in memory; `owner.full` says so. If all are, nothing is read: soon some may be claimed."""
+    def full_ones(self) -> set[Place]:
+        """The partitions of which enough is in memory; `full` of each says why. If all are full, nothing is read for a moment."""
         with self.assigned.changed:
-            owners, total = self.assigned.owners, self._bytes()
-            heavy = {topic for topic, _ in owners.keys() - self.paused if total[topic] > MOST_BYTES}
-            for (topic, _), owner in owners.items() if heavy else ():
+            partitions, total = self.assigned.partitions, self._bytes()
+            heavy = {topic for topic, _ in partitions.keys() - self.paused if total[topic] > MOST_BYTES}
+            for (topic, _), partition in partitions.items() if heavy else ():
                 if topic in heavy:
-                    owner.drop_payloads()
+                    partition.drop_payloads()
             total = self._bytes() if heavy else total
-            full = {at for at, owner in owners.items() if self._full(owner, at in self.paused, total[at[0]])}
-            for at, owner in owners.items():
-                owner.full = FULL if at in full else ""
+            full = {
+                at for at, partition in partitions.items() if self._full(partition, at in self.paused, total[at[0]])
+            }
+            for at, partition in partitions.items():
+                partition.full = FULL if at in full else ""
             since = self._full_since or time.monotonic()
-            self._full_since = since if full and len(full) == len(owners) else None
+            self._full_since = since if full and len(full) == len(partitions) else None
         return full
 
     def _bytes(self) -> dict[str, int]:
         """What each queue has in memory: it has a limit of its own."""
         total = defaultdict[str, int](int)  # asked in each round: a Counter costs as much as all the rest
-        for (topic, _), owner in self.assigned.owners.items():
-            total[topic] += owner.window.bytes
+        for (topic, _), partition in self.assigned.partitions.items():
+            total[topic] += partition.window.bytes
         return total
 
     def _resting(self) -> bool:
-        """Is nothing to be read now? For a moment only: without poll() the group's changes do not arrive."""
+        """Are all partitions full? Then nothing is read, but only for a moment: changes of the group arrive in poll()."""
         return self._full_since is not None and time.monotonic() - self._full_since < REST
 
-    def _full(self, owner: Partition, paused: bool, total: int) -> bool:
+    def _full(self, partition: Partition, paused: bool, total: int) -> bool:
         share = 2 if paused else 1
-        if owner.target() < owner.window.head:
+        if partition.window.target() < partition.window.head:
             return False  # an open item is needed, whatever it weighs
-        return owner.order.cached > MOST_CACHED / share or total > MOST_BYTES / share
+        return partition.order.cached > MOST_CACHED / share or total > MOST_BYTES / share
 
     def read(self) -> None:
         """Wait for records or for work, and take the records in."""
-        self.assigned.wake.clear()
-        with self.assigned.changed:
-            starving = any(
-                count and not any(owner.claimable() for owner in self.assigned.owners_of(topic))
-                for topic, count in self.assigned.hungry.items()
-            )
-            asked = any(o.awaited > o.saved and not o.frozen for o in self.assigned.owners.values())
-            leases = any(owner.leases for owner in self.assigned.owners.values())
-            riding = [o.dirty_since for o in self.assigned.owners.values() if o.dirty_since and not o.frozen]
-        now = time.monotonic()
-        calm = self._calm(leases or not self.assigned.subscribed <= self.assigned.joined, now - self.assigned.active)
-        if riding:  # its commit is to be on its way in time
-            calm = min(calm, max(QUICK, min(riding) + RIDE - now, self.assigned.next_try - now))
-        if asked or (self._more and not self._rests):
-            calm = 0 if now >= self.assigned.next_try else QUICK
-        if self.assigned.consumer is None or not self.assigned.subscribed:
-            self.assigned.wake.wait(0.05 if not asked else 0)
-            if self.assigned.consumer is not None and (message := self.assigned.consumer.poll(0)) is not None:
-                self._arrive([message])
-            return
-        if self._rests:
-            self.assigned.wake.wait(calm)
-            return
-        messages = []
-        if starving and (message := self.assigned.consumer.poll(calm)) is not None:
-            messages.append(message)
-        elif not starving:
-            self.assigned.wake.wait(calm)
-            self._commit()  # before anything else: a verb waits for it
-        if messages or not starving:
-            messages += self.assigned.consumer.consume(self.many, 0)  # what is there; to wait for more would be latency
-        self._more = len(messages) >= self.many
-        if messages:
-            self.assigned.active = now if starving else self.assigned.active
-            self._arrive(messages)
+        assigned = self.assigned
+        assigned.wake.clear()
+        with assigned.changed:
+            now = time.monotonic()
+            starving = self._starving()
+            asked = any(p.awaited > p.saved and not p.frozen for p in assigned.partitions.values())
+            pause = self._pause(now, asked)
+        if assigned.consumer is None or not assigned.subscribed:
+            self._wait_unsubscribed(0 if asked else UNSUBSCRIBED)
+        elif self._rests:
+            assigned.wake.wait(pause)
+        else:
+            messages = self._next(starving, pause)
+            self._more = len(messages) >= self.many
+            if messages:
+                assigned.active = now if starving else assigned.active
+                self._arrive(messages)
 
-    @staticmethod
-    def _calm(open_: bool, quiet: float) -> float:
-        return QUICK if open_ and quiet < 0.1 else CALM if open_ or quiet < 1 else IDLE
+    def _starving(self) -> bool:
+        """Does a claim wait while nothing of its queue can be claimed?"""
+        assigned = self.assigned
+        return any(
+            count and not any(partition.claimable() for partition in assigned.partitions_of(topic))
+            for topic, count in assigned.hungry.items()
+        )
+
+    def _pause(self, now: float, asked: bool) -> float:
+        """How many seconds this round may wait. asked: a verb waits for a commit."""
+        assigned, partitions = self.assigned, self.assigned.partitions.values()
+        if asked or (self._more and not self._rests):
+            return 0 if now >= assigned.next_try else BUSY
+        quiet = now - assigned.active
+        if any(partition.leases for partition in partitions) or not assigned.subscribed <= assigned.joined:
+            pause = BUSY if quiet < 0.1 else CALM
+        else:
+            pause = CALM if quiet < 1 else IDLE
+        riding = [p.dirty_since for p in partitions if p.dirty_since and not p.frozen]
+        if riding:  # its commit is to be on its way in time
+            pause = min(pause, max(BUSY, min(riding) + RIDE - now, assigned.next_try - now))
+        return pause
+
+    def _wait_unsubscribed(self, seconds: float) -> None:
+        """Without a subscription only the group's own calls arrive in poll()."""
+        self.assigned.wake.wait(seconds)
+        if self.assigned.consumer is not None and (message := self.assigned.consumer.poll(0)) is not None:
+            self._arrive([message])
+
+    def _next(self, starving: bool, pause: float) -> list[Any]:
+        """The next records. If a claim starves, wait for the first one in poll(), else for what other threads ask for."""
+        if starving:
+            first = self.assigned.consumer.poll(pause)
+            if first is None:
+                return []
+            return [first, *self._at_hand()]
+        self.assigned.wake.wait(pause)
+        self._commit()  # before anything else: a verb waits for it
+        return self._at_hand()
+
+    def _at_hand(self) -> list[Any]:
+        """What the client has now. To wait for more would be latency."""
+        return list(self.assigned.consumer.consume(self.many, 0))
 
     def _arrive(self, messages: list[Any]) -> None:
-        by: dict[At, list[Any]] = defaultdict(list)
+        by: dict[Place, list[Any]] = defaultdict(list)
         for message in messages:
             by[message.topic(), message.partition()].append(message)
         for error in [each.error() for at in by if at[0] is None for each in by[at]]:  # about the client
@@ -178,48 +209,48 @@ class Fetch:
         self._doubt(by)
         with self.assigned.changed:
             for at, batch in by.items():
-                owner = self.assigned.owners.get(at)
-                if owner is not None and owner.window.position >= 0:
-                    self._arrive_at(owner, batch)
+                partition = self.assigned.partitions.get(at)
+                if partition is not None and partition.window.position >= 0:
+                    self._arrive_at(partition, batch)
             self.assigned.changed.notify_all()
 
-    def _doubt(self, by: dict[At, list[Any]]) -> None:
-        """After a pause, ask whether the topic is still the same: the client reads on in a topic that was made anew."""
-        now, paused = time.monotonic(), dict[At, Partition]()
+    def _doubt(self, by: dict[Place, list[Any]]) -> None:
+        """After a pause, ask whether the topic is still the same: the client would read on in a topic that was created again."""
+        now, paused = time.monotonic(), dict[Place, Partition]()
         for at, batch in by.items():
-            if (owner := self.assigned.owners.get(at)) and any(message.error() is None for message in batch):
-                if now - owner.arrived_at > PAUSE:
-                    paused[at] = owner
-                owner.arrived_at = now
+            if (partition := self.assigned.partitions.get(at)) and any(message.error() is None for message in batch):
+                if now - partition.arrived_at > PAUSE:
+                    paused[at] = partition
+                partition.arrived_at = now
         if paused and (there := self.assigned.ids_of({topic for topic, _ in paused})) is not None:
             with self.assigned.changed:
-                for at, owner in paused.items():
-                    if there.get(at[0]) != owner.ledger.topic:
-                        self.assigned.reload(owner, ANEW)
+                for at, partition in paused.items():
+                    if there.get(at[0]) != partition.ledger.topic:
+                        self.assigned.reload(partition, ANEW)
 
-    def _arrive_at(self, owner: Partition, batch: list[Any]) -> None:
+    def _arrive_at(self, partition: Partition, batch: list[Any]) -> None:
         records: list[Any] = []
         for message in batch:
             error = message.error()
             if error is None:
                 records.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF and owner.arrive(records):
+            elif error.code() == KafkaError._PARTITION_EOF and partition.arrive(records):
                 records = []
-                owner.end_seen(message.offset())
+                partition.end_seen(message.offset())
             elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 self.assigned.complain(error)
-        if not owner.arrive(records):
-            self.assigned.reload(owner, "its log begins anew, or goes on from where it was cut off")
-        # below a purge mark there may be records of a later leader that are not read yet
-        elif owner.window.position >= owner.window.head:
-            owner.ledger.leader = max(owner.ledger.leader, _leader(batch))
+        if not partition.arrive(records):
+            self.assigned.reload(partition, "its log begins anew, or goes on from where it was cut off")
+        # Else records of a later leader may be below a purge mark, not read yet.
+        elif partition.window.position >= partition.window.head:
+            partition.ledger.leader = max(partition.ledger.leader, _leader(batch))
 
     def look_at_gaps(self) -> None:
-        """Offsets without a record: transactions' marks, or what retention took before anybody read it. Where the log begins tells.
+        """Look at offsets without a record. Above the log's beginning they are transactions' marks; below, retention took the records.
 
-        One question for all partitions: one each takes 100 ms, and no commit is made meanwhile.
+        One question for all partitions: one question each takes 100 ms, and no commit is made meanwhile.
         """
-        gaps = {at: owner for at, owner in self.assigned.owners.items() if owner.window.gaps}
+        gaps = {at: partition for at, partition in self.assigned.partitions.items() if partition.window.gaps}
         if not gaps:
             return
         try:
@@ -231,7 +262,7 @@ class Fetch:
         with self.assigned.changed:
             for part in found:
                 if part.error is None:
-                    gaps[part.topic, part.partition].log_begins(part.offset)
+                    gaps[part.topic, part.partition].losses.log_begins(part.offset)
 
 
 def _leader(batch: list[Any]) -> int:

@@ -1,4 +1,4 @@
-"""Garbage collection: records that every site of a queue is done with go out of the log.
+"""Garbage collection: delete records from the log that are done for every site of a queue.
 
 In:  a site (any one: it is who asks), a queue's name, sites that are gone for good. Out: `Garbage`, looked at or deleted.
 Nothing is deleted above the lowest floor of all sites that kq.queues knows, nor under a reader that is no site: a group with
@@ -20,6 +20,7 @@ from kqlib.kafka.reading import described
 from kqlib.queue import state
 from kqlib.queue.answers import as_ours, first, not_allowed
 from kqlib.queue.dead import DEAD
+from kqlib.queue.item import Place
 from kqlib.queue.look import happened
 from kqlib.queue.rights import Right
 from kqlib.queue.site import Site
@@ -96,7 +97,7 @@ def collect(site: Site, queue: str, forget: Sequence[str] = ()) -> Garbage:
 
 
 def sites(site: Site, queue: str) -> set[str]:
-    """Who is known to use it. A queue's sites have letters in its .dead, whether they ever looked there or not."""
+    """The sites that use it. A queue's sites have letters in its .dead topic too, even if they never looked there."""
     site._notes.catch_up()
     names = {queue, queue.removesuffix(DEAD)}
     return {key[0] for key in site._notes.keys() if len(key) > 1 and key[1] in names}  # noqa: SIM118 - no dict
@@ -130,7 +131,7 @@ def _sharing(site: Site, queue: str) -> set[str]:
     return {words[0] for words in map(str.split, rows) if words[1:2] == [queue]}
 
 
-def _floors(site: Site, name: str, parts: list[tuple[str, int]]) -> dict[int, int]:
+def _floors(site: Site, name: str, parts: list[Place]) -> dict[int, int]:
     """Where a site is in each partition: below its floor everything is done, but what a commit skipped that is not its own.
 
     Without a state that is the log's beginning.
@@ -151,7 +152,7 @@ def _floors(site: Site, name: str, parts: list[tuple[str, int]]) -> dict[int, in
     }
 
 
-def _commits(site: Site, group: str, parts: list[tuple[str, int]]) -> bool:
+def _commits(site: Site, group: str, parts: list[Place]) -> bool:
     """Has this group an offset in any of them? Asked by a consumer that never joins."""
     looker = state.Looker(site.cluster, group, wait=False)
     try:

@@ -1,4 +1,4 @@
-"""A member asks the coordinator about its share after the answer to a heartbeat was lost.
+"""After the answer to a heartbeat was lost, a member asks the coordinator which partitions it has.
 
 librdkafka drops an answer that arrives after the next heartbeat was due. It does not ask again, and a
 broker sends each change only once. A member that missed it keeps a partition that it must give up, or does not serve one that it
@@ -17,10 +17,10 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from kqlib.kafka.cluster import Kafka
+from kqlib.queue.item import Place
 
 EVERY = 2.0  # seconds between two statistics
 LOOK = 1.0  # seconds between two questions
-At = tuple[str, int]
 
 
 class Heartbeats:
@@ -28,10 +28,13 @@ class Heartbeats:
 
     def __init__(self, cluster: Kafka, group: str, give_up: float) -> None:
         """give_up: seconds in which a member hears that it must give up a partition, and does so."""
-        self.cluster, self.group, self.give_up = cluster, group, give_up
+        self.cluster = cluster
+        self.group = group
+        self.give_up = give_up
         self._lost = 0  # answers, of all requests
-        self._doubt = self._calm = False  # _calm: the coordinator is there, and no answer was just lost
-        self._since: dict[tuple[str, At], float] = {}  # what differs from the coordinator's words, and since when
+        self._doubt = False  # an answer was lost: perhaps it gave or took a partition
+        self._calm = False  # the coordinator is there, and no answer was lost just now
+        self._since: dict[tuple[str, Place], float] = {}  # what the coordinator says otherwise, and since when
         self._asked: Any = None
         self._next = 0.0
 
@@ -46,19 +49,21 @@ class Heartbeats:
         self._doubt = self._doubt or lost > self._lost
         self._lost = lost
 
-    def missed(self, consumer: Any, have: Set[At]) -> bool:
+    def missed(self, consumer: Any, have: Set[Place]) -> bool:
         """Has the coordinator given or taken a partition, and this member did not hear of it?"""
         now = time.monotonic()
         if self._asked is None:
             if self._doubt and self._calm and now >= self._next:
-                self._next, admin = now + LOOK, self.cluster.admin
+                self._next = now + LOOK
+                admin = self.cluster.admin
                 # A question that is given up before its answer comes ends the process (librdkafka 4605), and so may one whose
                 # coordinator dies just then (5397): so none is asked while it stutters.
                 self._asked = admin.describe_consumer_groups([self.group], request_timeout=30)[self.group]
             return False
         if not self._asked.done():
             return False
-        asked, self._asked = self._asked, None
+        asked = self._asked
+        self._asked = None
         try:
             found = self._differs(asked.result().members, consumer.memberid(), have)
         except (KafkaException, RuntimeError):  # it is asked again
@@ -69,9 +74,9 @@ class Heartbeats:
         return any(now - since >= patience[kind] for (kind, _), since in self._since.items())
 
     @staticmethod
-    def _differs(members: list[Any], me: str, have: Set[At]) -> set[tuple[str, At]]:
+    def _differs(members: list[Any], me: str, have: Set[Place]) -> set[tuple[str, Place]]:
         mine = [each for each in members if each.member_id == me]
         given = {(part.topic, part.partition) for each in mine for part in each.assignment.topic_partitions}
         kept = {(part.topic, part.partition) for each in mine for part in each.target_assignment.topic_partitions}
-        taken = have - kept if mine else set[At]()
+        taken = have - kept if mine else set[Place]()
         return {("given", at) for at in given - have} | {("taken", at) for at in taken}

@@ -10,7 +10,7 @@ when its offsets have left the log. At most MOST of a partition are kept; then t
     cut         items that were open beyond the log's new end: a broker that lacked them became leader
 
 Items are offsets: a transaction's marks among them look like items. Where our last state is not known, or is older than the commit
-that was overwritten (a process that was killed: by at most `partition_notes.NOTED` seconds), they are at most so many.
+that was overwritten (a process that was killed: by at most `partition_notes.NOTE_EVERY` seconds), they are at most so many.
 """
 
 from __future__ import annotations

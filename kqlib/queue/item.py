@@ -1,28 +1,31 @@
-"""An item as whoever works on it sees it, and what is put.
+"""The values of a queue: an item that was handed out, a put, a record of a transaction; and headers and sizes.
 
-In:  a record of the log, a lease. Out: frozen values. Items are made when they are handed out, never before.
+In:  a record of the log, a lease. Out: frozen values. An `Item` is made when it is handed out, never before. Pure.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from kqlib.errors import BadPayload, LeaseLost, NotAllowed, NotClaimed
 from kqlib.queue import arguments
 from kqlib.queue.arguments import LONGEST_DELAY
 
-DUE = "kq-due"  # header: not before this moment, in milliseconds since 1970, by the producer's clock
-DELAY = "kq-delay"  # header: and not later than so many seconds after an owner read it, by the owner's clock
+DUE = "kq-due"  # header: it is not due before this moment, in milliseconds since 1970, by the producer's clock
+DELAY = "kq-delay"  # header: it is due so many seconds after an owner read it at the latest, by the owner's clock
 SITE = "kq-site"  # header: only for this site; the others count it as done
-ITEM = "kq-item"  # header of what a step has put: which item it came of
+ITEM = "kq-item"  # header of what a step has put: the id of the step's item
 BY = "kq-by"  # header of what a step has put: the site that worked on that item
 AGAIN = "kq-again"  # header of a redriven item: the id that it had when it was buried
-DEATHS = "kq-deaths"  # header of a dead letter and of a redriven item: how often it was dead, if more than once
+DEATHS = "kq-deaths"  # header of a dead letter and of a redriven item: how often it was buried, if more than once
 OURS = {DUE, DELAY, SITE, ITEM, BY, AGAIN, DEATHS}  # not shown as an item's own
 Headers = list[tuple[str, bytes | None]]
+Place = tuple[str, int]  # a topic and the number of a partition
 
 
 class Record(Protocol):
@@ -36,7 +39,7 @@ class Record(Protocol):
 
 
 class Item(NamedTuple):  # not a frozen dataclass: that takes ten times as long to make
-    """One piece of work that was handed out: its data, which attempt it is, and until when it is yours."""
+    """One piece of work that was handed out: its data, the number of this attempt, and until when it is yours."""
 
     queue: str
     partition: int
@@ -93,13 +96,23 @@ class Item(NamedTuple):  # not a frozen dataclass: that takes ten times as long 
         return f"Item({self.id}, attempt {self.attempt})" if self.lease else f"Item({self.id}, not claimed)"
 
 
+class Outcome(Enum):
+    """What became of an item that `work` had claimed."""
+
+    DONE = "done"
+    RELEASED = "released"  # it comes again
+    BURIED = "buried"  # it is among the dead letters
+    LOST = "lost"  # its lease ended before it was done
+    GIVEN_BACK = "given back"  # no handler began with it, and its attempt does not count
+
+
 @dataclass(slots=True, eq=False)
 class Job:
-    """An item that `work` has claimed, and how it ended."""
+    """An item that `work` has claimed, and its outcome."""
 
     item: Any
-    ended: str = ""  # "done", "released", "buried"; "" while its handler runs, and for ever if its lease was lost
-    begun: bool = False  # its handler runs, or has run
+    outcome: Outcome | None = None  # None: its handler has not ended it (yet)
+    begun: bool = False  # its handler was called
 
     def begin(self, stopping: bool) -> bool:
         """May its handler begin? If not, the item is given back. Here it always may: its queue takes nothing back uncounted."""
@@ -118,7 +131,9 @@ class Put:
     size: int = field(init=False, repr=False, compare=False)  # bytes of its record, and of a batch around it
 
     def __post_init__(self) -> None:
-        arguments.data(self.data), arguments.key(self.key), arguments.delay(self.delay)
+        arguments.data(self.data)
+        arguments.key(self.key)
+        arguments.delay(self.delay)
         object.__setattr__(self, "_checked", arguments.headers(self.headers))
         object.__setattr__(self, "size", size(self.data, self.key, self.all_headers))
 
@@ -136,6 +151,32 @@ class Out(NamedTuple):  # as Item: quick to make
     key: bytes | None = None
     headers: Headers | None = None
     partition: int = -1  # chosen by the key
+
+
+def check_item(item: Any, queue: str, kind: type) -> None:
+    """`NotAllowed`, unless it is an item of this queue. kind: the class of the queue's items."""
+    if not isinstance(item, kind):
+        raise NotAllowed(f"this takes an item that claim() gave, not {type(item).__name__}")
+    if item.queue != queue:
+        raise NotAllowed(f"{item.id} is not an item of '{queue}'")
+
+
+def check_claimed(item: Any, queue: str) -> None:
+    """The same, and `NotClaimed` for an item that `peek` gave."""
+    check_item(item, queue, Item)
+    if not item.lease:
+        raise NotClaimed(f"{item.id} was only looked at (peek). Claim it first")
+
+
+def lease_lost(id_: str, why: str) -> LeaseLost:
+    """The error of a verb for an item that is not this worker's any more."""
+    return LeaseLost(f"{id_}: {why}. Nothing was changed; leave it, it comes again if it was not done")
+
+
+def not_acked(many: int, refused: Sequence[Any], why: str) -> LeaseLost:
+    """The error of `ack_many` for the items that were not acked. why: what is wrong with the first."""
+    what = f"{len(refused)} of {many} were not acked; the others are. The first: {why}"
+    return LeaseLost(what, items=refused)
 
 
 def due(delay: float) -> Headers:
@@ -168,7 +209,7 @@ def put_of(value: Any) -> Put:
         return value
     if isinstance(value, tuple) and len(value) == 2:
         return Put(*value)
-    raise arguments.BadPayload(f"put_many takes Put(…) values or (data, key) pairs, not {type(value).__name__}")
+    raise BadPayload(f"put_many takes Put(…) values or (data, key) pairs, not {type(value).__name__}")
 
 
 def size(value: bytes | None, key: bytes | None, headers: Headers) -> int:

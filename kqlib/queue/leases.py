@@ -18,7 +18,7 @@ LISTED = 10_000  # offsets that may be listed beyond twice the leases, until the
 
 @dataclass(slots=True)
 class Lease:
-    """Until when the items of one claim belong to the thread that claimed them."""
+    """The lease of the items of one claim: until when they belong to the thread that claimed them."""
 
     number: int
     deadline: float = NEVER  # NEVER until the claim is committed
@@ -26,7 +26,7 @@ class Lease:
     job: Job | None = None  # of `work`: then the lease is of one item alone
 
     def at_work(self, closing: int | None) -> bool:
-        """Does a thread work on it? Not before it is handed out, and not the thread that closes the site."""
+        """Does a thread work on it? Not before it is handed out. The thread that closes the site does not count."""
         if self.deadline == NEVER:
             return False
         return self.job.begun if self.job else self.thread != closing
@@ -89,4 +89,4 @@ class Leases(dict[int, Lease]):
 
     def of_thread(self, thread: int) -> list[int]:
         """The offsets of this thread's claims that are not committed yet."""
-        return [o for o, lease in self.items() if lease.deadline == NEVER and lease.thread == thread]
+        return [offset for offset, lease in self.items() if lease.deadline == NEVER and lease.thread == thread]

@@ -70,7 +70,7 @@ class Ledger:
 
     def space(self) -> int:
         """How many new offsets in a row fit now."""
-        return max(0, self._left(1 << 62) - 5)  # 5: the bytes of a gap before them
+        return max(0, self._bytes_left(1 << 62) - 5)  # 5: the bytes of a gap before them
 
     # --- what changes it ---
 
@@ -170,7 +170,7 @@ class Ledger:
             row = _row(offsets, taken)
             touches = bool(self._ends) and self._ends[-1] == start and self._attempts[-1] == attempts
             gap = 0 if touches else number_bytes(start - self._ends[-1]) if self._ends else 1
-            fits = min(row, self._left(gap + row) - gap)
+            fits = min(row, self._bytes_left(gap + row) - gap)
             if fits <= 0:
                 break
             if touches:
@@ -190,12 +190,14 @@ class Ledger:
         at = bisect_right(self._starts, offset) - 1
         if at < 0 or offset >= self._ends[at]:
             raise NotAllowed(f"offset {offset} is not open")
-        start, end, attempts = self._starts[at], self._ends[at], self._attempts[at]
+        start = self._starts[at]
+        end = self._ends[at]
+        attempts = self._attempts[at]
         if attempts == MOST:  # 15 or more: nobody knows how many
             return MOST
         pieces = (start < offset) + (offset + 1 < end)  # each has a gap of its own, one byte
         reserve = RESERVED if by > 0 and offset == self._starts[0] else 0
-        if pieces > self._left(pieces) + reserve:
+        if pieces > self._bytes_left(pieces) + reserve:
             return None
         self._cost += pieces
         self._drop(at)
@@ -253,7 +255,7 @@ class Ledger:
     def _settle(self) -> None:
         self.floor = self._starts[0] if self._starts else self.top
 
-    def _left(self, needed: int) -> int:
+    def _bytes_left(self, needed: int) -> int:
         """How many bytes are left; counted anew only if the known bound is too large."""
         if self._cost + needed > BUDGET:
             self._cost = self._counted()

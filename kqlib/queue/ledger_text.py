@@ -54,7 +54,9 @@ def read(text: str, floor: int) -> State:
     form = FORM.fullmatch(text) if text.isascii() and len(text) <= CHARACTERS else None
     if not form or floor < 0:
         raise corrupt("it is not of the form '1 epoch topic-id state'")
-    version, epoch, topic = int(form[1]), int(form[2]), form[3]
+    version = int(form[1])
+    epoch = int(form[2])
+    topic = form[3]
     if version not in READERS:
         known = ", ".join(map(str, READERS))
         raise corrupt(f"it is written in version {version} and this kqlib reads version {known}. Update kqlib")
@@ -102,7 +104,9 @@ def _write_1(state: State) -> bytes:
 
 def _read_1(floor: int, body: bytes) -> tuple[int, list[tuple[int, int, int]]]:
     """The top and the runs."""
-    numbers, number, shift = [], 0, 0
+    numbers = []
+    number = 0
+    shift = 0
     for byte in body:
         number |= (byte & 127) << shift
         shift += 7

@@ -1,12 +1,12 @@
-"""Reads the state of partitions that were just assigned, on a thread of its own: a slow answer holds up nobody else.
+"""Reads the state of partitions that were just assigned, on a thread of its own: a slow answer delays nothing else.
 
 In:  partitions to load. Out: for each the `Ledger` to start from, or the error that says why there is none.
-The order matters: notes to their end, then the committed state (after open transactions have ended). The note that this site
-has state here is written when a commit is there, never before: a process that lost the partition in between would leave a loss behind.
+The order matters: first the notes to their end, then the committed state (after open transactions have ended). The note that this
+site has state here is written after a commit. Written before, it would remain if the process lost the partition in between: the
+next owner would find the note without a state, and raise `LedgerLost`.
 
-A topic that is deleted and made again keeps its name, and the group hands it out anew, at once and to anybody, while who had the
-old one hears of it with its next heartbeat. Until then that one may commit under this name; so a new owner waits as long,
-unless there is nobody else.
+A topic that is deleted and created again has the same name, and the group assigns it at once. The owner of the old topic learns of
+it with its next heartbeat. Until then it may commit under this name. So a new owner waits that long, unless it is alone in the group.
 """
 
 from __future__ import annotations
@@ -34,10 +34,15 @@ class Loader:
     def __init__(
         self, site: str, looker: state.Looker, notes: Notes, sender: Sender, loaded: Callable[[], None]
     ) -> None:
-        self.site, self.looker, self.notes, self.sender, self._loaded = site, looker, notes, sender, loaded
+        self.site = site
+        self.looker = looker
+        self.notes = notes
+        self.sender = sender
+        self._loaded = loaded
         self.done: queues.SimpleQueue[Loading] = queues.SimpleQueue()
         self._asked: queues.SimpleQueue[list[Loading]] = queues.SimpleQueue()
-        self._stop, self._idle = threading.Event(), threading.Event()
+        self._stop = threading.Event()
+        self._idle = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kq-loader", daemon=True)
         self._thread.start()
 
@@ -66,7 +71,7 @@ class Loader:
                     self.done.put(each)
             batch = [each for each in batch if not each.over]
             self._loaded()
-            if batch:  # asked again until it answers, or nobody wants it any more
+            if batch:  # asked again until there is an answer, or the partition was dropped
                 self._stop.wait(0.1)
 
     def _and_new(self, batch: list[Loading]) -> list[Loading]:
@@ -96,46 +101,45 @@ class Loader:
     def _load(self, batch: list[Loading]) -> None:
         self.notes.catch_up()
         seen = self.looker.look([each.at for each in batch], notes=self.notes)
+        ledgers: list[tuple[Loading, Ledger]] = []
         new: list[tuple[Key, Any]] = []
         for each in batch:
             each.trouble = self._too_early(each, seen.get(each.at))
-            if each.trouble:
-                continue
-            key = (self.site, each.at[0], "state", each.at[1])
-            known = seen[each.at].known
-            try:
-                each.ledger = state.ledger_from(seen[each.at], each.on_lost, f"'{each.at[0]}', partition {each.at[1]}")
-            except KqError as error:
-                each.error = error
-                continue
-            each.low = seen[each.at].low
-            each.ledger.leader = max(each.ledger.leader, seen[each.at].leader)  # the log was compared with this one's
-            if known and seen[each.at].committed is None and each.on_lost == "latest":
-                each.low = max(each.low, min(each.latest, seen[each.at].end))
-            if not known and seen[each.at].committed is not None:
-                new.append((key, seen[each.at].topic_id))
-            new += self._incidents(each, seen[each.at])
-        self.notes.write(new, self.sender)
+            if not each.trouble:
+                try:
+                    ledger, notes = self._load_one(each, seen[each.at])
+                except KqError as error:
+                    each.error = error
+                    continue
+                ledgers.append((each, ledger))
+                new += notes
+        self.notes.write(new, self.sender)  # before our first commit hides what they say
+        for each, ledger in ledgers:
+            each.ledger = ledger
 
-    def _incidents(self, each: Loading, seen: incidents.Seen) -> list[tuple[Key, Any]]:
-        """Find the incidents of this partition. The notes to write, if they are new: before our first commit hides them."""
-        assert each.ledger is not None
-        where, now = (self.site, *each.at), int(time.time() * 1000)
-        key: Key = (self.site, each.at[0], "incidents", each.at[1])
-        before = incidents.noted(self.notes.get(*key), seen.topic_id, seen.low)
-        last = incidents.newest(seen.topic_id, each.last, incidents.last(self.notes.get(*where[:2], "last", where[2])))
-        mark = self.notes.purge_mark(*where, seen.topic_id)
-        found = incidents.found(seen, each.ledger, last, mark, now)
+    def _load_one(self, each: Loading, seen: incidents.Seen) -> tuple[Ledger, list[tuple[Key, Any]]]:
+        """The state of one partition, and the notes to write."""
+        queue, number = each.at
+        ledger = state.ledger_from(seen, each.on_lost, f"'{queue}', partition {number}")
+        ledger.leader = max(ledger.leader, seen.leader)  # the log was compared with this leader's
+        each.low = seen.low
+        new: list[tuple[Key, Any]] = []
+        if seen.committed is None and seen.known and each.on_lost == "latest":
+            each.low = max(each.low, min(each.latest, seen.end))
+        if seen.committed is not None and not seen.known:
+            new.append(((self.site, queue, "state", number), seen.topic_id))
+        happened = state.happened(self.notes, self.site, each.at, seen, ledger, own=each.last)
         if seen.committed is not None and not seen.metadata:
-            what = "; ".join(map(str, found)) or "Nothing was skipped"
+            what = "; ".join(map(str, happened.new)) or "Nothing was skipped"
             text = "site %s, %s: another program's commit set the offset to %s; going on from there. %s"
             log.warning(text, self.site, each.at, seen.committed, what)
-            if last:
-                each.ledger.epoch = max(each.ledger.epoch, Ledger.read(last[1], last[0]).epoch)
-        each.gone = sum(one.items for one in found if one.why == "removed")
-        after = self.notes.mark(*where, seen.topic_id, kind="rewind")
-        each.incidents = incidents.together(before, found, after)
-        return [(key, incidents.note(seen.topic_id, each.incidents))] if found else []
+            if happened.last:
+                ledger.epoch = max(ledger.epoch, Ledger.read(happened.last[1], happened.last[0]).epoch)
+        if happened.new:
+            new.append(((self.site, queue, "incidents", number), incidents.note(seen.topic_id, happened.known)))
+        each.gone = sum(one.items for one in happened.new if one.why == "removed")
+        each.incidents = happened.known
+        return ledger, new
 
     def _too_early(self, each: Loading, seen: incidents.Seen | None) -> str:
         """Why it cannot be loaded yet; '' if it can."""

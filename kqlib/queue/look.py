@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from kqlib.queue.answers import not_there
 from kqlib.queue.connection import Connection
 from kqlib.queue.dead import DEAD
 from kqlib.queue.incidents import Incident
-from kqlib.queue.item import Item, for_site
+from kqlib.queue.item import Item, Place, for_site
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import View
 
@@ -40,7 +39,7 @@ def place(id: Any) -> tuple[str, int, int]:  # noqa: A002 - the word of Item
 
 
 def seen(site: Connection, queue: str) -> dict[int, tuple[incidents.Seen, int]]:
-    """Every partition as it is now, and the purge mark that still counts for it."""
+    """Every partition as it is now, and the purge mark that is not applied yet."""
     there = _all_seen(site, [queue])
     if queue not in there:
         raise not_there(site.cluster, queue)
@@ -48,7 +47,7 @@ def seen(site: Connection, queue: str) -> dict[int, tuple[incidents.Seen, int]]:
 
 
 def _all_seen(site: Connection, queues: list[str]) -> dict[str, dict[int, tuple[incidents.Seen, int]]]:
-    """The same of many queues, with one round of questions; one that does not exist is left out."""
+    """The same for many queues, with one round of questions. A queue that does not exist is left out."""
     site.see_letters()
     ids = state.topic_ids(site.cluster, queues)
     site._notes.catch_up()
@@ -59,7 +58,7 @@ def _all_seen(site: Connection, queues: list[str]) -> dict[str, dict[int, tuple[
     return there
 
 
-def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: incidents.Seen, on_lost: str = "raise") -> Ledger:
+def ledger_of(notes: Notes, site: str, at: Place, each: incidents.Seen, on_lost: str = "raise") -> Ledger:
     """What is open for a site, as its next owner will find it. A state that is gone is `LedgerLost`, unless `on_lost` has a choice."""
     ledger = state.ledger_from(each, on_lost, f"'{at[0]}', partition {at[1]}")
     upto, back = _rewind(notes, site, at, each.topic_id)
@@ -70,45 +69,43 @@ def ledger_of(notes: Notes, site: str, at: tuple[str, int], each: incidents.Seen
     return ledger
 
 
-def _ledger(site: Connection, at: tuple[str, int], each: incidents.Seen, mark: int) -> Ledger:
-    chosen = site._member.on_lost
+def _ledger(site: Connection, at: Place, each: incidents.Seen, mark: int) -> Ledger:
+    chosen = site._session.on_lost
     on_lost = chosen.get(at[0]) or chosen.get(at[0].removesuffix(DEAD), "raise")
     ledger = ledger_of(site._notes, site.name, at, each, on_lost)
     ledger.purge(max(each.low, mark))
     return ledger
 
 
-def happened(notes: Notes, site: str, at: tuple[str, int], each: incidents.Seen) -> list[Incident]:
+def happened(notes: Notes, site: str, at: Place, each: incidents.Seen) -> list[Incident]:
     """What happened to a site's partition without it: what is noted, and what no owner has seen yet."""
-    before = incidents.noted(notes.get(site, at[0], "incidents", at[1]), each.topic_id, each.low)
-    last = incidents.newest(each.topic_id, incidents.last(notes.get(site, at[0], "last", at[1])))
-    with suppress(LedgerCorrupt):  # a state that cannot be read shows nothing
+    try:
         ledger = state.ledger_from(each, "earliest", "")
-        new = incidents.found(each, ledger, last, notes.purge_mark(site, *at, each.topic_id), int(time.time() * 1000))
-        return incidents.together(before, new, _rewind(notes, site, at, each.topic_id)[0])
-    return before
+    except LedgerCorrupt:  # a state that cannot be read shows nothing
+        return incidents.noted(notes.get(site, at[0], "incidents", at[1]), each.topic_id, each.low)
+    return state.happened(notes, site, at, each, ledger).known
 
 
-def untold(notes: Notes, site: str, at: tuple[str, int], each: incidents.Seen) -> list[Incident]:
-    """The same, without what is on its way back or to be forgotten."""
+def untold(notes: Notes, site: str, at: Place, each: incidents.Seen) -> list[Incident]:
+    """The same, without the incidents that a rewind already puts back or forgets."""
     return [one for one in happened(notes, site, at, each) if one.at > _rewind(notes, site, at, each.topic_id)[0]]
 
 
 def noted(site: Connection, queue: str, partition: int) -> list[Incident]:
-    """The same, asked of kq.queues alone."""
+    """The same, of what kq.queues says. The cluster is not asked."""
     topic_id = site._notes.get(site.name, queue, "state", partition)
     found = incidents.noted(site._notes.get(site.name, queue, "incidents", partition), topic_id)
     return [one for one in found if one.at > _rewind(site._notes, site.name, (queue, partition), topic_id)[0]]
 
 
-def _rewind(notes: Notes, site: str, at: tuple[str, int], topic_id: str) -> tuple[int, bool]:
-    """Up to what time incidents are put back (True) or forgotten, when their owner sees it; 0: no rewind was asked for."""
+def _rewind(notes: Notes, site: str, at: Place, topic_id: str) -> tuple[int, bool]:
+    """Up to what time the owner puts incidents back (True) or forgets them; 0: no rewind was asked for."""
     back = (notes.get(site, at[0], "rewind", at[1]) or {}).get("back", True)
     return notes.mark(site, *at, topic_id, kind="rewind"), back
 
 
 def rewind(site: Connection, queue: str, back: bool) -> None:
-    """Put back what is still in the log of all that happened, or forget it (back=False); owners see it within a second."""
+    """Put back the items of all incidents that are still in the log, or forget them (back=False). Owners see it within a second."""
     notes: list[tuple[Any, Any]] = []
     for number, (each, _) in seen(site, queue).items():
         if found := happened(site._notes, site.name, (queue, number), each):
@@ -134,14 +131,15 @@ def depth(site: Connection, queue: str, own: Mapping[int, View] | None = None) -
     return depth
 
 
-def depths(site: Connection, queues: list[str], own: Mapping[tuple[str, int], View] | None = None) -> dict[str, Depth]:
+def depths(site: Connection, queues: list[str], own: Mapping[Place, View] | None = None) -> dict[str, Depth]:
     """The depth of each queue that exists, or why it is not known. The cluster is asked once for all of them."""
     counts, unreadable = dict[str, int](), dict[str, LedgerCorrupt | LedgerLost]()
-    unread: dict[tuple[str, int], tuple[str, int, int]] = {}
+    unread: dict[Place, tuple[str, int, int]] = {}
     for queue, parts in _all_seen(site, queues).items():
         try:
             left = {
-                (queue, n): _left(site, (queue, n), *both, (own or {}).get((queue, n))) for n, both in parts.items()
+                (queue, n): _known_and_unread(site, (queue, n), *both, (own or {}).get((queue, n)))
+                for n, both in parts.items()
             }
         except (LedgerCorrupt, LedgerLost) as error:
             unreadable[queue] = error
@@ -154,10 +152,10 @@ def depths(site: Connection, queues: list[str], own: Mapping[tuple[str, int], Vi
     return counts | unreadable
 
 
-def _left(
-    site: Connection, at: tuple[str, int], each: incidents.Seen, mark: int, view: View | None
+def _known_and_unread(
+    site: Connection, at: Place, each: incidents.Seen, mark: int, view: View | None
 ) -> tuple[int, tuple[str, int, int]]:
-    """Known open items; and the topic's id, from where and to where nobody has read yet."""
+    """How many items are known to be open. And the part that was not read yet: the topic's id, its start, its end."""
     ledger = _ledger(site, at, each, mark)
     fresh, start = 0, ledger.top
     if view is not None and (view.ledger.epoch, view.ledger.topic) == (ledger.epoch, ledger.topic):  # it is still ours
@@ -168,7 +166,7 @@ def _left(
 
 
 def _ours(record: Any, site: str) -> bool:
-    """Not one that another site has put back for itself."""
+    """Is it an item of this site? Another site's may be one that it has put back for itself."""
     return for_site(record.headers(), site)
 
 
@@ -179,7 +177,7 @@ def purge(site: Connection, queue: str, *more: tuple[Key, Any]) -> None:
         for number, (each, _) in seen(site, queue).items()
     ]
     site._notes.write([*marks, *more], site._sender())
-    site._member.apply_marks()
+    site._session.apply_marks()
 
 
 def peek(site: Connection, queue: str, n: int) -> list[Item]:
@@ -190,7 +188,7 @@ def peek(site: Connection, queue: str, n: int) -> list[Item]:
     return found
 
 
-def _first(site: Connection, at: tuple[str, int], each: incidents.Seen, mark: int, n: int) -> list[Item]:
+def _first(site: Connection, at: Place, each: incidents.Seen, mark: int, n: int) -> list[Item]:
     ledger = _ledger(site, at, each, mark)
     found: list[Item] = []
     for start, end in [*((start, end) for start, end, _ in ledger.runs()), (ledger.top, each.end)]:

@@ -1,4 +1,4 @@
-"""The topic kq.queues: what must be known beside the ledgers, by everybody, and soon.
+"""The topic kq.queues: what all processes must know beside the ledgers.
 
 In:  notes written by any process. Out: the last one of each key, read continuously by a consumer in no group.
 
@@ -53,14 +53,15 @@ class Notes:
     """What kq.queues says now; a thread reads it."""
 
     def __init__(self, cluster: Kafka, changed: Callable[[], None]) -> None:
-        self.cluster, self._on_change = cluster, changed
+        self.cluster = cluster
+        self._on_change = changed
         _ensure(cluster)
         self._values: dict[Key, Any] = {}
         self.contested: set[Key] = set()  # terms behind which other ones stand
         self._position = 0
         self._changed = threading.Condition()
         self._stop = False
-        self._doubted = False  # its thread is to judge the consumer
+        self._suspected = False  # the consumer gave no answer: is it dead?
         self._refused: KafkaError | None = None  # why nothing is read
         self._warned = False
         self._kept = Kept(cluster, self._made)
@@ -83,7 +84,7 @@ class Notes:
         return self._values.get(key)
 
     def keys(self) -> list[Key]:
-        """Every key there is a note of."""
+        """The keys of all notes."""
         with self._changed:
             return sorted(self._values, key=str)
 
@@ -125,26 +126,26 @@ class Notes:
 
         return sender.post(QUEUES, (_record(key, value) for key, value in notes), len(notes), unwritten)
 
-    def catch_up(self, seconds: float = PATIENCE) -> None:
+    def catch_up(self) -> None:
         """Return when everything that is in the topic now has been read."""
         try:
-            end = patient(self._end, seconds, partial(judge, self.cluster))
+            end = patient(self._end, PATIENCE, partial(judge, self.cluster))
         except (KafkaException, TimeoutError) as error:
             raise self._unread(first(error) if isinstance(error, KafkaException) else None) from None
-        self._until(end, seconds)
+        self._until(end)
 
     def _end(self) -> int:
         admin, part = self.cluster.admin, TopicPartition(QUEUES, 0)
         return int(admin.list_offsets({part: OffsetSpec.latest()}, request_timeout=5)[part].result(6).offset)
 
-    def _until(self, position: int, seconds: float = PATIENCE, safe: str = UNCHANGED) -> None:
+    def _until(self, position: int, safe: str = UNCHANGED) -> None:
         def there() -> bool:
             return self._position >= position or self._refused is not None
 
         with self._changed:
-            if not self._changed.wait_for(there, seconds / 3):
-                self._doubted = True
-                self._changed.wait_for(there, seconds * 2 / 3)
+            if not self._changed.wait_for(there, PATIENCE / 3):
+                self._suspected = True
+                self._changed.wait_for(there, PATIENCE * 2 / 3)
             if self._position < position:
                 raise self._unread(self._refused, safe)
 
@@ -163,8 +164,8 @@ class Notes:
                 message = reader.poll(0.2)
                 if message is not None:
                     self._take([message, *reader.consume(500, 0)])
-                if self._doubted:
-                    self._doubted = False
+                if self._suspected:
+                    self._suspected = False
                     self._kept.dead()
         self._kept.close()
 
@@ -174,9 +175,11 @@ class Notes:
                 error = message.error()
                 if error is None:
                     self._note(message)
-                    self._position, self._refused = message.offset() + 1, None
+                    self._position = message.offset() + 1
+                    self._refused = None
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    self._position, self._refused = max(self._position, message.offset()), None
+                    self._position = max(self._position, message.offset())
+                    self._refused = None
                 elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     self._refused = error
             self._changed.notify_all()

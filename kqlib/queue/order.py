@@ -1,12 +1,12 @@
-"""In which order the items of one partition go out, and which of them cannot go out now.
+"""In which order the items of one partition are handed out, and which of them must wait.
 
-In:  offsets of new and of open items, whose records are in the window; keys and times in these records. Out: the next one.
+In:  offsets of new and of open items, whose records are in the window; keys and times in these records. Out: the next ones.
 Pure and not locked. An item that is not leased is in one of these places:
 
-    fresh       new: read, at or above the ledger's top, and not looked at yet
-    back        open and ready: released, expired, due, or its key became free. Goes before fresh ones, the older offset first
-    later       open, due at a time
-    waiting     open, another item of its key is busy (order="key")
+    fresh       new: it was read and lies at or above the ledger's top
+    back        open and ready: released, expired, due, or its key became free. These go first, the older offset before the newer
+    later       open, and due later
+    waiting     open, while another item of its key is busy (order="key")
 """
 
 from __future__ import annotations
@@ -36,18 +36,24 @@ TOO_FAR = (
 class Order:
     """The items of one partition that are not leased."""
 
-    def __init__(self, terms: Terms, ledger: Ledger, window: Window) -> None:
-        self.terms, self.ledger, self.window = terms, ledger, window
+    def __init__(self, terms: Terms, ledger: Ledger, window: Window, ending: Container[int] = ()) -> None:
+        """ending: the items that a transaction acks or buries now."""
+        self.terms = terms
+        self.ledger = ledger
+        self.window = window
+        self.ending = ending
         self.fresh: deque[int] = deque()
         self.back: list[int] = []  # a heap
         self.later: list[tuple[float, int]] = []  # a heap: due at, offset
-        self._busy: dict[bytes, int] = {}  # key -> the offset that is out or goes first
+        self._busy: dict[bytes, int] = {}  # key -> the offset that is leased, or is the next one
         self._waiting: dict[bytes, deque[int]] = {}
         self._arrivals: deque[tuple[int, float]] = (
             deque()
         )  # batches of fresh ones: the offset behind each, and when it came
-        self._due_at: dict[int, float] = {}  # of delayed items that were looked at
-        self._aside: dict[int, tuple[KqError, bool]] = {}  # could not be buried, due later: why, and was it given up?
+        self._due_at: dict[int, float] = {}  # when delayed items are due, once that was computed
+        self._aside: dict[
+            int, tuple[KqError, bool]
+        ] = {}  # items that could not be buried: why, and was the item given up?
 
     def add(self, offsets: list[int]) -> None:
         """Add new items, in the log's order."""
@@ -80,30 +86,30 @@ class Order:
             heapq.heappush(self.back, offset)
 
     def keep_why(self, offset: int, why: KqError, given_up: bool) -> None:
-        """Remember why this later item cannot be buried. given_up: nothing else is to be done with it."""
+        """Remember why this item, which is due later, could not be buried. given_up: it only waits to be buried."""
         self._aside[offset] = why, given_up
         warn_once(self.terms, type(why).__name__, UNBURIED.format(why))
 
-    def why_aside(self, ending: Container[int]) -> str:
-        """Why an item that waits cannot be buried; '' if there is none. ending: those that are tried again now."""
-        return next((UNBURIED.format(why) for why, _ in self._unburied(ending).values()), "")
+    def why_aside(self) -> str:
+        """Why an item waits that could not be buried; '' if there is none."""
+        return next((UNBURIED.format(why) for why, _ in self._unburied().values()), "")
 
-    def stuck(self, ending: Container[int]) -> dict[int, KqError]:
-        """What was given up, and cannot be buried until a right or a topic is mended; why not."""
+    def stuck(self) -> dict[int, KqError]:
+        """The items that were given up and cannot be buried until a right or a topic is mended; and why."""
         return {
             offset: why
-            for offset, (why, given_up) in self._unburied(ending).items()
-            if given_up and offset not in ending and not isinstance(why, Unreachable)
+            for offset, (why, given_up) in self._unburied().items()
+            if given_up and offset not in self.ending and not isinstance(why, Unreachable)
         }
 
-    def _unburied(self, ending: Container[int]) -> dict[int, tuple[KqError, bool]]:
+    def _unburied(self) -> dict[int, tuple[KqError, bool]]:
         if self._aside:
             later = {offset for _, offset in self.later}
-            self._aside = {o: why for o, why in self._aside.items() if o in later or o in ending}
+            self._aside = {each: why for each, why in self._aside.items() if each in later or each in self.ending}
         return self._aside
 
     def done(self, offsets: Sequence[int]) -> None:
-        """Forget these; the next of each key may go."""
+        """Forget these. The next item of each of their keys may be handed out."""
         if self.terms.order == "key":
             for offset in offsets:
                 self._free(offset)
@@ -150,7 +156,7 @@ class Order:
         heapq.heapify(self.later)
 
     def row(self, most: int) -> list[int]:
-        """The next fresh items that can go out now, until one that cannot."""
+        """The next fresh items, up to the first that cannot be handed out now."""
         records, row = self.window.records, list[int]()
         by_key, keys = self.terms.order == "key", set[bytes]()
         for offset in islice(self.fresh, most):
@@ -165,14 +171,14 @@ class Order:
         return row
 
     def gone_out(self, offsets: Sequence[int]) -> None:
-        """Remove these fresh ones, which were handed out."""
+        """Remove these fresh items: they were handed out."""
         for _ in offsets:
             self.fresh.popleft()
         if self.terms.order == "key":
             self._busy |= {key: offset for offset in offsets if (key := self._key(offset)) is not None}
 
     def pass_over(self) -> bool:
-        """Pass over the next fresh one: another site's is done, any other stays open. False: the ledger is full."""
+        """Pass over the next fresh item. Another site's is done, any other stays open. False: the ledger is full."""
         offset = self.fresh[0]
         if self.foreign(offset):
             self.window.forget([self.fresh.popleft()])
@@ -189,14 +195,14 @@ class Order:
         return self.window.records[offset].key() if self.terms.order == "key" else None
 
     def foreign(self, offset: int) -> bool:
-        """Did another site put it back for itself?"""
+        """Is it only for another site, which has put it back?"""
         headers = self.window.records[offset].headers()
         return bool(headers) and not for_site(headers, self.terms.site)
 
     def _due(self, offset: int) -> float:
-        """When its headers allow it, on our clock: at its moment, but never later than its own delay after it came.
+        """When it is due by its headers, on our clock: at its moment, but not later than its delay after it was read.
 
-        A record of another client may name any moment. It waits for the longest delay that a put may have, and no longer.
+        The headers of another client may name any moment. The longest delay of a put holds for them too.
         """
         if (known := self._due_at.get(offset)) is not None:
             return known
@@ -212,7 +218,7 @@ class Order:
         return at
 
     def _arrived_at(self, offset: int) -> float | None:
-        """When the batch of this offset, or the next one, came. Batches before it are forgotten."""
+        """When the batch with this offset, or the next batch, was read. Batches before it are forgotten."""
         while self._arrivals and self._arrivals[0][0] <= offset:
             self._arrivals.popleft()
         return self._arrivals[0][1] if self._arrivals else None

@@ -1,8 +1,8 @@
-"""One partition in the process that owns it: who has which item until when, and which items are handed out next.
+"""One partition in the process that owns it: which items are leased until when, and which are handed out next.
 
 In:  records as they are read, verbs as they are called, the time. Out: items to hand out, and a `Ledger` that says what is open.
-It has a `Window` (the records that are here) and an `Order` (the items that nobody has). An item that is handed out is in `leases`,
-or in `ending` while a transaction acks it. No Kafka here: the session reads and commits. Not locked: callers hold the site's lock.
+It has a `Window` (the records that are in memory), an `Order` (the items that are not leased) and `Losses`. A leased item is in
+`leases`, or in `ending` while a transaction acks it. No Kafka here: the session reads and commits. Callers hold the site's lock.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 from kqlib.errors import KqError
-from kqlib.queue.incidents import Incident, Stored
-from kqlib.queue.item import Item, Job, Record
+from kqlib.queue.incidents import Stored
+from kqlib.queue.item import Item, Job, Outcome, Place, Record
 from kqlib.queue.leases import Claimed, Lease, Leases
 from kqlib.queue.ledger import Ledger
+from kqlib.queue.losses import Losses
 from kqlib.queue.order import AGAIN, Order
 from kqlib.queue.terms import Terms
 from kqlib.queue.window import Arrived, Window
@@ -35,32 +36,35 @@ Change = TypeVar("Change", bound=Callable[..., Any])
 
 @dataclass(slots=True, eq=False)
 class Handled(Job):
-    """A job on an item of this partition: the verbs of this process say how it ended."""
+    """A job whose item is of this partition. The verbs of this process set its outcome."""
 
     item: Item
     partition: Partition = field(kw_only=True)
 
     def begin(self, stopping: bool) -> bool:
-        """Begin, unless its partition is being given up or `work` stops. A drain asks in the other order."""
+        """May its handler begin? Not if `work` stops, or if its partition is being given up.
+
+        `begun` is set before `leaving` is read: a drain sets `leaving` first and then asks for `begun`. So one of the two sees it.
+        """
         self.begun = not stopping
         return not (stopping or self.partition.leaving or self.partition.dropped)
 
     def holds(self, now: float) -> bool:
-        """Is the lease still the one that it was handled with?"""
+        """Does the lease still hold that the item was handed out with?"""
         lease = self.partition.leases.get(self.item.offset)
         return lease is not None and lease.job is self and lease.deadline > now and not self.partition.dropped
 
 
 class View(NamedTuple):
-    """What is known of a partition: everything below `head`, and nothing beyond."""
+    """What this process knows of its partition, for the depth."""
 
     ledger: Ledger
-    fresh: int
-    head: int
+    fresh: int  # items that were read above the ledger's top
+    head: int  # everything below was read, nothing from here on
 
 
 def whole(change: Change) -> Change:
-    """Ctrl-C or an error in the middle of this change leaves an unknown state. The partition is dropped: that is not committed."""
+    """If Ctrl-C or an error breaks this change off, the state is unknown: the partition is dropped, so that it is not committed."""
 
     @wraps(change)
     def run(self: Partition, *words: Any, **named: Any) -> Any:
@@ -77,51 +81,51 @@ def whole(change: Change) -> Change:
 class Partition:
     """One partition that this process owns."""
 
-    def __init__(self, terms: Terms, partition: int, ledger: Ledger, low: int = 0, mark: int = 0) -> None:
+    def __init__(self, terms: Terms, number: int, ledger: Ledger, low: int = 0, mark: int = 0) -> None:
         """low: where the log begins. mark: up to where the queue was purged, which is no loss."""
         ledger.purge(mark)
         unread = max(0, low - ledger.top)
-        self.lost = ledger.purge(low) + unread  # left the log before it was done, and no incident says so yet
-        self.lost_between = ledger.floor, ledger.floor
+        lost = unread + ledger.purge(low)
         missing = [offset for start, end, _ in ledger.runs() for offset in range(start, end)]
-        self.terms, self.partition, self.ledger = terms, partition, ledger
+        self.terms = terms
+        self.number = number
+        self.ledger = ledger
         self.window = Window(ledger.top, missing)
-        self.order = Order(terms, ledger, self.window)
-        self._loading = terms.order == "key" and bool(missing)  # the records tell which keys are busy
-        self._inherited = {offset for offset in missing if ledger.attempts(offset)}  # their worker may have died of one
         self.leases = Leases()
-        self.ending: dict[int, Lease | None] = {}  # None: it is buried by its owner
+        self.ending: dict[int, Lease | None] = {}  # None: no worker has it, and it is buried
+        self.order = Order(terms, ledger, self.window, self.ending)
+        self.losses = Losses(ledger, self.window, lost)
+        self._loading = terms.order == "key" and bool(missing)  # their records tell which keys are busy
+        self._inherited = {
+            offset for offset in missing if ledger.attempts(offset)
+        }  # one of them may have killed its worker
         self.used_up: list[int] = []  # offsets to bury
-        self._alone: int | None = None  # an item that is out, and nothing else goes out beside it
+        self._alone: int | None = None  # the last item that was handed out alone
         self.blocked = ""  # why the last claim handed out nothing more
         self.full = ""  # why no more is read now
-        self.leaving = False  # being given up: nothing is handed out
+        self.leaving = False  # it is being given up: nothing is handed out any more
         self.dropped: str | None = None  # why it is no longer ours
-        # versions of the ledger: now, committed, waited for
-        self.version = self.saved = self.awaited = 0
+        self.version = 0  # of the ledger: it counts the changes
+        self.saved = 0  # the version that is committed
+        self.awaited = 0  # the version for whose commit a verb waits
         self.unsure = 0  # up to this version a commit may have been stored, although its answer did not come
         self.frozen = 0  # the version that a transaction commits now, while nothing else may be committed; 0: none
-        self.dirty_since: float | None = None
-        self.saved_at = self.arrived_at = (
-            time.monotonic()
-        )  # when its state was stored or given up, and when records came
+        self.dirty_since: float | None = None  # when the ledger began to differ from what is committed
+        self.saved_at = time.monotonic()  # when its state was stored or given up
+        self.arrived_at = time.monotonic()  # when records came
         self.committed: Stored | None = None  # the state as it was last committed
         self.sent: Stored | None = None  # as a transaction commits it now
-        self.chosen = 0  # items that on_lost="latest" skipped
-        self.incidents: list[Incident] = []
-        self.incidents_version = 0  # of the ledger, that goes with them
-        self.unnoted = False  # a rewind changed the incidents, and that is not noted yet
-
-    # --- records ---
 
     @property
-    def records(self) -> dict[int, Record]:
-        """The records that are here, by offset."""
-        return self.window.records
+    def at(self) -> Place:
+        """Its topic and its number."""
+        return self.terms.queue, self.number
 
-    def target(self) -> int:
-        """The offset to read next."""
-        return self.window.target()
+    def id_of(self, offset: int) -> str:
+        """The id of the item at this offset."""
+        return f"{self.terms.queue}/{self.number}/{offset}"
+
+    # --- records ---
 
     def arrive(self, records: Sequence[Record]) -> bool:
         """Take records of the log. False: it is another log, which begins anew."""
@@ -131,19 +135,19 @@ class Partition:
         return arrived is not None
 
     def end_seen(self, offset: int) -> None:
-        """The log ends here."""
+        """The log ends at this offset."""
         self._take_in(self.window.end_seen(offset))
 
     def _take_in(self, arrived: Arrived) -> None:
         self.order.add(arrived.new)
         for offset in arrived.found:
-            if self.order.foreign(offset):  # a rewind put it back with the others
+            if self.order.foreign(offset):  # of another site; a rewind put it back with the others
                 self._done([offset])
             elif not self._loading:
                 self.order.ready(offset)
         for offset in arrived.gone:
             if self.ledger.attempts(offset):
-                self._lose(offset, offset + 1)
+                self.losses.add(offset, offset + 1)
             else:  # perhaps a transaction's mark, which a rewind put back: then it lies above the log's beginning
                 self.window.gaps.append((offset, offset + 1))
             self._done([offset])
@@ -151,7 +155,7 @@ class Partition:
         self._skip()
 
     def _loaded(self) -> None:
-        """With order="key" nothing goes out before everything open was read."""
+        """With order="key" nothing is handed out before everything open was read."""
         if self._loading and not self.window.missing:
             self._loading = False
             for start, end, _ in list(self.ledger.runs()):
@@ -159,56 +163,28 @@ class Partition:
                     self.order.ready(offset)
 
     def _skip(self) -> None:
-        """If no new item is left, skip to the head."""
+        """If no fresh item is left, move the ledger's top up to what was read."""
         if not self.order.fresh and self.ledger.top < self.window.head:
             self.ledger.skip(self.window.head)
             self.changed()
 
     def drop_payloads(self) -> None:
-        """Forget the records of items that are not ready now. They are read again. With order="key" the keys are needed."""
+        """Forget the records of items that are not ready; they are read again later. Not with order="key": their keys are needed."""
         if self.terms.order == "any":
             self.window.forget(self.order.not_ready())
 
-    def log_begins(self, low: int) -> None:
-        """Count the gaps below the log's beginning as lost: retention took them before they were read."""
-        for start, end in self.window.gaps:
-            self._lose(start, min(end, low))
-        self.window.gaps.clear()
-
-    def _lose(self, start: int, end: int) -> None:
-        if start < end:
-            first, last = self.lost_between if self.lost else (start, end)
-            self.lost_between = min(first, start), max(last, end)
-            self.lost += end - start
-
-    # --- incidents ---
-
-    def set_incidents(self, incidents: list[Incident]) -> None:
-        """Note these with the next commit."""
-        self.incidents = incidents
-        self.changed()
-        self.awaited = self.incidents_version = self.version
-
     @whole
-    def rewind(self, upto: int, back: bool) -> None:
-        """End the incidents up to this time: put their items back, as far as the ledger has space now, or forget them."""
-        left = [each for each in self.incidents if each.at > upto]
-        for each in self.incidents:
-            if back and each.at <= upto and each.why == "skipped" and (rest := self._reopen(each)):
-                left.append(rest)
-        if left != self.incidents:
-            self.set_incidents(sorted(left, key=lambda each: each.at))
+    def rewind(self, upto: int, back: bool) -> bool:
+        """End the incidents up to this time: put their items back, or forget them. False: there is nothing to do."""
+        changed = self.losses.rewind(upto, back)
+        if changed:
+            self.note_losses()
+        return changed
 
-    def _reopen(self, incident: Incident) -> Incident | None:
-        """Put its items back; the rest that does not fit yet. What is open already was put back before a crash."""
-        for start, end, attempts in incident.runs():
-            most = self.ledger.may_reopen()
-            new = self.ledger.reopen(start, end, attempts, most)
-            for offset in (offset for first, last in new for offset in range(first, last)):
-                self.window.read_again(offset)
-            if sum(last - first for first, last in new) == most:
-                return replace(incident, start=self.ledger.open_until(start)).from_(0)
-        return None
+    def note_losses(self) -> None:
+        """Note the incidents with the next commit."""
+        self.changed()
+        self.awaited = self.losses.version = self.version
 
     # --- claiming ---
 
@@ -217,7 +193,7 @@ class Partition:
         """Claim up to `most` items, in order. They are counted in the ledger, and not yet committed."""
         self.tidy()
         claimed = Claimed(self.leases.new(), [], [])
-        self.blocked = ALONE if self._alone is not None else UNNOTED if self.unnoted else ""
+        self.blocked = ALONE if self._one_is_alone() else UNNOTED if self.losses.unnoted else ""
         if self.blocked or self._loading or self.leaving or self.dropped:
             return claimed
         if self.order.back:
@@ -228,7 +204,9 @@ class Partition:
 
     def _claim_back(self, claimed: Claimed, most: int) -> None:
         """Claim items that came back, the older offset first."""
-        back, row, alone = self.order.back, list[int](), False
+        back = self.order.back
+        row = list[int]()
+        alone = False
         while back and len(row) < most and not alone:
             offset = back[0]
             if self._is_ready(offset):
@@ -242,13 +220,14 @@ class Partition:
         for offset in row[len(given) :]:
             heapq.heappush(back, offset)
         if alone and given:
-            self._alone, self.blocked = given[0], ALONE
+            self._alone = given[0]
+            self.blocked = ALONE
 
     def _is_ready(self, offset: int) -> bool:
         """Can it be handed out again? If not, it is read again or buried."""
         if self.ledger.attempts(offset) is None or offset in self.leases:
             return False
-        if offset not in self.records:
+        if offset not in self.window.records:
             self.window.read_again(offset)
             return False
         if self._spent(offset):
@@ -262,12 +241,16 @@ class Partition:
         return most is not None and (self.ledger.attempts(offset) or 0) >= most
 
     def _goes_alone(self, offset: int) -> bool:
-        """Is the coming attempt one of its last two, and did a dead owner make the earlier ones?
+        """Is the next attempt one of its last two, and were the earlier ones made by an owner that died?
 
-        A poison item then takes nobody with it. One that a living process released has killed nobody.
+        The item may have killed it, and would take other items with it. An item that a living process released has killed nobody.
         """
         most, made = self.terms.max_attempts, self.ledger.attempts(offset) or 0
         return most is not None and made + 1 >= most - 1 and offset in self._inherited
+
+    def _one_is_alone(self) -> bool:
+        """Is an item out, beside which nothing else goes out?"""
+        return self._alone in self.leases or self._alone in self.ending
 
     def _claim_fresh(self, claimed: Claimed, most: int) -> None:
         """Claim new items. Pass over those that cannot go out now, if the ledger has space for that."""
@@ -285,7 +268,7 @@ class Partition:
             self.blocked = NO_ROOM_TO_PASS
 
     def _hand_out(self, claimed: Claimed, offsets: list[int]) -> list[int]:
-        """Count their attempts; those that fit into the ledger."""
+        """Count the attempts of these and lease them. Returns those that fit into the ledger."""
         attempts = self.ledger.claim(offsets)
         given = offsets if len(attempts) == len(offsets) else offsets[: len(attempts)]
         claimed.offsets.extend(given)
@@ -299,7 +282,7 @@ class Partition:
 
     @whole
     def start(self, claimed: Claimed, seconds: float) -> float:
-        """Begin the lease, now that the claim is committed. Its deadline."""
+        """Begin the lease, now that the claim is committed. Returns its deadline."""
         lease, offsets, _ = claimed
         lease.deadline = self.terms.clock() + seconds
         self.terms.rates.note("claims", len(offsets), time.monotonic())
@@ -334,8 +317,8 @@ class Partition:
         return min(self.order.next_due(), self.leases.next_end())
 
     def claimable(self) -> bool:
-        """Is there something that a claim would look at?"""
-        return bool(self.order.cached) and self._alone is None and not self.leaving and not self.unnoted
+        """Is there an item that a claim may hand out?"""
+        return bool(self.order.cached) and not (self._one_is_alone() or self.leaving or self.losses.unnoted)
 
     def why_blocked(self) -> str:
         """Why nothing is handed out although there may be something; '' if nothing is known to be in the way."""
@@ -343,25 +326,13 @@ class Partition:
         return self.blocked if self.order.cached else self.full
 
     def in_hand(self) -> bool:
-        """Is something out, due later or ready? What is stuck is not counted."""
+        """Is something out, due later or ready? What cannot be buried is not counted."""
         later = len(self.order.later) + len(self.ending)
-        return bool(self.leases or self.order.cached or later > len(self.stuck()))
-
-    def why_aside(self) -> str:
-        """Why an item that waits cannot be buried; '' if there is none."""
-        return self.order.why_aside(self.ending)
-
-    def stuck(self) -> dict[int, KqError]:
-        """What was given up, and cannot be buried until a right or a topic is mended; why not."""
-        return self.order.stuck(self.ending)
+        return bool(self.leases or self.order.cached or later > len(self.order.stuck()))
 
     def view(self) -> View:
         """What is open, how many items are read beyond that, and where reading goes on."""
         return View(self.ledger.copy(), self.order.fresh_items(), self.window.head)
-
-    def counts(self) -> dict[str, int]:
-        """How many items are claimed, and how many are delayed."""
-        return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self.order.later)}
 
     # --- the verbs ---
 
@@ -383,7 +354,10 @@ class Partition:
 
     def holding(self, items: Iterable[Item], now: float) -> list[int]:
         """The offsets of those whose receipt holds: the quick way of `why_not`, for many."""
-        leases, site, topic, current = self.leases, self.terms.site, self.ledger.topic, self.ledger.epoch
+        leases = self.leases
+        site = self.terms.site
+        topic = self.ledger.topic
+        current = self.ledger.epoch
         if self.dropped:
             return []
         return [
@@ -403,14 +377,12 @@ class Partition:
         pop = self.leases.pop
         for offset in offsets:
             if (job := pop(offset).job) is not None:
-                job.ended = "done"
+                job.outcome = Outcome.DONE
         self.terms.rates.note("acks", len(offsets), time.monotonic())
         self._done(offsets)
 
     def _done(self, offsets: list[int]) -> None:
         self.blocked = ""  # not known before the next claim
-        if self._alone is not None and self._alone in offsets:
-            self._alone = None
         self.order.done(offsets)
         self.window.forget(offsets)
         self.ledger.ack(sorted(offsets))
@@ -421,7 +393,7 @@ class Partition:
     def release(self, offset: int, delay: float) -> None:
         """Put it to the front, or make it due later; the attempt counts."""
         if (job := self.leases[offset].job) is not None:
-            job.ended = "released"
+            job.outcome = Outcome.RELEASED
         self._release(offset, delay)
 
     def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
@@ -432,8 +404,6 @@ class Partition:
     def _release(self, offset: int, delay: float = 0.0) -> None:
         del self.leases[offset]
         self.blocked = ""  # not known before the next claim
-        if self._alone == offset:
-            self._alone = None
         self.order.come_back(offset, delay)
 
     @whole
@@ -444,14 +414,14 @@ class Partition:
         return deadline
 
     def handle(self, item: Item) -> Handled:
-        """Give it to a handler of `work`. A drain waits for the job, which says how it ended."""
+        """Make it a job of `work`. A drain waits for jobs whose handlers have begun."""
         old, handled = self.leases[item.offset], Handled(item, partition=self)
         self.leases[item.offset] = Lease(old.number, old.deadline, old.thread, handled)
         return handled
 
     @whole
     def discard(self, offset: int) -> str:
-        """Count it as done without a claim; '' or why not."""
+        """Count it as done without a claim. Returns why that cannot be, or ''."""
         self.tidy()
         if offset in self.leases or offset in self.ending:
             return "it is claimed"
@@ -484,7 +454,7 @@ class Partition:
             lease = self.ending.pop(offset, None)
             if done or self.ledger.attempts(offset) is None:  # done, or purged meanwhile
                 if done and lease is not None and lease.job is not None:
-                    lease.job.ended = "done"
+                    lease.job.outcome = Outcome.DONE
             elif lease is None:  # its owner could not bury it
                 self.order.come_back(offset, AGAIN)
                 self.order.keep_why(offset, why or KqError("It was not tried to the end"), given_up=True)
@@ -504,8 +474,6 @@ class Partition:
             return
         for offset in [offset for offset in self.leases if offset < below]:
             del self.leases[offset]
-            if self._alone == offset:
-                self._alone = None
         self.order.purge(below)
         gone = [offset for start, end, _ in self.ledger.runs() for offset in range(start, min(end, below))]
         self.window.skip(below)
@@ -519,7 +487,7 @@ class Partition:
         """The ids of the items that are in hand: of a thread other than `closing`, or of a transaction."""
         self.tidy()
         offsets = [*self.ending, *(offset for offset, lease in self.leases.items() if lease.at_work(closing))]
-        return [f"{self.terms.queue}/{self.partition}/{offset}" for offset in offsets]
+        return [self.id_of(offset) for offset in offsets]
 
     @whole
     def give_back(self, closing: int | None) -> None:

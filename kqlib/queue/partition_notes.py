@@ -15,15 +15,16 @@ from weakref import WeakKeyDictionary
 from confluent_kafka import KafkaError
 
 from kqlib.queue import incidents
-from kqlib.queue.assigned import Assigned, At
-from kqlib.queue.incidents import Incident, Stored
+from kqlib.queue.assigned import Assigned
+from kqlib.queue.incidents import Stored
+from kqlib.queue.item import Place
+from kqlib.queue.losses import Losses
 from kqlib.queue.notes import Key, Notes
 from kqlib.queue.partition import Partition
 from kqlib.queue.sender import Sender, Sent
 
-NOTED = (
-    60.0  # seconds after which a state that changed is noted again, for another program's commit to be compared with
-)
+NOTE_EVERY = 60.0  # seconds between two notes of a state: another program's commit is compared with the last one
+NEVER = 1 << 62  # a version of the ledger that no commit reaches
 
 
 @dataclass(eq=False)
@@ -43,80 +44,101 @@ class PartitionNotes:
     """The notes of the partitions of one session. Its methods are called with `changed` held."""
 
     def __init__(self, assigned: Assigned, notes: Notes, sender: Sender) -> None:
-        self.assigned, self.notes, self.sender = assigned, notes, sender
+        self.assigned = assigned
+        self.notes = notes
+        self.sender = sender
         self._noted: WeakKeyDictionary[Partition, Noted] = WeakKeyDictionary()
 
     # --- what others have noted ---
 
-    def mark_for(self, at: At, topic_id: str) -> int:
+    def purge_mark(self, at: Place, topic_id: str) -> int:
         """The purge mark that is still to be applied; 0: none."""
         return self.notes.purge_mark(self.assigned.site, *at, topic_id)
 
-    def apply(self, at: At, owner: Partition) -> None:
+    def apply(self, partition: Partition) -> None:
         """Apply the queue's purge mark and its rewind, once."""
-        if owner.dropped:
+        if partition.dropped:
             return
-        noted, mark = self._of(owner), self.mark_for(at, owner.ledger.topic)
+        noted, mark = self._of(partition), self.purge_mark(partition.at, partition.ledger.topic)
         if mark > noted.purged:
-            owner.purge(mark)
-            noted.purged, noted.purged_version = mark, owner.version
-            owner.awaited = owner.version
-        upto = self._rewound(at, owner)
-        if upto and owner.incidents:
-            before = owner.incidents
-            owner.rewind(upto, self.notes.get(self.assigned.site, at[0], "rewind", at[1]).get("back", True))
-            owner.unnoted = owner.unnoted or owner.incidents != before
+            partition.purge(mark)
+            noted.purged = mark
+            noted.purged_version = partition.version
+            partition.awaited = partition.version
+        upto = self._rewound(partition)
+        losses = partition.losses
+        if upto and losses.incidents:
+            back = self.notes.get(*self._key(partition, "rewind")).get("back", True)
+            if partition.rewind(upto, back):
+                losses.unnoted = True
 
-    def _rewound(self, at: At, owner: Partition) -> int:
-        return self.notes.mark(self.assigned.site, *at, owner.ledger.topic, kind="rewind")
+    def _rewound(self, partition: Partition) -> int:
+        """Up to what time incidents are put back or forgotten; 0: no rewind was asked for."""
+        return self.notes.mark(self.assigned.site, *partition.at, partition.ledger.topic, kind="rewind")
 
-    def _of(self, owner: Partition) -> Noted:
-        if (noted := self._noted.get(owner)) is None:  # asked at each commit: setdefault would make one each time
-            noted = self._noted[owner] = Noted()
+    def _of(self, partition: Partition) -> Noted:
+        if (noted := self._noted.get(partition)) is None:  # asked at each commit: setdefault would make one each time
+            noted = self._noted[partition] = Noted()
         return noted
 
     # --- what we note ---
 
-    def committed(self, at: At, owner: Partition) -> None:
+    def committed(self, partition: Partition) -> None:
         """A state was committed: note once that there is one, and that a purge mark was applied; and all the rest."""
-        site, topic, noted, new = self.assigned.site, owner.ledger.topic, self._of(owner), list[tuple[Key, Any]]()
+        noted, topic_id = self._of(partition), partition.ledger.topic
+        new = list[tuple[Key, Any]]()
         if not noted.state:
-            noted.state, key = True, (site, at[0], "state", at[1])
-            if self.notes.get(*key) != topic:  # missing, it is lost: from now on
-                new.append((key, topic))
-        if noted.purged and noted.purged_version <= owner.saved:
-            noted.purged_version = 1 << 62  # noted once
-            new.append(((site, at[0], "purged", at[1]), {"topic": topic, "offset": noted.purged}))
-        self.write(at, owner, new)
+            noted.state = True
+            key = self._key(partition, "state")
+            if self.notes.get(*key) != topic_id:  # if it is missing later, it is lost
+                new.append((key, topic_id))
+        if noted.purged and noted.purged_version <= partition.saved:
+            noted.purged_version = NEVER  # it is noted once
+            new.append((self._key(partition, "purged"), {"topic": topic_id, "offset": noted.purged}))
+        self.write(partition, new)
 
-    def write(self, at: At, owner: Partition, more: Iterable[tuple[Key, Any]] = (), last: bool = False) -> None:
+    def write(self, partition: Partition, more: Iterable[tuple[Key, Any]] = (), last: bool = False) -> None:
         """Note incidents and the last state, when they are committed. last: the partition is being given up."""
-        site, noted, new, now = self.assigned.site, self._of(owner), list[tuple[Key, Any]](), time.monotonic()
-        if owner.lost:
-            lost = Incident("removed", *owner.lost_between, owner.lost, int(time.time() * 1000))
-            owner.lost = 0
-            owner.set_incidents(incidents.together(owner.incidents, [lost], self._rewound(at, owner)))
-        if owner.unnoted and noted.incidents_version >= owner.incidents_version and noted.sent and noted.sent.wait(0):
-            owner.unnoted = None in noted.sent.ids
-            noted.incidents_version *= not owner.unnoted  # its producer was replaced: once more
-            self.assigned.changed.notify_all()
-        if noted.incidents_version < owner.incidents_version <= owner.saved:
-            new.append(((site, at[0], "incidents", at[1]), incidents.note(owner.ledger.topic, owner.incidents)))
-            noted.incidents_version = owner.incidents_version
-        if owner.committed and owner.committed != noted.last and (last or now - noted.last_at > NOTED):
-            floor, text = noted.last = owner.committed
+        noted, now = self._of(partition), time.monotonic()
+        losses, new = partition.losses, list[tuple[Key, Any]]()
+        if losses.become_incident(self._rewound(partition)):
+            partition.note_losses()
+        if losses.unnoted:
+            self._see_rewind_noted(losses, noted)
+        if noted.incidents_version < losses.version <= partition.saved:
+            note = incidents.note(partition.ledger.topic, losses.incidents)
+            new.append((self._key(partition, "incidents"), note))
+            noted.incidents_version = losses.version
+        if partition.committed and partition.committed != noted.last and (last or now - noted.last_at > NOTE_EVERY):
+            floor, text = noted.last = partition.committed
             noted.last_at = now
-            new.append(((site, at[0], "last", at[1]), {"floor": floor, "text": text}))
-        if new := [*new, *more]:
+            new.append((self._key(partition, "last"), {"floor": floor, "text": text}))
+        new += more
+        if new:
             noted.sent = self.notes.post(new, self.sender, partial(self._unwritten, noted))
 
-    def write_last(self, ours: Iterable[At]) -> None:
+    def _see_rewind_noted(self, losses: Losses, noted: Noted) -> None:
+        """Items that a rewind put back may go out once its note is stored. If its producer was replaced, note it once more."""
+        if noted.incidents_version >= losses.version and noted.sent and noted.sent.wait(0):
+            losses.unnoted = None in noted.sent.ids
+            if losses.unnoted:
+                noted.incidents_version = 0
+            self.assigned.changed.notify_all()
+
+    def _key(self, partition: Partition, kind: str) -> Key:
+        queue, number = partition.at
+        return self.assigned.site, queue, kind, number
+
+    def write_last(self, ours: Iterable[Place]) -> None:
         """The same for partitions that are being given up in good order."""
         for at in ours:
-            if (owner := self.assigned.owners.get(at)) and not owner.dropped:
-                self.write(at, owner, last=True)
+            if (partition := self.assigned.partitions.get(at)) and not partition.dropped:
+                self.write(partition, last=True)
 
     def _unwritten(self, noted: Noted, error: KafkaError) -> None:
         """Notes could not be written: they go with a later commit."""
-        noted.state, noted.purged_version, noted.incidents_version, noted.last = False, 0, 0, None
+        noted.state = False
+        noted.purged_version = 0
+        noted.incidents_version = 0
+        noted.last = None
         self.assigned.complain(error)

@@ -1,7 +1,7 @@
-"""Putting: durable when the call returns, checked before anything is sent. An error names each item.
+"""Puts: checked before anything is sent, durable when the call returns. An error says which items are stored.
 
-In:  data, keys, headers, delays. Out: ids, which never change. The half of a queue that needs no group.
-A `with` block of a transaction or a step only collects. At its end one transaction writes everything, or nothing.
+In:  data, keys, headers, delays. Out: ids, which never change. This half of a queue needs no group.
+The `with` block of a transaction or a step only collects. At its end one transaction writes everything, or nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Putting(SinglePut):
     reserve = ROOM  # bytes of its topic's limit that a put leaves free
 
     def __init__(self, site: Connection, name: str, facts: TopicFacts) -> None:
-        self.site, self.name, self.facts = site, name, facts
+        self.site = site
+        self.name = name
+        self.facts = facts
 
     @property
     def largest(self) -> int:
@@ -69,12 +71,12 @@ class Putting(SinglePut):
             again = [puts[at] for at in refused]  # was only their batch larger than the new limit?
             if all(put.size <= self.facts.limit for put in again):
                 sent.again(refused, self._send(self.site._sender(self.facts.limit), again))
-        if rates := self.site._rates.get(self.name):  # who only puts (`kq queue put`) has opened no queue
+        if rates := self.site._rates.get(self.name):  # `kq queue put` has opened no queue
             rates.note("puts", len(puts) - sent.ids.count(None), time.monotonic())
         return self._ids(sent, puts)
 
     def _checked(self, items: Iterable[Put | tuple[bytes | None, bytes | None]]) -> list[Put]:
-        """All of them fit, or none is sent."""
+        """Check them all: if one does not fit, none is sent."""
         puts = [item if isinstance(item, Put) else put_of(item) for item in items]
         self._check_size(max((put.size for put in puts), default=0))
         return puts
@@ -91,7 +93,7 @@ class Putting(SinglePut):
         return now != before
 
     def _send(self, sender: Sender, puts: list[Put]) -> Sent:
-        """Records are made one by one and not kept: long-lived objects cause full garbage collections."""
+        """Send them. Records are made one by one and not kept: long-lived objects cause full garbage collections."""
         records = ((put.data, put.key, put.all_headers or None, -1) for put in puts)
         return sender.send(self.name, records, len(puts))
 
@@ -108,7 +110,7 @@ class Putting(SinglePut):
         return cast(list[str], sent.ids)
 
     def _failure(self, sent: Sent, puts: list[Put]) -> KqError:
-        """The error with `.done` by place, and `.unknown` places; records of other places were refused."""
+        """The error, with `.done` (ids by place) and `.unknown` (places). The records of all other places were refused."""
         done = {at: id_ for at, id_ in enumerate(sent.ids) if id_}
         refused = {at for at, error in sent.errors.items() if is_refused(error)}
         unknown = [at for at, id_ in enumerate(sent.ids) if id_ is None and at not in refused]
@@ -124,7 +126,7 @@ class Putting(SinglePut):
         return ours
 
     def _larger_than_known(self, taken: int, safe: str) -> KqError:
-        """The topic's limit is lower than the one that we knew."""
+        """The error when a topic's limit is lower than the one that was known."""
         self._limit_changed()
         limit: int | str = self.largest
         if taken <= self.largest:  # the limit is not known: perhaps a right is missing
@@ -157,7 +159,8 @@ class Transaction:
     """Several puts, all or nothing: `with site.transaction() as tx: tx.put(queue, data)`."""
 
     def __init__(self, site: Connection, acks: list[tuple[Partition, int, int]] | None = None) -> None:
-        self._site, self._acks = site, acks or []
+        self._site = site
+        self._acks = acks or []
         self._outs: list[Out] = []
         self._into: dict[str, Putting] = {}
         self._marks: Headers = []
@@ -193,15 +196,15 @@ class Transaction:
             self._site._check_here()
             for queue in self._into.values():  # one may have been deleted since its put
                 queue._usable()
-            with self._site._member.changed:
+            with self._site._session.changed:
                 self._site._end(Ending(self._outs, self._acks))
 
 
 class Step(Transaction):
-    """A transaction that also acks its item. What it puts has the item's id and the site in headers: an audit counts by them."""
+    """A transaction that also acks an item. Its puts have the item's id and the site in headers, for audits."""
 
-    def __init__(self, site: Connection, owner: Partition, item: Item) -> None:
-        super().__init__(site, [(owner, item.offset, item.lease)])
+    def __init__(self, site: Connection, partition: Partition, item: Item) -> None:
+        super().__init__(site, [(partition, item.offset, item.lease)])
         self._marks = [(ITEM, item.id.encode()), (BY, site.name.encode())]
 
 
@@ -211,7 +214,7 @@ def _too_large(sent: Sent) -> list[int]:
 
 
 def too_few(cluster: Kafka, topic: str) -> str:
-    """Kafka's NotEnoughReplicas in words; '' if enough are in sync."""
+    """Kafka's NotEnoughReplicas in words; '' if enough replicas are in sync."""
     try:
         least = int(topic_settings(cluster, [topic], 3)[topic]["min.insync.replicas"])
         counts = [len(part.isrs) for part in cluster.partitions(topic).values()]

@@ -1,6 +1,6 @@
-"""The verbs of a queue. Each one takes the lock, checks the receipt, calls the partition, and has the change committed.
+"""The verbs of a queue. Each takes the lock, checks the receipt, changes the partition, and waits until that is committed.
 
-In:  calls from any thread. Out: items, and errors that say what is safe. `site.queue(name)` makes it.
+In:  calls from any thread. Out: items, and errors that say what is safe. `site.queue(name)` makes a `Queue`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any, cast
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, TopicMissing, Unreachable
 from kqlib.queue import arguments, dead, look
-from kqlib.queue.claim import FIRST, SEEN, Claiming, unsaved, unsure
+from kqlib.queue.claim import ASSIGNED_WITHIN, READ_WITHIN, Claiming, unsaved, unsure
 from kqlib.queue.connection import Connection, TopicFacts
-from kqlib.queue.item import Item, Job
+from kqlib.queue.item import Item, Job, Outcome, not_acked
 from kqlib.queue.partition import Handled, Partition
 from kqlib.queue.put import Step
 from kqlib.queue.redrive import Choice, Redrive, Redriven, chosen, into_queue
 from kqlib.queue.terms import Terms
-from kqlib.queue.work import Workable
+from kqlib.queue.work import WorkMixin
 
 log = logging.getLogger("kqlib.queue")
 AT_ONCE = 5  # attempts without a wait between them, where nothing can be buried
 RIDING = "What was acked is noted, and stored with the next commit that succeeds"
 
 
-class Queue(Claiming, Workable):
+class Queue(Claiming, WorkMixin):
     """A queue of one site: put, claim, ack."""
 
     def __init__(
@@ -44,42 +44,46 @@ class Queue(Claiming, Workable):
         open_dead: Callable[..., Queue],
     ) -> None:
         super().__init__(site, terms, lease, facts, dead_facts)
-        self._open_dead, self._dead = open_dead, cast("Queue | None", None)
+        self._open_dead = open_dead
+        self._dead = cast("Queue | None", None)
 
     # --- done, or not ---
 
     def ack(self, item: Item, wait: bool = True) -> None:
         """Done: it never comes again. Durable when it returns; wait=False: within 50 ms."""
-        with self._member.changed:
-            owner = self._held(item)
-            owner.ack([item.offset])
-            self._freed([owner])
-            self._save([owner], wait, RIDING)
+        with self._session.changed:
+            partition = self._held(item)
+            partition.ack([item.offset])
+            self._freed([partition])
+            self._save([partition], wait, RIDING)
 
     def ack_many(self, items: Iterable[Item], wait: bool = True) -> None:
         """All of them done with one commit. What cannot be acked is in the error's `.items`; the others are done.
 
         `Unreachable`: what is in its `.unknown` may have been acked, or not.
         """
-        items, refused, unknown, why = list(items), list[Item](), list[Item](), ""
-        with self._member.changed:
+        items = list(items)
+        refused = list[Item]()
+        unknown = list[Item]()
+        why = ""
+        with self._session.changed:
             self.site._check_open()
             by = self._all_held(items)
-            if sum(map(len, by.values())) < len(items):  # something is wrong: with which?
+            if sum(map(len, by.values())) < len(items):  # some are not held: which, and why?
                 by, refused, why = self._one_by_one(items)
-            for owner, offsets in by.items():
-                owner.ack(sorted(offsets))
+            for partition, offsets in by.items():
+                partition.ack(sorted(offsets))
             self._freed(list(by))
             try:
                 self._save(list(by), wait, RIDING)
             except (LeaseLost, Unreachable) as error:
-                gone = [owner for owner in by if unsaved(owner)]
+                gone = [partition for partition in by if unsaved(partition)]
                 if not gone:
                     raise
                 why, named = why or str(error.facts["why"]), set(map(id, refused))
                 held = [item for item in items if id(item) not in named]
-                unknown = _of(held, {owner: by[owner] for owner in gone if unsure(owner)})
-                refused += _of(held, {owner: by[owner] for owner in gone if not unsure(owner)})
+                unknown = _of(held, {partition: by[partition] for partition in gone if unsure(partition)})
+                refused += _of(held, {partition: by[partition] for partition in gone if not unsure(partition)})
         if unknown:
             address = self.site.cluster.bootstrap
             raise Unreachable(
@@ -88,15 +92,16 @@ class Queue(Claiming, Workable):
         if len(refused) == len(items) > 0:
             self._allowed("Nothing was changed.")
         if refused:
-            what = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
-            raise LeaseLost(what, items=refused)
+            raise not_acked(len(items), refused, why)
 
     def _one_by_one(self, items: Sequence[Item]) -> tuple[dict[Partition, set[int]], list[Item], str]:
-        """By owner, the offsets of those whose lease holds; the other items, and what is wrong with the first."""
-        by, refused, why = defaultdict[Partition, set[int]](set), list[Item](), ""
+        """By partition, the offsets of those whose lease holds; the other items, and what is wrong with the first."""
+        by = defaultdict[Partition, set[int]](set)
+        refused = list[Item]()
+        why = ""
         for item in items:
             try:
-                offsets = by[self._lease_of(item)]
+                offsets = by[self._partition_of(item)]
             except KqError as error:  # its lease is lost, or it is another queue's, or nobody claimed it
                 refused.append(item)
                 why = why or str(error)
@@ -108,21 +113,19 @@ class Queue(Claiming, Workable):
         return by, refused, why
 
     def _all_held(self, items: Sequence[Item]) -> dict[Partition, set[int]]:
-        """By owner, the offsets of those whose lease holds: the quick way of `_held`."""
-        now, owners = self.terms.clock(), {owner.partition: owner for owner in self._member.owners_of(self.name)}
-        by, ours = defaultdict[Partition, set[int]](set), defaultdict[int, list[Item]](list)
+        """By partition, the offsets of those whose lease holds: the quick way of `_held`."""
+        now = self.terms.clock()
+        ours = defaultdict[int, list[Item]](list)
         for item in items:
             if isinstance(item, Item) and item.queue == self.name:
                 ours[item.partition].append(item)
-        for partition, some in ours.items():
-            if (owner := owners.get(partition)) is not None:
-                by[owner].update(owner.holding(some, now))
-        return by
+        partitions = self._session.partitions_of(self.name)
+        return {each: set(each.holding(ours[each.number], now)) for each in partitions if each.number in ours}
 
-    def _freed(self, owners: list[Partition]) -> None:
-        """Wake claims: a done item may free the next one of its key, or those that wait for an item that goes alone."""
-        if self._member.hungry[self.name] and any(owner.claimable() for owner in owners):
-            self._member.changed.notify_all()
+    def _freed(self, partitions: list[Partition]) -> None:
+        """Wake claims: with an item done, the next one of its key can go, or the others if it went alone."""
+        if self._session.hungry[self.name] and any(partition.claimable() for partition in partitions):
+            self._session.changed.notify_all()
 
     def release(self, item: Item, delay: float = 0) -> None:
         """Not done: back to the front, or due after `delay` seconds. The attempt counts.
@@ -130,19 +133,19 @@ class Queue(Claiming, Workable):
         Of items that are ready again (by a release, a delay that is over, a lease that ended) the older offset goes first.
         """
         seconds = arguments.delay(delay)
-        with self._member.changed:
+        with self._session.changed:
             self._held(item).release(item.offset, seconds)
-            self._member.changed.notify_all()
+            self._session.changed.notify_all()
 
     def _set_aside(self, item: Item, why: KqError, given_up: bool) -> None:
-        """It cannot be buried: it waits, and `blocked` says why."""
-        with self._member.changed:
+        """The item cannot be buried: let it wait. `blocked` says why."""
+        with self._session.changed:
             self._held(item).set_aside(item.offset, why, given_up)
 
     def extend(self, item: Item, lease: float | None = None) -> Item:
         """Yours for longer: `lease` seconds from now. Both values ack."""
         seconds = self.lease if lease is None else arguments.lease(lease)
-        with self._member.changed:
+        with self._session.changed:
             deadline = self._held(item).extend(item.offset, seconds)
         return item._replace(deadline=deadline)
 
@@ -151,15 +154,14 @@ class Queue(Claiming, Workable):
 
         `TopicMissing`, `NotAllowed`, `PayloadTooLarge`: it cannot be written there, and its lease holds as before.
         """
-        if not isinstance(reason, str):
-            raise NotAllowed(f"a reason is text, not {type(reason).__name__}")
+        arguments.reason(reason)
         self._check_bury()
-        with self._member.changed:
-            owner = self._held(item)
-            job = owner.leases[item.offset].job
-            self.site._end(self._burial(owner, item.offset, reason, item.lease))
+        with self._session.changed:
+            partition = self._held(item)
+            job = partition.leases[item.offset].job
+            self.site._end(self._burial(partition, item.offset, reason, item.lease))
             if job is not None:
-                job.ended = "buried"
+                job.outcome = Outcome.BURIED
 
     def _check_bury(self) -> None:
         if self.name.endswith(dead.DEAD):
@@ -175,22 +177,22 @@ class Queue(Claiming, Workable):
 
     def step(self, item: Item) -> AbstractContextManager[Step]:
         """`with queue.step(item) as step: step.put(other, data)`: outputs and the ack, all or nothing."""
-        with self._member.changed:
-            owner = self._held(item)
-        return Step(self.site, owner, item)
+        with self._session.changed:
+            partition = self._held(item)
+        return Step(self.site, partition, item)
 
     # --- for `work` ---
 
     def _ahead(self, ahead: int | None) -> int | None:
-        """A crash counts an attempt for all that are claimed: nothing is claimed ahead where the first attempt is the last."""
+        """Not where the first attempt is the last: a crash counts an attempt for all items that are claimed."""
         return 0 if ahead is None and self.terms.max_attempts == 1 else ahead
 
     def _jobs_at_hand(self, n: int) -> list[Job]:
         jobs = list[Handled]()
-        with self._member.changed:
+        with self._session.changed:
             if not self._broken():  # a claim tries to load it again
                 self._usable_here()
-                self._member.subscriptions.claim(self.name, time.monotonic())
+                self._session.subscriptions.claim(self.name, time.monotonic())
                 self._take(n, self.lease, jobs)
         return [*jobs]
 
@@ -202,15 +204,17 @@ class Queue(Claiming, Workable):
         return [*jobs]
 
     def _may_come(self) -> bool:
-        with self._member.changed:
-            return any(owner.in_hand() for owner in self._member.owners_of(self.name))
+        with self._session.changed:
+            return any(partition.in_hand() for partition in self._session.partitions_of(self.name))
 
     def _job_done(self, job: Job) -> None:
-        """It is acked with others, in `_ack_jobs`."""
+        """`_ack_jobs` acks it, together with others."""
 
     def _job_failed(self, job: Job, wait: float | None, story: str) -> None:
-        """Tried again later, or buried. If it cannot be buried it waits with the reason, and holds nobody up."""
-        item, most, no_dead = job.item, self.terms.max_attempts, self.dead_facts is None
+        """Release it for a later attempt, or bury it. If it cannot be buried it waits, and holds no other item up."""
+        item = job.item
+        most = self.terms.max_attempts
+        no_dead = self.dead_facts is None
         over = wait is None or (most is not None and item.attempt >= most)
         if over and not no_dead:
             try:
@@ -225,43 +229,43 @@ class Queue(Claiming, Workable):
             self.release(item, wait or 0.0)
 
     def _ack_jobs(self, jobs: Iterable[Job]) -> None:
-        """Ack those that did not end before, if their leases still hold. They are stored with the next commit."""
+        """Ack those that have no outcome yet, if their leases hold. The next commit stores that."""
         by: dict[Partition, list[int]] = defaultdict(list)
-        with self._member.changed:
+        with self._session.changed:
             now = self.terms.clock()
             for job in jobs:
-                if isinstance(job, Handled) and not job.ended and job.holds(now):
+                if isinstance(job, Handled) and job.outcome is None and job.holds(now):
                     by[job.partition].append(job.item.offset)
-            for owner, offsets in by.items():
-                owner.ack(offsets)
+            for partition, offsets in by.items():
+                partition.ack(offsets)
             self._freed(list(by))
 
     def _give_back(self, job: Job) -> None:
-        """No handler began with it: ready again, and the attempt does not count."""
-        with self._member.changed:
+        """No handler began with it: make it ready again, and do not count the attempt."""
+        with self._session.changed:
             if isinstance(job, Handled) and job.holds(self.terms.clock()):
                 job.partition.unclaim(job.item.offset)
-                self._member.changed.notify_all()
+                self._session.changed.notify_all()
 
-    def _store_soon(self) -> None:
-        with self._member.changed:
-            for owner in self._member.owners_of(self.name):
-                owner.awaited = owner.version
-            self._member.wake.set()
+    def _commit_soon(self) -> None:
+        with self._session.changed:
+            for partition in self._session.partitions_of(self.name):
+                partition.awaited = partition.version
+            self._session.wake.set()
 
     def _flush(self) -> None:
-        with self._member.changed:
-            owners = [o for o in self._member.owners_of(self.name) if o.version > o.saved]
+        with self._session.changed:
+            partitions = [p for p in self._session.partitions_of(self.name) if p.version > p.saved]
             try:
-                self._save(owners, True, RIDING)
+                self._save(partitions, True, RIDING)
             except (LeaseLost, Unreachable) as error:
-                if not any(map(unsaved, owners)):
+                if not any(map(unsaved, partitions)):
                     raise
                 log.warning("%s", error)  # a partition went to another process meanwhile
 
     def _wake(self) -> None:
-        with self._member.changed:
-            self._member.changed.notify_all()
+        with self._session.changed:
+            self._session.changed.notify_all()
 
     # --- what a person may ask ---
 
@@ -269,9 +273,9 @@ class Queue(Claiming, Workable):
         """How many items are not acked, claimed ones included; from any process."""
         self.site._check_open()
         self.site._notes.catch_up()
-        self._member.apply_marks()
-        with self._member.changed:  # an owner knows which of the offsets that it has read are items
-            own = {owner.partition: owner.view() for owner in self._mine()}
+        self._session.apply_marks()
+        with self._session.changed:  # of the offsets that this process has read it knows which are items
+            own = {partition.number: partition.view() for partition in self._mine()}
         self._flush()
         return look.depth(self.site, self.name, own)
 
@@ -287,34 +291,40 @@ class Queue(Claiming, Workable):
         return look.peek(self.site, self.name, arguments.count("n", n))
 
     def discard(self, id: str) -> None:  # noqa: A002 - the word of Item
-        """Done without having been claimed: an item that nobody has out, in a partition of this process."""
-        topic, partition, offset = look.place(id)
+        """Count an item as done that nobody has claimed. Its partition must be one of this process."""
+        topic, number, offset = look.place(id)
         if topic != self.name:
             raise NotAllowed(f"{id} is not an item of '{self.name}'")
         self._usable()
-        with self._member.changed:
+        with self._session.changed:
             self._join()
-            while loading := self._member.loadings.get((self.name, partition)):
-                self._wait_for(loading.since + FIRST)
+            while loading := self._session.loadings.get((self.name, number)):
+                self._wait_for(loading.since + ASSIGNED_WITHIN)
             self._usable_here()
-            owner = self._member.owners.get((self.name, partition))
-            if owner is None:
+            partition = self._session.partitions.get((self.name, number))
+            if partition is None:
                 raise NotAllowed(f"{id}: another process has its partition; discard it there, or close that one")
-            if offset < self._ends({owner}).get(owner, 0):
-                self._member.changed.wait_for(lambda: owner.target() > offset or bool(owner.dropped), SEEN)
-                unread = "" if owner.target() > offset else f"it could not be read: {owner.full or 'no answer'}"
+            if offset < self._ends({partition}).get(partition, 0):
+                self._session.changed.wait_for(
+                    lambda: partition.window.target() > offset or bool(partition.dropped), READ_WITHIN
+                )
+                unread = (
+                    ""
+                    if partition.window.target() > offset
+                    else f"it could not be read: {partition.full or 'no answer'}"
+                )
             else:
                 unread = "it is not there, or done already"
-            if why := owner.dropped or unread or owner.discard(offset):
+            if why := partition.dropped or unread or partition.discard(offset):
                 raise NotAllowed(f"{id}: {why}. Nothing was changed")
-            self._save([owner], True, "The discard is noted, and stored with the next commit that succeeds")
+            self._save([partition], True, "The discard is noted, and stored with the next commit that succeeds")
 
     @property
     def dead(self) -> Queue:
         """Its dead letters: a queue as well."""
         self._check_bury()
         if self._dead is None:
-            self._dead = self._open_dead(on_lost=self._member.on_lost[self.name])
+            self._dead = self._open_dead(on_lost=self._session.on_lost[self.name])
         return self._dead
 
     def redrive(
@@ -345,11 +355,11 @@ class Queue(Claiming, Workable):
         They left the log before they were done (retention), they were cut off with its end (an unclean election), or another
         program's commit skipped them. What on_lost="latest" skipped is counted by the process that chose it.
         """
-        with self._member.changed:
-            own = {owner.partition: owner for owner in self._member.owners_of(self.name)}
-            here = sum(owner.lost + owner.chosen for owner in own.values()) + self._member.lost[self.name]
+        with self._session.changed:
+            own = {partition.number: partition for partition in self._session.partitions_of(self.name)}
+            here = sum(each.losses.items + each.losses.chosen for each in own.values()) + self._session.lost[self.name]
             noted = [
-                own[number].incidents if number in own else look.noted(self.site, self.name, number)
+                own[number].losses.incidents if number in own else look.noted(self.site, self.name, number)
                 for number in range(self.facts.partitions)
             ]
         return here + sum(each.lost for some in noted for each in some)
@@ -363,11 +373,13 @@ class Queue(Claiming, Workable):
         never less than the depth; what was done above the floor, and the marks of transactions, still count in it.
         """
         self.site._check_open()
-        with self._member.changed:
-            owners = self._member.owners_of(self.name)
-            counts = [owner.counts() for owner in owners]
-            own: dict[str, Any] = {name: sum(each[name] for each in counts) for name in ("claimed", "delayed")}
-            own |= {"lost": self.lost, "partitions": len(owners), "blocked": self.blocked}
+        with self._session.changed:
+            partitions = self._session.partitions_of(self.name)
+            own: dict[str, Any] = {
+                "claimed": sum(len(each.leases) + len(each.ending) for each in partitions),
+                "delayed": sum(len(each.order.later) for each in partitions),
+            }
+            own |= {"lost": self.lost, "partitions": len(partitions), "blocked": self.blocked}
             own |= self.terms.rates.a_second(time.monotonic())
         letters = None
         with suppress(TopicMissing):  # deleted meanwhile; `blocked` says so once something is to be buried
@@ -378,7 +390,7 @@ class Queue(Claiming, Workable):
         return f"Queue('{self.name}', site '{self.site.name}')"
 
 
-def _of(items: Sequence[Item], owners: dict[Partition, set[int]]) -> list[Item]:
-    """Those that one of these owners had acked."""
-    acked = {(owner.partition, offset) for owner, offsets in owners.items() for offset in offsets}
+def _of(items: Sequence[Item], partitions: dict[Partition, set[int]]) -> list[Item]:
+    """Those that are acked in one of these partitions."""
+    acked = {(partition.number, offset) for partition, offsets in partitions.items() for offset in offsets}
     return [item for item in items if (item.partition, item.offset) in acked]

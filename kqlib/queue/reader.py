@@ -21,10 +21,10 @@ from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER
 from kqlib.queue.clients import Kept
+from kqlib.queue.item import Place
 from kqlib.queue.state import check_read
 
 PATIENCE = 10.0
-Place = tuple[str, int]  # a topic and the number of a partition
 
 
 @dataclass
@@ -47,7 +47,8 @@ class Reader:
 
     def __init__(self, cluster: Kafka) -> None:
         self.cluster = cluster
-        self._lock, self._kept = threading.Lock(), Kept(cluster, self._made)
+        self._lock = threading.Lock()
+        self._kept = Kept(cluster, self._made)
         self._counted: dict[tuple[str, str, int], Counted] = {}  # by site: what one puts back is no item of another
 
     def read(self, at: Place, start: int, end: int, most: int, seconds: float = PATIENCE) -> tuple[list[Any], bool]:
@@ -100,7 +101,9 @@ class Reader:
         """Each record until all ends are reached, and the offset behind it; no record where a log ends."""
         if not starts:
             return
-        consumer, left, refused = self._kept.now(), set(starts), False
+        consumer = self._kept.now()
+        left = set(starts)
+        refused = False
         consumer.assign([TopicPartition(*at, start) for at, start in starts.items()])
         try:
             while left and time.monotonic() < deadline:

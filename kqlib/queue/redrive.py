@@ -1,7 +1,7 @@
-"""Redrive: which dead letters go back, and putting them back.
+"""Redrive: choose dead letters, and put them back into a queue.
 
-In:  a queue, a choice. Out: `Redriven`: how many went back, which of the chosen stay dead, and why. A letter is claimed to
-look at it. One that does not go back is set aside until the end, or it would come again at once. Then it is where it was.
+In:  a queue, a choice. Out: `Redriven`: how many went back, which of the chosen letters stay dead, and why. A letter is claimed to
+look at it. One that does not go back is made due later, or it would be claimed again at once. At the end it is due again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kqlib.queue.transactions import Ending
 log = logging.getLogger("kqlib.queue")
 AT_ONCE = 500  # letters that are claimed together
 LEASE = 120.0  # seconds: more than a transaction takes
-BLOCKED = 5.0  # seconds for the reading to go on when there is space again
+BLOCKED = 5.0  # seconds that a claim waits for more letters to be read, when there is space in memory again
 MOST_DEATHS = 3  # then only force puts it back
 NAMED = 10  # refused letters that are named in the log
 
@@ -43,14 +43,14 @@ class Redriven(int):
 
 @dataclass(frozen=True)
 class Choice:
-    """Which letters are meant: those that fit everything that is given."""
+    """Which letters are chosen: those that fit all that is given."""
 
     ids: frozenset[str] | None = None
     reason: str | None = None
     since: datetime | None = None
 
     def __call__(self, letter: Item) -> bool:
-        """Is this one meant?"""
+        """Is this letter chosen?"""
         return (
             (self.ids is None or not self.ids.isdisjoint((letter.id, _header(letter, "kq-origin"))))
             and (self.reason is None or _has(_header(letter, "kq-reason"), self.reason))
@@ -77,7 +77,7 @@ def _header(letter: Item, name: str) -> str:
 
 
 def _has(text: str, words: str) -> bool:
-    """From the beginning of a word on: `ValueError` is not in `BadValueError`."""
+    """Are these words in the text, from the beginning of a word on? `ValueError` is not in `BadValueError`."""
     return re.search(rf"(?:(?<!\w)|(?!\w)){re.escape(dead.writable(words))}", text) is not None
 
 
@@ -93,7 +93,7 @@ def into_queue(queue: Claiming, into: Any) -> Claiming:
 
 
 def broken_off(error: KqError, moved: int) -> KqError:
-    """The same error, which also says how many letters went back before it."""
+    """The same error. It also says how many letters went back before it."""
     more = f" Dead letters that went back before this error: {moved}."
     return type(error)(**error.facts, more=more) if moved else error
 
@@ -102,9 +102,13 @@ class Redrive:
     """One call of `redrive`."""
 
     def __init__(self, letters: Claiming, into: Claiming, choice: Choice, *, dry_run: bool, force: bool) -> None:
-        self.letters, self.into, self.choice = letters, into, choice
-        self.dry_run, self.force = dry_run, force
-        self.moved, self._blocked = 0, ""
+        self.letters = letters
+        self.into = into
+        self.choice = choice
+        self.dry_run = dry_run
+        self.force = force
+        self.moved = 0
+        self._blocked = ""
         self.refused: dict[str, str] = {}
         self._missing = set(choice.ids or ())
         self._aside = defaultdict[Partition, set[int]](set)
@@ -115,7 +119,7 @@ class Redrive:
         self._ends = state.ends(into.site.cluster, parts)  # what dies again meanwhile is not put back again
 
     def run(self, most: int) -> Redriven:
-        """Look at letters until so many went back, all that were named are found, or there are no more."""
+        """Look at letters until so many went back, all named ones were found, or there are no more letters."""
         try:
             while self.moved < most and (self._missing or self.choice.ids is None):
                 at_once = AT_ONCE if self.choice != Choice() else min(AT_ONCE, most - self.moved)
@@ -137,12 +141,11 @@ class Redrive:
 
     def _claim(self, most: int) -> list[Item]:
         items = self.letters.claim_many(most, lease=LEASE)
-        if (
-            not items and self.letters.blocked
-        ):  # what is set aside may be what fills the memory: it is read again when it is due
-            with self.letters._member.changed:
-                for owner in self._aside:
-                    owner.drop_payloads()
+        # what is set aside may be what fills the memory: it is read again when it is due
+        if not items and self.letters.blocked:
+            with self.letters._session.changed:
+                for partition in self._aside:
+                    partition.drop_payloads()
             items = self.letters.claim_many(most, lease=LEASE, wait=BLOCKED)
         return items
 
@@ -183,26 +186,26 @@ class Redrive:
         return None if why else out
 
     def _move(self, some: dict[Item, Out]) -> None:
-        """There and done here, or neither."""
+        """Put these back and ack their letters, all or nothing."""
         self.into._usable()
-        with self.letters._member.changed:
+        with self.letters._session.changed:
             held = [(self.letters._held(item), item.offset, item.lease) for item in some]
             self.into.site._end(Ending(list(some.values()), held))
 
     def _set_aside(self, items: list[Item]) -> None:
-        """Not to come again before the end; only memory keeps it from coming."""
-        with self.letters._member.changed:
+        """Make these due at the end only. That is kept in memory: if this process dies, they are due at once."""
+        with self.letters._session.changed:
             for item in items:
                 with suppress(KqError):  # its partition went to another process
-                    owner = self.letters._held(item)
-                    owner.unclaim(item.offset, float("inf"))
-                    self._aside[owner].add(item.offset)
+                    partition = self.letters._held(item)
+                    partition.unclaim(item.offset, float("inf"))
+                    self._aside[partition].add(item.offset)
 
     def _where_they_were(self) -> None:
-        with self.letters._member.changed:
-            for owner, offsets in self._aside.items():
-                owner.order.due_now(offsets)
-            self.letters._member.changed.notify_all()
+        with self.letters._session.changed:
+            for partition, offsets in self._aside.items():
+                partition.order.due_now(offsets)
+            self.letters._session.changed.notify_all()
 
     def _tell(self) -> None:
         if self._blocked:
@@ -214,7 +217,7 @@ class Redrive:
 
 
 def _batches(going: dict[Item, Out], most: int) -> Iterator[dict[Item, Out]]:
-    """So many at a time as one batch of the topic takes: a larger one is refused as a whole."""
+    """Parts that one batch of the topic takes. Kafka refuses a larger batch as a whole."""
     some: dict[Item, Out] = {}
     taken = 0
     for item, out in going.items():

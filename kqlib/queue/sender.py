@@ -37,11 +37,12 @@ class Sent:
         self._failed = failed  # called for each that is not stored, if nobody waits
         self.ids: list[str | None] = [None] * many
         self.errors: dict[int, KafkaError] = {}
-        self._topic, self._all = topic, threading.Event()
+        self._topic = topic
+        self._all = threading.Event()
         self._open, self._refused = many, 0  # each is changed by one thread only
 
     def delivered(self, at: int, error: KafkaError | None, message: Any) -> None:
-        """A record's delivery report; called by the thread that polls."""
+        """The delivery report of a record; called by the thread that polls."""
         if error is None:
             self.ids[at] = f"{self._topic}/{message.partition()}/{message.offset()}"
         elif error.code() not in PURGED:
@@ -78,9 +79,11 @@ class Sender:
     """One producer and the thread that serves it."""
 
     def __init__(self, cluster: Kafka, batch: int = 1_000_000) -> None:
-        # batch: a batch larger than its topic takes would be refused as a whole
-        self._cluster, self._turn = cluster, cluster.turn
-        self._doubted = self._fatal = False  # its producer is to be judged; it has reported a fatal error
+        # batch: its largest size in bytes. Kafka refuses a larger one than its topic takes as a whole.
+        self._cluster = cluster
+        self._verdicts = cluster.verdicts
+        self._suspected = False  # the producer gave no answer: is it dead?
+        self._fatal = False  # the producer has reported a fatal error
         self._settings: dict[str, Any] = {
             **SETTINGS,
             "error_cb": self._complaint,
@@ -91,13 +94,14 @@ class Sender:
             "batch.size": min(1_000_000, batch),
         }
         self._producer: Any = None
-        self._stop, self._making = False, threading.Lock()
+        self._stop = False
+        self._making = threading.Lock()
         self._thread = threading.Thread(target=self._hear, name="kq-sender", daemon=True)
 
     def _made(self) -> Any:
-        """The producer. Made at the first use: who never writes needs no right to write.
+        """The producer, made at the first use: a process that never writes needs no right to write.
 
-        Connected before its first record: one that comes earlier waits for half a second (seen: 0.51 s, and 0.05 s connected).
+        It connects before its first record, which would else wait for half a second (seen: 0.51 s instead of 0.05 s).
         """
         with self._making:
             if self._producer is None:
@@ -111,7 +115,7 @@ class Sender:
         producer, deadline = self._made(), time.monotonic() + PATIENCE + 5
         sent = self.post(topic, records, many)
         while not sent.wait(DOUBT) and time.monotonic() < deadline and producer is self._producer:
-            self._doubted = True
+            self._suspected = True
         return sent
 
     def post(
@@ -139,16 +143,17 @@ class Sender:
     def _hear(self) -> None:
         while not self._stop:
             self._producer.poll(0.1)
-            if self._fatal or self._doubted or self._turn != self._cluster.turn:
+            if self._fatal or self._suspected or self._verdicts != self._cluster.verdicts:
                 self._judge()
 
     def _judge(self) -> None:
         """A dead producer is replaced; what it had may be stored or not, and the verbs that wait for it say so."""
         dead = self._fatal or judge(self._cluster, self._producer, HOLDS)
-        self._fatal = self._doubted = False
-        self._turn = self._cluster.turn
+        self._fatal = self._suspected = False
+        self._verdicts = self._cluster.verdicts
         if dead:
-            old, self._producer = self._producer, Producer(self._cluster.client(**self._settings))
+            old = self._producer
+            self._producer = Producer(self._cluster.client(**self._settings))
             old.purge()
             old.flush(0.1)
 

@@ -16,19 +16,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from kqlib.errors import KqError, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.answers import fatal, first
-from kqlib.queue.assigned import ANEW, Assigned, At, Loading
+from kqlib.queue.assigned import ANEW, Assigned
 from kqlib.queue.clients import HOLDS, judge
 from kqlib.queue.commits import STUCK, Commits, GivenUp
 from kqlib.queue.endings import Endings
 from kqlib.queue.fetch import SETTINGS, Fetch
 from kqlib.queue.heartbeats import Heartbeats
+from kqlib.queue.item import Place
 from kqlib.queue.loader import Loader
 from kqlib.queue.notes import Notes
 from kqlib.queue.partition import Partition
@@ -38,11 +39,14 @@ from kqlib.queue.subscriptions import LONG, Subscriptions
 
 log = logging.getLogger("kqlib.queue")
 
-AGAIN = 2.0  # seconds until the next consumer, after two that ended for the same reason
 PATIENCE = 30.0  # seconds until a verb that waits for a commit gives up
-SOON = 0.5  # seconds that an assignment waits for its states: then reading begins where it should; a later seek costs 1 s more
+CHECK_EVERY = 0.2  # seconds between two checks of the consumer and of the notes
+JOIN_AFTER = 0.5  # seconds until a new consumer joins, after one that failed
+JOIN_AGAIN_AFTER = 2.0  # the same, after two that failed for the same reason
+# Seconds that an assignment waits for the states of its partitions. Reading then begins at the right offset: a later seek costs 1 s.
+STATES_WITHIN = 0.5
 DRAIN = 3.0  # seconds for handlers to end before a partition is given up
-LAST = 0.5  # seconds after that for what is left to be committed
+LAST_COMMIT = 0.5  # seconds after that for what is left to be committed
 
 
 class Session(Assigned):
@@ -55,21 +59,22 @@ class Session(Assigned):
         self.subscriptions = Subscriptions()
         self.endings = Endings(self)
         self._new_consumer()
+        self.begin_loading = self._loader.load
         self.closing: int | None = None  # the thread that closes
-        self.give_back, self.drain = True, DRAIN
+        self.give_back = True  # do the items that no handler has begun go back without a counted attempt?
+        self.drain = DRAIN
         self.drained_by = float("inf")  # by when every drain is over: the site closes
-        self.doubted, self._turn = False, cluster.turn  # doubted: this thread is to judge its consumer
-        self._left = ""  # why the last consumer was left, until the group gives something to its successor
-        self._checked = 0.0
+        self.suspected = False  # the consumer gave no answer: is it dead?
+        self._verdicts = cluster.verdicts  # when the consumer was last judged
+        self._renewed_because = ""  # why the last consumer was replaced, until the group gives something to this one
+        self._checked_at = 0.0
         self._stop = False
-
-    def begin_loading(self, new: list[Loading]) -> None:
-        """Read the states of these partitions."""
-        self._loader.load(new)
 
     def _new_consumer(self) -> None:
         """Make the commits, the fetching and the thread of one consumer. The consumer itself is made when it subscribes."""
-        self.consumer, self.group, self.subscribed = None, None, set()
+        self.consumer = None
+        self.group = None
+        self.subscribed = set()
         self.commits = Commits(self, self.notes)
         self.fetch = Fetch(self, self.commits.run)
         self._thread = threading.Thread(target=self._run, name=f"kq-site-{self.site}", daemon=True)
@@ -81,15 +86,15 @@ class Session(Assigned):
         if not self._thread.ident:
             self._thread.start()
 
-    def save(self, owners: Iterable[Partition]) -> None:
+    def save(self, partitions: Iterable[Partition]) -> None:
         """Return when these ledgers are committed as they are now. The caller checks which partitions were lost meanwhile."""
-        versions = [(owner, owner.version) for owner in owners]
-        for owner, version in versions:
-            owner.awaited = max(owner.awaited, version)
+        versions = [(partition, partition.version) for partition in partitions]
+        for partition, version in versions:
+            partition.awaited = max(partition.awaited, version)
         self.active = time.monotonic()
         self.wake.set()
         deadline = time.monotonic() + PATIENCE
-        while not all(o.saved >= version or o.dropped for o, version in versions):
+        while not all(p.saved >= version or p.dropped for p, version in versions):
             if (left := deadline - time.monotonic()) <= 0:
                 why = self.trouble or f"no answer to a commit in {PATIENCE:g} s"
                 raise Unreachable(address=self.cluster.bootstrap, why=why)
@@ -112,14 +117,15 @@ class Session(Assigned):
 
     def renew(self, why: str) -> None:
         """Leave this consumer and its thread behind, drop its partitions, and join the group anew."""
-        known, self._left = self._left == why, why
+        known = why == self._renewed_because
+        self._renewed_because = why
         level = logging.INFO if known else logging.WARNING
         log.log(level, "site %s: %s; joining anew with another consumer", self.site, why)
         self.commits.given_up = True
         for at in self.mine():
             self.drop(at, f"{why}, and the partition was given up")
         self.under_way = set()
-        self.next_try = time.monotonic() + (AGAIN if known else 0.5)
+        self.next_try = time.monotonic() + (JOIN_AGAIN_AFTER if known else JOIN_AFTER)
         for topic in self.joined:
             self.begun.pop(topic, None)
         self.joined = set()
@@ -130,8 +136,8 @@ class Session(Assigned):
     def apply_marks(self) -> None:
         """Apply purges and rewinds of other processes now. Takes the lock itself."""
         with self.changed:
-            for at, owner in self.owners.items():
-                self.notes.apply(at, owner)
+            for partition in self.partitions.values():
+                self.notes.apply(partition)
             self.changed.notify_all()
 
     # --- the thread ---
@@ -143,34 +149,36 @@ class Session(Assigned):
                 self._subscribe()
                 self._reread()
                 self._take_loaded()
-                self._introduce()
+                self._take_group_metadata()
                 self.commits.run()
-                self._check()
+                if (why := self._check()) and self._replace_consumer(why):
+                    return
                 self.fetch.aim()
                 self.fetch.read()
             except GivenUp:
                 commits.close()
                 return
             except Exception as error:  # never a silent end: the verbs that wait say why
-                if fatal(error) and self._leave(error):
+                if fatal(error) and self._replace_consumer(first(error).str()):
                     return
                 log.exception("the site's thread met something unforeseen")
                 self.trouble = repr(error)
-                for owner in list(self.owners.values()):  # another thread may drop one meanwhile
-                    owner.window.position = -1  # records may have been read and not kept: read them again
+                for partition in list(self.partitions.values()):  # another thread may drop one meanwhile
+                    partition.window.position = -1  # records may have been read and not kept: read them again
                 time.sleep(0.05)
         self._finish()
 
-    def _leave(self, error: Exception) -> bool:
-        """The client says that this consumer is dead: another one, on another thread. Not when the site closes anyway.
+    def _replace_consumer(self, why: str) -> bool:
+        """This consumer is dead: another one joins, on another thread. False: the site closes anyway.
 
-        Seen: INVALID_REQUEST to a heartbeat. Reset while it is to join again, it goes on as if it had (librdkafka 5541).
+        Seen: INVALID_REQUEST as the answer to a heartbeat. A consumer that is reset while it shall join again goes on as if it
+        had joined (librdkafka 5541).
         """
         with self.changed:
             if self.closing is not None or self._stop:
                 return False
             dead = self.consumer
-            self.renew(f"its consumer ended ({error.args[0].str()})")
+            self.renew(f"its consumer ended ({why})")
         with suppress(KafkaException, RuntimeError):
             dead.close()
         return True
@@ -178,7 +186,7 @@ class Session(Assigned):
     def _subscribe(self) -> None:
         now = time.monotonic()
         with self.changed:
-            topics = self.subscriptions.topics(now, self._leases, self._stored)
+            topics = self.subscriptions.topics(now, self.has_leases, self.states_saved)
         if topics == self.subscribed or now < self.next_try:
             return
         try:
@@ -194,20 +202,15 @@ class Session(Assigned):
                 self.joined &= topics
                 self.begun = {topic: at for topic, at in self.begun.items() if topic in topics}
         except KafkaException as error:
-            self.trouble, self.next_try = first(error).str(), now + 0.5
-
-    def _stored(self, topic: str) -> bool:
-        return bool(self.owners_of(topic)) and self.loading(topic) is None
-
-    def _leases(self, topic: str) -> bool:
-        return any(bool(o.leases or o.ending) for (name, _), o in self.owners.items() if name == topic)
+            self.trouble = first(error).str()
+            self.next_try = now + JOIN_AFTER
 
     def _consumer(self) -> Any:
         self.heartbeats = Heartbeats(self.cluster, self.site, self.decided_after + self.drain)
         own = {"group.id": self.site, "error_cb": self.complain}
         return Consumer(self.cluster.client(**own, **SETTINGS, **self.heartbeats.settings()))
 
-    def _introduce(self) -> None:
+    def _take_group_metadata(self) -> None:
         """Take the group's metadata for transactions while the partitions are ours: later, the broker refuses it."""
         if self.group is None and self.joined:
             group = self.consumer.consumer_group_metadata()
@@ -215,33 +218,36 @@ class Session(Assigned):
                 self.group = group
                 self.committed.notify_all()
 
-    def _check(self) -> None:
-        """Five times a second: check the consumer, apply what others noted, write notes, commit old states again."""
+    def _check(self) -> str:
+        """Five times a second: look at the consumer and the notes. Returns why the consumer must be replaced, or ''."""
         now = time.monotonic()
-        if now - self._checked < 0.2:
-            return
-        self._checked = now
-        if self.doubted or self._turn != self.cluster.turn:
-            self._judge()
-        with self.changed:
-            have = set(self.mine())
-        if self.consumer is not None and self.heartbeats.missed(self.consumer, have):
-            raise KafkaException(KafkaError(KafkaError._FATAL, "it missed what the coordinator gave or took"))
+        if now - self._checked_at < CHECK_EVERY:
+            return ""
+        self._checked_at = now
+        if why := self._why_dead():
+            return why
         self.fetch.look_at_gaps()
         with self.changed:
-            for at, owner in self.owners.items():
-                self.notes.apply(at, owner)
-                self.notes.write(at, owner)
-                if now - owner.saved_at > LONG:
-                    owner.changed()
-                    owner.awaited = owner.version
+            for partition in self.partitions.values():
+                self.notes.apply(partition)
+                self.notes.write(partition)
+                if now - partition.saved_at > LONG:
+                    partition.changed()
+                    partition.awaited = partition.version
+        return ""
 
-    def _judge(self) -> None:
-        """Is this consumer dead without having reported it? Then another one takes its place."""
-        dead = self.consumer is not None and judge(self.cluster, self.consumer, HOLDS)
-        self.doubted, self._turn = False, self.cluster.turn
-        if dead:
-            raise KafkaException(KafkaError(KafkaError._FATAL, "it knows no broker any more"))
+    def _why_dead(self) -> str:
+        """Why this consumer must be replaced, although it has reported no fatal error; '' if it lives."""
+        if self.suspected or self._verdicts != self.cluster.verdicts:
+            dead = self.consumer is not None and judge(self.cluster, self.consumer, HOLDS)
+            self.suspected = False
+            self._verdicts = self.cluster.verdicts
+            if dead:
+                return "it knows no broker any more"
+        with self.changed:
+            have = set(self.mine())
+        missed = self.consumer is not None and self.heartbeats.missed(self.consumer, have)
+        return "it missed what the coordinator gave or took" if missed else ""
 
     # --- what the group gives and takes, inside poll() ---
 
@@ -250,22 +256,24 @@ class Session(Assigned):
         log.info("site %s: assigned %s", self.site, ours)
         with self.changed:
             self.joined |= {topic for topic, _ in ours}  # a topic without a partition of ours may not be decided yet
-            self.trouble, self._left, self.group = "", "", None
+            self.trouble = ""
+            self._renewed_because = ""
+            self.group = None
             for at in ours:  # of an assignment before this one nothing counts
                 self.drop(at, ANEW)
             self.load(ours)
-        self._loader.wait(SOON)
+        self._loader.wait(STATES_WITHIN)
         self._take_loaded()
-        ready = {at: self.owners[at] for at in ours if at in self.owners}
-        for owner in ready.values():
-            owner.window.position = owner.target()
-        begins = {at: {"offset": o.window.position, "leader_epoch": o.ledger.leader} for at, o in ready.items()}
+        ready = {at: self.partitions[at] for at in ours if at in self.partitions}
+        for partition in ready.values():
+            partition.window.position = partition.window.target()
+        begins = {at: {"offset": p.window.position, "leader_epoch": p.ledger.leader} for at, p in ready.items()}
         consumer.incremental_assign([TopicPartition(*at, **begins.get(at, {"offset": 0})) for at in ours])
         if ready:
             consumer.resume([TopicPartition(*at) for at in ready])  # a pause outlives the assignment
         self._hold([at for at in ours if at not in ready])
 
-    def _hold(self, ours: list[At]) -> None:
+    def _hold(self, ours: list[Place]) -> None:
         """Pause these partitions until their states are known."""
         if ours:
             self.consumer.pause([TopicPartition(*at) for at in ours])
@@ -274,8 +282,8 @@ class Session(Assigned):
     def _on_revoke(self, consumer: Any, parts: list[TopicPartition]) -> None:
         ours = [(part.topic, part.partition) for part in parts]
         log.info("site %s: revoked %s", self.site, ours)
-        self._end_of_topics(ours)
-        self._store(self._let_end(ours))
+        self.drop_deleted(ours)
+        self._commit_last(self._wait_for_handlers(ours))
         with self.changed:
             self.notes.write_last(ours)
             for at in ours:
@@ -291,53 +299,43 @@ class Session(Assigned):
             self.group = None
             for at in ours:
                 self.drop(at, "this process was out of its group for too long, and the partition went to another")
-            self.joined, self.begun = set(), {}  # the group has to assign again
+            # the group has to assign again
+            self.joined = set()
+            self.begun = {}
             self.changed.notify_all()
 
-    def _end_of_topics(self, ours: list[At]) -> None:
-        """Drop the partitions whose topic was deleted: their states cannot be stored, and no other process has them."""
-        with self.changed:
-            had = {at: self.owners[at].ledger.topic for at in ours if at in self.owners}
-            had |= {at: self.loadings[at].was for at in ours if at in self.loadings and self.loadings[at].was}
-        there = self.ids_of({topic for topic, _ in had})
-        with self.changed:
-            for at, topic_id in had.items():
-                if there is not None and there.get(at[0]) != topic_id:
-                    self.ended[at] = topic_id
-                    self.drop(at, ANEW)
-
-    def _let_end(self, ours: list[At]) -> list[Partition]:
-        """Wait until handlers and transactions have ended, at most for a drain, or what is left of it when the site closes."""
+    def _wait_for_handlers(self, ours: list[Place]) -> list[Partition]:
+        """Wait until handlers and transactions have ended, at most `drain` seconds. A site that closes has one drain for all."""
         deadline = time.monotonic() + self.drain
         with self.changed:
-            owners = [self.owners[at] for at in ours if at in self.owners]
-            for owner in owners:
-                owner.leaving = True
+            partitions = [self.partitions[at] for at in ours if at in self.partitions]
+            for partition in partitions:
+                partition.leaving = True
         while time.monotonic() < min(deadline, self.drained_by):
-            self._introduce()
+            self._take_group_metadata()
             self.commits.run()
             with self.changed:
-                if not any(owner.at_work(self.closing) for owner in owners):
-                    return owners
+                if not any(partition.at_work(self.closing) for partition in partitions):
+                    return partitions
             self.wake.wait(0.01)
             self.wake.clear()
         with self.changed:
-            left = [id_ for owner in owners for id_ in owner.at_work(self.closing)]
+            left = [id_ for partition in partitions for id_ in partition.at_work(self.closing)]
         if left:
             some = ", ".join(left[:5]) + ", …" * (len(left) > 5)
             log.warning("site %s: handlers that did not end in time are left behind with %s", self.site, some)
-        return owners
+        return partitions
 
-    def _store(self, owners: list[Partition]) -> None:
+    def _commit_last(self, partitions: list[Partition]) -> None:
         """Give back the items that no handler has begun. Then commit what changed, if Kafka answers."""
-        deadline = time.monotonic() + LAST
+        deadline = time.monotonic() + LAST_COMMIT
         with self.changed:
-            for owner in owners:
+            for partition in partitions:
                 if self.give_back:
-                    owner.give_back(self.closing)
-                owner.awaited = owner.version
-        while any(o.saved < o.awaited and not o.dropped for o in owners):
-            if (self.commits.run() and not any(o.frozen for o in owners)) or time.monotonic() > deadline:
+                    partition.give_back(self.closing)
+                partition.awaited = partition.version
+        while any(p.saved < p.awaited and not p.dropped for p in partitions):
+            if (self.commits.run() and not any(p.frozen for p in partitions)) or time.monotonic() > deadline:
                 return
             time.sleep(0.02)
 
@@ -345,12 +343,13 @@ class Session(Assigned):
 
     def _reread(self) -> None:
         """Read dropped states again. They are paused on this thread: elsewhere a pause would wait for the poll that runs."""
-        for owner in [owner for owner in list(self.owners.values()) if owner.dropped]:
+        for partition in [partition for partition in list(self.partitions.values()) if partition.dropped]:
             with self.changed:
-                self.reload(owner, owner.dropped or "")
+                self.reload(partition, partition.dropped or "")
         if self.reloaded:
             with self.changed:
-                ours, self.reloaded = [at for at in self.reloaded if at in self.loadings], []
+                ours = [at for at in self.reloaded if at in self.loadings]
+                self.reloaded = []
             self._hold(ours)
 
     def _take_loaded(self) -> None:
@@ -364,13 +363,13 @@ class Session(Assigned):
                     self.broken[each.at] = each.error or KqError("it could not be loaded")
                 else:
                     each.ledger.epoch += 1
-                    mark = self.notes.mark_for(each.at, each.ledger.topic)
-                    owner = Partition(self.terms[each.at[0]], each.at[1], each.ledger, each.low, mark)
-                    owner.incidents, owner.chosen, owner.lost = each.incidents, max(0, owner.lost - each.gone), 0
-                    self.owners[each.at] = owner
-                    self.notes.apply(each.at, owner)
-                    owner.changed()
-                    owner.awaited = owner.version  # the new epoch is committed before the first claim
+                    mark = self.notes.purge_mark(each.at, each.ledger.topic)
+                    partition = Partition(self.terms[each.at[0]], each.at[1], each.ledger, each.low, mark)
+                    partition.losses.take_over(each.incidents, each.gone)
+                    self.partitions[each.at] = partition
+                    self.notes.apply(partition)
+                    partition.changed()
+                    partition.awaited = partition.version  # the new epoch is committed before the first claim
                 self.changed.notify_all()
 
     # --- the end ---
@@ -378,25 +377,26 @@ class Session(Assigned):
     def stop(self, seconds: float, give_back: bool) -> bool:
         """Drain, commit and leave the group. False: the thread did not end in time (the broker is down) and is left behind."""
         with self.changed:
-            self.closing, self.give_back = threading.get_ident(), give_back
+            self.closing = threading.get_ident()
+            self.give_back = give_back
             self.drained_by = time.monotonic() + self.drain
             self._stop = True
             self.wake.set()
             self.changed.notify_all()
         if self._thread.ident:
             self._thread.join(seconds)
-        self.endings.close(0 if self._thread.is_alive() else LAST)
+        self.endings.close(0 if self._thread.is_alive() else LAST_COMMIT)
         self._give_up()
         self._loader.close()
         return not self._thread.is_alive()
 
     def _finish(self) -> None:
         try:
-            owners = self._let_end(list(self.owners))
-            self.endings.close(LAST)  # its partitions are frozen until a transaction has ended
-            self._store(owners)
+            partitions = self._wait_for_handlers(list(self.partitions))
+            self.endings.close(LAST_COMMIT)  # a partition is frozen until its transaction has ended
+            self._commit_last(partitions)
             with self.changed:
-                self.notes.write_last(list(self.owners))
+                self.notes.write_last(list(self.partitions))
             self._give_up()
             if self.consumer is not None:
                 self.consumer.close()
@@ -406,6 +406,6 @@ class Session(Assigned):
     def _give_up(self) -> None:
         """Drop everything, and wake the verbs that wait for it."""
         with self.changed:
-            for at in [*self.owners, *self.loadings]:
+            for at in [*self.partitions, *self.loadings]:
                 self.drop(at, "its site is closed")
             self.changed.notify_all()

@@ -1,4 +1,4 @@
-"""A site: one user of queues, which is one consumer group; in this process one member of it.
+"""A site: one user of queues. It is a consumer group, and a process has one member of it.
 
 In:  a cluster and a name. Out: queues, whose items each go to one process of the site at a time.
 """
@@ -63,12 +63,13 @@ class Site(Connection):
             cluster._check_open()
             set_session(cluster, name, session)
         super().__init__(cluster, name)
-        self.clock, self.write_version = clock, write_version
+        self.clock = clock
+        self.write_version = write_version
         self._queues: dict[str, Queue] = {}
         self._opening = threading.Lock()
         if session is not None:
-            self._member.drain = min(self._member.drain, session / 2)
-            self._member.decided_after = min(self._member.decided_after, session / 3 + 1.5)
+            self._session.drain = min(self._session.drain, session / 2)
+            self._session.decided_after = min(self._session.decided_after, session / 3 + 1.5)
         _one_a_process(self)  # last: a site that cannot be made closes no older one
 
     def queue(
@@ -99,13 +100,13 @@ class Site(Connection):
             if queue is None or queue.lease != lease or queue.facts != facts or queue.dead_facts != dead_facts:
                 opens = partial(self.queue, name + DEAD, lease=lease, max_attempts=None)
                 queue = self._queues[name] = Queue(self, terms, float(lease), facts, dead_facts, open_dead=opens)
-            chosen = on_lost == "latest" != self._member.on_lost.get(name)
+            chosen = on_lost == "latest" != self._session.on_lost.get(name)
             ends = state.ends(self.cluster, [(name, each) for each in range(facts.partitions)]) if chosen else {}
-            with self._member.changed:
-                self._member.on_lost[name] = on_lost
-                self._member.latest |= ends
-                lost = [at for at in self._member.broken if at[0] == name and on_lost != "raise"]
-                self._member.load_again(lost)
+            with self._session.changed:
+                self._session.on_lost[name] = on_lost
+                self._session.latest |= ends
+                lost = [at for at in self._session.broken if at[0] == name and on_lost != "raise"]
+                self._session.load_again(lost)
             return queue
 
     def _agreed(
@@ -115,7 +116,9 @@ class Site(Connection):
 
         If two processes do so at the same moment, the first note counts.
         """
-        key, is_dead, asked = (self.name, name, "terms"), name.endswith(DEAD), dict[str, Any]()
+        key = (self.name, name, "terms")
+        is_dead = name.endswith(DEAD)
+        asked = dict[str, Any]()
         if order is not REMEMBERED:
             asked["order"] = arguments.one_of("order", order, "any", "key")
         if max_attempts is not REMEMBERED:
@@ -176,7 +179,7 @@ def _key(site: Site) -> tuple[str, str]:
 
 
 def _one_a_process(site: Site) -> None:
-    """Close an older site of this name: a cell that runs twice makes it twice, and two would take each other's partitions."""
+    """Close an older site of this name. A cell that runs twice makes two, and they would take each other's partitions."""
     with _ONE:
         older = _LIVE.get(_key(site))
         _LIVE[_key(site)] = weakref.ref(site)

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
@@ -20,9 +20,11 @@ from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER, patient
+from kqlib.queue import incidents
 from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed
 from kqlib.queue.clients import SOON, Kept, judge
-from kqlib.queue.incidents import Seen
+from kqlib.queue.incidents import Incident, Seen, Stored
+from kqlib.queue.item import Place
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right
 
@@ -37,23 +39,24 @@ class Looker:
     """Asks for committed states in the site's name, without being in the group. Thread-safe.
 
     A consumer, not the AdminClient: its call for this ends the whole process when the coordinator is away (librdkafka 5040).
-    wait: with open transactions, wait for what they will say (an owner must); else what is committed now (depth).
+    wait: behind an open transaction, wait for its outcome, as an owner must. Else take what is committed now, for the depth.
     """
 
     def __init__(self, cluster: Kafka, site: str, wait: bool) -> None:
-        self.cluster, self.site, self._wait = cluster, site, wait
-        self._one, self._kept = threading.Lock(), Kept(cluster, self._made)
+        self.cluster = cluster
+        self.site = site
+        self._wait = wait
+        self._one = threading.Lock()
+        self._kept = Kept(cluster, self._made)
 
     def _made(self) -> Consumer:
         level = "read_committed" if self._wait else "read_uncommitted"
         return Consumer(self.cluster.client(group_id=self.site, group_protocol="classic", isolation_level=level))
 
-    def look(
-        self, partitions: list[tuple[str, int]], seconds: float = 5.0, notes: Notes | None = None
-    ) -> dict[tuple[str, int], Seen]:
-        """What there is of these partitions; ones that are not there are left out.
+    def look(self, partitions: list[Place], seconds: float = 5.0, notes: Notes | None = None) -> dict[Place, Seen]:
+        """What there is of these partitions. Those that do not exist are left out.
 
-        notes: read before all else. A state that is noted later was perhaps committed later, and it is not lost.
+        notes: they are looked at before all else. A state that is noted after that may also be committed after that; it is not lost.
         """
         noted = {at: notes.get(self.site, at[0], "state", at[1]) if notes else None for at in partitions}
         ids = topic_ids(self.cluster, sorted({topic for topic, _ in partitions}), seconds)
@@ -68,9 +71,7 @@ class Looker:
             found[at] = Seen(topic_id, lows[at], lasts[at].offset, *commits[at], epoch, known=noted[at] == topic_id)
         return found | _checked(self.cluster, found, seconds)
 
-    def committed(
-        self, partitions: list[tuple[str, int]], seconds: float = 5.0
-    ) -> dict[tuple[str, int], tuple[int | None, str]]:
+    def committed(self, partitions: list[Place], seconds: float = 5.0) -> dict[Place, tuple[int | None, str]]:
         """The site's commit in each of these partitions, which exist: its offset (None: there is none) and its metadata."""
         try:
             with self._one:
@@ -90,7 +91,9 @@ class Looker:
 
     def _ask(self, partitions: list[TopicPartition], seconds: float) -> Any:
         """What is committed. A client that may not see the group finds no coordinator: it says so in poll(), once."""
-        client, first_try, deadline = self._kept.now(), min(ANSWER, seconds), time.monotonic() + seconds
+        client = self._kept.now()
+        first_try = min(ANSWER, seconds)
+        deadline = time.monotonic() + seconds
         try:
             return client.committed(partitions, timeout=first_try)
         except KafkaException as error:
@@ -102,13 +105,13 @@ class Looker:
             raise KafkaException(message.error())
         return client.committed(partitions, timeout=max(first_try, deadline - time.monotonic()))
 
-    def alone(self, seconds: float = 2.0) -> bool:
+    def alone(self) -> bool:
         """Is this process the only member of the group? One that died is a member until its session is over."""
         admin = self.cluster.admin
         with suppress(KafkaException, TimeoutError):  # who cannot say so is not alone
             # a question that is given up before its answer comes ends the process (librdkafka 4605)
             asked = admin.describe_consumer_groups([self.site], request_timeout=30)
-            return len(asked[self.site].result(seconds).members) <= 1
+            return len(asked[self.site].result(2.0).members) <= 1
         return False
 
     def close(self) -> None:
@@ -156,39 +159,31 @@ def plain(topic_id: str) -> str:
     return topic_id.replace("+", "-").replace("/", "_").rstrip("=")
 
 
-def bounds(
-    cluster: Kafka, partitions: list[tuple[str, int]], seconds: float = 5.0
-) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+def bounds(cluster: Kafka, partitions: list[Place], seconds: float = 5.0) -> tuple[dict[Place, int], dict[Place, int]]:
     """The first offset of each partition and its end, open transactions left out."""
     return _offsets(cluster, partitions, OffsetSpec.earliest(), seconds), ends(cluster, partitions, seconds)
 
 
-def ends(cluster: Kafka, partitions: list[tuple[str, int]], seconds: float = 5.0) -> dict[tuple[str, int], int]:
+def ends(cluster: Kafka, partitions: list[Place], seconds: float = 5.0) -> dict[Place, int]:
     """The end of each partition, open transactions left out."""
     return _offsets(cluster, partitions, OffsetSpec.latest(), seconds)
 
 
-def since(
-    cluster: Kafka, partitions: list[tuple[str, int]], moment: float, seconds: float = 10.0
-) -> dict[tuple[str, int], int]:
+def since(cluster: Kafka, partitions: list[Place], moment: float) -> dict[Place, int]:
     """The first offset of each partition that was written at this moment (seconds since 1970) or later; none where nothing was."""
-    found = _offsets(cluster, partitions, OffsetSpec.for_timestamp(round(moment * 1000)), seconds)
+    found = _offsets(cluster, partitions, OffsetSpec.for_timestamp(round(moment * 1000)), 10.0)
     return {at: offset for at, offset in found.items() if offset >= 0}
 
 
-def _offsets(
-    cluster: Kafka, partitions: list[tuple[str, int]], spec: Any, seconds: float
-) -> dict[tuple[str, int], int]:
+def _offsets(cluster: Kafka, partitions: list[Place], spec: Any, seconds: float) -> dict[Place, int]:
     return {at: found.offset for at, found in _asked(cluster, partitions, spec, seconds).items()}
 
 
-def _asked(
-    cluster: Kafka, partitions: list[tuple[str, int]], spec: Any, seconds: float
-) -> dict[tuple[str, int], ListOffsetsResultInfo]:
+def _asked(cluster: Kafka, partitions: list[Place], spec: Any, seconds: float) -> dict[Place, ListOffsetsResultInfo]:
     asked = {TopicPartition(*at): spec for at in partitions}
     how = {"isolation_level": IsolationLevel.READ_COMMITTED, "request_timeout": seconds}
 
-    def ask() -> dict[tuple[str, int], ListOffsetsResultInfo]:
+    def ask() -> dict[Place, ListOffsetsResultInfo]:
         admin = cluster.admin  # held while it works
         found = admin.list_offsets(asked, **how) if asked else {}
         return {(part.topic, part.partition): future.result(seconds + 1) for part, future in found.items()}
@@ -207,7 +202,7 @@ def _epoch(leader: int | None) -> int:
     return -1 if leader is None else leader
 
 
-def _checked(cluster: Kafka, found: dict[tuple[str, int], Seen], seconds: float) -> dict[tuple[str, int], Seen]:
+def _checked(cluster: Kafka, found: dict[Place, Seen], seconds: float) -> dict[Place, Seen]:
     """Those whose state was written under an older leader, with the place up to which the present one has the same log.
 
     A consumer that begins at the state's top, with its leader epoch, is sent back to where the logs part (KIP-320).
@@ -218,7 +213,7 @@ def _checked(cluster: Kafka, found: dict[tuple[str, int], Seen], seconds: float)
     quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_min_messages": 1}
     level = {"group_protocol": "classic", "isolation_level": "read_committed", "auto_offset_reset": "latest"}
     consumer = Consumer(cluster.client(group_id=LOOKER, **level, **quick))
-    begins, deadline = dict[tuple[str, int], int](), time.monotonic() + seconds
+    begins, deadline = dict[Place, int](), time.monotonic() + seconds
     try:
         consumer.assign(doubts)
         while len(begins) < len(doubts):
@@ -240,7 +235,7 @@ def check_read(message: Any, cluster: Kafka) -> None:
         raise not_allowed(READ_QUEUE.of(message.topic(), ""), cluster, "Nothing was changed.")
 
 
-def _doubt(at: tuple[str, int], seen: Seen) -> TopicPartition | None:
+def _doubt(at: Place, seen: Seen) -> TopicPartition | None:
     """The state's top, if another leader has come since the state was written."""
     with suppress(LedgerCorrupt):  # `ledger_from` says so
         ledger = Ledger.read(seen.metadata, seen.committed or 0)
@@ -272,3 +267,22 @@ def ledger_from(seen: Seen, on_lost: str, where: str) -> Ledger:
         log.warning("%s: the log was cut off at %s, and the state reached to %s", where, end, ledger.top)
         ledger.cut(end)
     return ledger
+
+
+class Happened(NamedTuple):
+    """The incidents of a partition."""
+
+    new: list[Incident]  # those that are not noted yet
+    known: list[Incident]  # those that are noted, and the new ones
+    last: Stored | None  # our last state
+
+
+def happened(notes: Notes, site: str, at: Place, seen: Seen, ledger: Ledger, *, own: Stored | None = None) -> Happened:
+    """What happened to a site's partition without it. ledger: where its next owner goes on. own: a last state that is not noted."""
+    queue, number = at
+    before = incidents.noted(notes.get(site, queue, "incidents", number), seen.topic_id, seen.low)
+    last = incidents.newest(seen.topic_id, own, incidents.last(notes.get(site, queue, "last", number)))
+    mark = notes.purge_mark(site, queue, number, seen.topic_id)
+    rewound = notes.mark(site, queue, number, seen.topic_id, kind="rewind")
+    new = incidents.found(seen, ledger, last, mark, int(time.time() * 1000))
+    return Happened(new, incidents.together(before, new, rewound), last)

@@ -1,4 +1,4 @@
-"""Which topics a site's process wants to be subscribed to: joined at the first claim, left when nobody claims, visited daily.
+"""The topics to which a process of a site subscribes: joined at the first claim, left when nobody claims, visited daily.
 
 In:  claims, the time. Out: the topics to subscribe to now. Pure.
 Kafka forgets a group's state a week after its last commit (offsets.retention.minutes) once no member is subscribed. So a process

@@ -29,7 +29,7 @@ from kqlib.kafka.clients import Producer
 from kqlib.queue.answers import REFUSED, RIGHTS, TOO_LARGE, ending_lacks, first, not_allowed
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.clients import HOLDS, SETTINGS, judge
-from kqlib.queue.item import Out, size
+from kqlib.queue.item import Out, Place, size
 from kqlib.queue.partition import Partition
 
 log = logging.getLogger("kqlib.queue")
@@ -40,6 +40,8 @@ TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does 
 STALL = 1.0  # seconds without a written record until the others go first
 GRACE = 1.0  # seconds beyond its time until a call is left behind
 PATIENCE = 12.0  # seconds until an ending gives up
+# Seconds until a verb gives up: one last try may begin when its patience ends, and commit for twice TIMEOUT. Five calls may be late.
+LONGEST = PATIENCE + 3 * TIMEOUT + 5 * GRACE
 TRUSTED = 10.0  # seconds after its last record until a topic is doubted
 
 
@@ -48,18 +50,17 @@ class Ending:
     """Records to write and items to ack, all or nothing."""
 
     outs: list[Out]
-    acks: list[tuple[Partition, int, int]] = field(
-        default_factory=list
-    )  # partition, offset, lease number; 0: its owner buries it
-    anew: Callable[[], list[Out]] | None = None  # makes its records for the topic as it is now, or says why not
+    # partition, offset, lease number; 0: no worker has it, and its owner buries it
+    acks: list[tuple[Partition, int, int]] = field(default_factory=list)
+    anew: Callable[[], list[Out]] | None = None  # makes its records for the topic as it is now, or raises why it cannot
     begun: bool = False  # its leases are set aside
     done: bool = False
     error: KqError | None = None
-    written: dict[tuple[str, int], int] = field(default_factory=dict)  # (topic, partition) -> the end of what it wrote
+    written: dict[Place, int] = field(default_factory=dict)  # (topic, partition) -> the end of what it wrote
     open: Counter[str] = field(default_factory=Counter)  # topic -> records of this try that are not written
     refused: KafkaError | None = None  # why one of them never will be
     deadline: float = field(default_factory=lambda: time.monotonic() + PATIENCE)
-    _turn: int = 0
+    _try: int = 0  # counts the tries
 
     @property
     def over(self) -> bool:
@@ -77,12 +78,14 @@ class Ending:
         return {out.topic for out in self.outs}
 
     def report(self) -> Callable[[Any, Any], None]:
-        """Begin a new try: the callback of its delivery reports. Reports of an earlier try do not count any more."""
-        self._turn, self.open, self.refused = self._turn + 1, Counter(out.topic for out in self.outs), None
-        return partial(self._delivered, self._turn)
+        """Begin a new try. Returns the callback of its delivery reports; those of an earlier try do not count any more."""
+        self._try += 1
+        self.open = Counter(out.topic for out in self.outs)
+        self.refused = None
+        return partial(self._delivered, self._try)
 
-    def _delivered(self, turn: int, error: Any, message: Any) -> None:
-        if turn != self._turn:
+    def _delivered(self, try_: int, error: Any, message: Any) -> None:
+        if try_ != self._try:
             return
         if error is not None:
             self.refused = error
@@ -94,8 +97,8 @@ class Ending:
     def offsets(self) -> dict[Partition, list[int]]:
         """The offsets that it acks, by partition."""
         found: dict[Partition, list[int]] = {}
-        for owner, offset, _ in self.acks:
-            found.setdefault(owner, []).append(offset)
+        for partition, offset, _ in self.acks:
+            found.setdefault(partition, []).append(offset)
         return found
 
 
@@ -108,7 +111,7 @@ class Transactions:
         self.committing = False  # from here on only Kafka knows the outcome
         self.why: KqError | None = None  # why the last try would be refused again; None: perhaps it would not
         self._producer: Any = None
-        self._fresh = False  # the producer has not been introduced to its coordinator yet
+        self._fresh = False  # the producer is new: `init_transactions` has not succeeded yet
         self._took: dict[str, float] = {}  # topic -> when it last took a record
 
     def doubted(self, ending: Ending) -> bool:
@@ -157,25 +160,25 @@ class Transactions:
             self.why = self._refusal(endings, first(error), doubted)
             if self._abort(error) and first(error).code() in REFUSED:
                 self.forget()  # it writes nothing more, and its next abort takes 10 s (seen with MSG_SIZE_TOO_LARGE)
-            return False  # its end was never asked for, and now nothing can ask for it
+            return False  # its commit was never asked for, and this producer cannot ask for it any more
         except NoAnswer:  # it is never committed: the broker ends it when its time is up
             return self.leave("no answer to a transaction", False)
         try:
-            insist(
-                producer.commit_transaction, time.monotonic() + 2 * TIMEOUT
-            )  # by then the broker has ended it itself
+            # after TIMEOUT the broker has ended it itself
+            insist(producer.commit_transaction, time.monotonic() + 2 * TIMEOUT)
             return True
         except KafkaException as error:
             if first(error).txn_requires_abort() and self._abort(error):
                 return False
-            self.forget()  # its end was asked for: one whose abort is refused too has perhaps been committed
+            self.forget()  # its commit was asked for: if its abort is refused too, it is perhaps committed
             return self.leave(first(error).str(), None)
         except NoAnswer:
             return self.leave("no answer to a transaction's end", None)
 
     def leave(self, trouble: str, outcome: bool | None) -> bool | None:
         """Use this producer no more; a call that still waits in it ends there."""
-        self.assigned.trouble, self._producer = trouble, None
+        self.assigned.trouble = trouble
+        self._producer = None
         return outcome
 
     def _produce(self, producer: Any, ending: Ending) -> None:
@@ -209,22 +212,23 @@ class Transactions:
         """Freeze these partitions: no other commit until the end. Their states after the acks, and the group's metadata."""
         assigned = self.assigned
         with assigned.changed:
-            for owner in offsets:
-                owner.frozen = owner.version
+            for partition in offsets:
+                partition.frozen = partition.version
             assigned.committed.wait_for(
-                lambda: self.closed or any(o.dropped for o in offsets) or self._may_commit(offsets),
+                lambda: self.closed or any(p.dropped for p in offsets) or self._may_commit(offsets),
                 max(0.1, deadline - time.monotonic()),
             )
-            if any(o.dropped for o in offsets) or not self._may_commit(offsets):
+            if any(p.dropped for p in offsets) or not self._may_commit(offsets):
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, "the group has not decided whose the partition is")
                 )
             parts = []
-            for owner, some in offsets.items():
-                owner.frozen, ledger = owner.version, owner.with_acked(some)
-                at, text = (owner.terms.queue, owner.partition), ledger.text(owner.terms.write_version)
-                owner.sent = (ledger.floor, text)
-                parts.append(TopicPartition(*at, ledger.floor, metadata=text))
+            for partition, some in offsets.items():
+                partition.frozen = partition.version
+                ledger = partition.with_acked(some)
+                text = ledger.text(partition.terms.write_version)
+                partition.sent = (ledger.floor, text)
+                parts.append(TopicPartition(*partition.at, ledger.floor, metadata=text))
             return parts, assigned.group
 
     def _may_commit(self, offsets: dict[Partition, list[int]]) -> bool:

@@ -1,4 +1,4 @@
-"""The records of one partition that this process has read, and the offset to read next.
+"""The records of one partition that are in memory, and the offset to read next.
 
 In:  records in the log's order, from `position` on, and the log's end. Out: which offsets are new, found or gone; `target()`.
 No Kafka here. The record of an open item can be missing: at the start, and after it was dropped to free memory.
@@ -17,11 +17,11 @@ BESIDES = 1_000  # bytes that a record takes in memory beside its data
 
 
 class Arrived(NamedTuple):
-    """What reading a part of the log showed, as offsets."""
+    """What a part of the log showed, as offsets."""
 
-    new: list[int]  # at the head of what was read
-    found: list[int]  # were missing
-    gone: list[int]  # were missing, and the log does not have them any more
+    new: list[int]  # records that were never read before
+    found: list[int]  # records that were missing
+    gone: list[int]  # they were missing, and the log does not have them any more
 
 
 class Window:
@@ -72,7 +72,7 @@ class Window:
         return Arrived([], [], gone)
 
     def _nothing_between(self, start: int, end: int) -> list[int]:
-        """Note that no record is from start to end. The missing ones that were not found twice, and so are gone."""
+        """Note that there is no record from start to end. Returns the missing ones that two looks did not find: they are gone."""
         if (unread := max(start, self.head)) < end:
             self.gaps.append((unread, end))
         missing = self.missing

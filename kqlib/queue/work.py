@@ -1,10 +1,10 @@
-"""Work: claim, handle and ack in threads, on any queue that has the verbs.
+"""Work: claim, handle and ack items in threads, on any queue that has the verbs.
 
-In:  a queue (`Workable`), a handler, a number of threads, a `Retry`. Out: `Worked`. SIGTERM and Ctrl-C let running handlers end.
-One thread at a time claims, for all threads that are free. While a handler runs its lease is extended.
-The site's own queue (kqlib/queue/queue.py) does more than the defaults here. One commit serves a claim and the acks before it. While
-handlers take less than 10 ms it claims ahead, at most four items a thread. An item that no handler began with goes back without a
-counted attempt.
+In:  a queue (`WorkMixin`), a handler, a number of threads, a `Retry`. Out: `Worked`. SIGTERM and Ctrl-C let running handlers end.
+One thread at a time claims, for all threads that are free. While a handler runs, the lease of its item is extended.
+A site's own queue (kqlib/queue/queue.py) overrides some methods of `WorkMixin`. There one commit serves a claim and the acks before
+it. While handlers take less than 10 ms it claims ahead, at most four items a thread. An item that no handler began with is given
+back, and its attempt does not count.
 """
 
 from __future__ import annotations
@@ -22,39 +22,44 @@ from typing import Any
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.queue import arguments, dead
-from kqlib.queue.item import Job
+from kqlib.queue.item import Job, Outcome
 from kqlib.queue.retry import Retry
 
 log = logging.getLogger("kqlib.queue")
-WAIT = 5.0  # seconds of one claim
-BLIND = 0.5  # seconds of a claim that does not look at `stop`
-QUICK = 0.01  # seconds: if handlers take less, items are claimed ahead
-AHEAD = 4  # items a thread at most: a crash counts an attempt for each of them
-TICK = 0.015  # seconds between two looks at what is finished: after two of them its ack waits for no claim
-SOON = 0.1  # seconds of one claim while until="empty" waits for items that are out
-LONGEST_STORY = 4_000  # characters of what an exception says
-CLAIM, STOP = "claim", "stop"  # what a free thread finds beside jobs
+CLAIM_WAIT = 5.0  # seconds that a claim waits for an item, if the queue can end that wait early
+SHORT_CLAIM_WAIT = 0.5  # the same, if it cannot: then `stop` is looked at between two claims
+EMPTY_CLAIM_WAIT = 0.1  # the same, while until="empty" waits for items that are out
+QUICK_HANDLER = 0.01  # seconds: if handlers take less, items are claimed ahead
+MOST_AHEAD = 4  # items a thread may hold beside its own: a crash counts an attempt for each of them
+TICK = 0.015  # seconds between two looks at finished items; at the second look their acks are committed
+LONGEST_STORY = 4_000  # characters of an exception's text that go into a dead letter
+# What `_todo` holds beside jobs: claim, or end.
+CLAIM = "claim"
+STOP = "stop"
 Until = str | float | Callable[[], bool] | None
 
 
 @dataclass
 class Worked:
-    """How the items of one call of `work` ended."""
+    """How many items of one call of `work` had each outcome."""
 
     done: int = 0
     released: int = 0
     buried: int = 0
     lost: int = 0  # the lease ended while the handler ran: the item comes again, here or elsewhere
 
+    def count(self, outcome: Outcome) -> None:
+        """One more item had this outcome."""
+        setattr(self, outcome.value, getattr(self, outcome.value) + 1)
+
     def __repr__(self) -> str:
         return f"{self.done} done, {self.released} to be tried again, {self.buried} buried, {self.lost} lost"
 
 
-class Workable:
-    """A queue with `claim_many`, `ack`, `release` and `bury`: what `work` does with it. A queue that can do better overrides it."""
+class WorkMixin:
+    """`work` for a queue that has `claim_many`, `ack`, `release`, `extend` and `bury`. A queue may override all the rest."""
 
     lease: float
-    extends = True  # can a lease be extended?
     claim_many: Callable[..., Any]
     ack: Callable[..., Any]
     release: Callable[..., Any]
@@ -85,35 +90,37 @@ class Workable:
         return Work(self, handler, threads, retry, until=until, ahead=self._ahead(ahead)).run()
 
     def _usable(self) -> None:
-        """Raise if it is closed, or not of this process."""
+        """Raise an error if the queue is closed, or was made in another process."""
 
     def _ahead(self, ahead: int | None) -> int | None:
+        """How many items a thread may hold beside its own. None: `work` decides by how long handlers take."""
         return ahead or 0
 
     def _jobs_at_hand(self, n: int) -> list[Job]:
-        """Up to n items, without waiting; [] says nothing of what else there is."""
+        """Up to n items that are here already. [] does not mean that the queue is empty."""
         return []
 
     def _claim_jobs(
         self, n: int, wait: float, stop: Callable[[], bool], empty: Callable[[list[KqError]], None] | None
     ) -> list[Job]:
-        """Up to n items. stop: end the wait. empty: call it if nothing is left; it takes what cannot be buried."""
-        items = self.claim_many(n, wait=min(wait, BLIND))
+        """Up to n items. stop: ends the wait. empty: to be called if nothing is left, with the reasons why items cannot be buried."""
+        items = self.claim_many(n, wait=min(wait, SHORT_CLAIM_WAIT))
         if empty is not None and not items and self._is_empty():
             empty([])
         return [Job(item) for item in items]
 
     def _is_empty(self) -> bool:
+        """Is nothing left, claimed and delayed items included? Asked when a claim got nothing."""
         return True
 
     def _may_come(self) -> bool:
-        """May an item come that nobody puts: one that is out, or due later?"""
+        """May an item become ready without a put: one that is claimed, or due later?"""
         return True
 
     def _job_done(self, job: Job) -> None:
         """Its handler returned."""
         self.ack(job.item)
-        job.ended = "done"
+        job.outcome = Outcome.DONE
 
     def _job_failed(self, job: Job, wait: float | None, story: str) -> None:
         """Its handler raised. wait: seconds until the next attempt; None: give it up."""
@@ -121,22 +128,22 @@ class Workable:
             self.bury(job.item, story)
         else:
             self.release(job.item, wait)
-        job.ended = "buried" if wait is None else "released"
+        job.outcome = Outcome.BURIED if wait is None else Outcome.RELEASED
 
     def _ack_jobs(self, jobs: Iterable[Job]) -> None:
-        """Ack those that did not end before."""
+        """Ack those whose handler returned, if `_job_done` did not."""
 
     def _give_back(self, job: Job) -> None:
-        """No handler began with it."""
+        """No handler began with it: give it back."""
 
-    def _store_soon(self) -> None:
-        """Acks wait for no other commit."""
+    def _commit_soon(self) -> None:
+        """Commit acks now: they wait for no other commit."""
 
     def _flush(self) -> None:
         """Return when all acks are stored."""
 
     def _wake(self) -> None:
-        """A thread that waits in `_claim_jobs` asks `stop` again."""
+        """Make a thread that waits in `_claim_jobs` ask `stop` again."""
 
 
 class Work:
@@ -144,7 +151,7 @@ class Work:
 
     def __init__(
         self,
-        queue: Workable,
+        queue: WorkMixin,
         handler: Callable[[Any], object],
         threads: int = 1,
         retry: Retry | None = None,
@@ -163,23 +170,30 @@ class Work:
         if ahead is not None:
             arguments.count("ahead", ahead, 0)
         queue._usable()
-        self.queue, self.handler, self.retry = queue, handler, retry or Retry()
+        self.queue = queue
+        self.handler = handler
+        self.retry = retry or Retry()
         self.threads = arguments.count("threads", threads)
-        self.until, self.ahead, self.began = until, ahead, time.monotonic()
+        self.until = until
+        self.ahead = ahead
+        self.began = time.monotonic()
         self.tick = min(TICK, queue.lease / 6)
-        self.stop, self.worked, self.error = threading.Event(), Worked(), None  # type: threading.Event, Worked, BaseException | None
+        self.stop = threading.Event()
+        self.worked = Worked()
+        self.error: BaseException | None = None
         self._lock = threading.Lock()
-        self._running: set[Job] = set()  # claimed and not settled
-        # What free threads do next. One thread claims, or one CLAIM is in it. It becomes STOP at the end.
+        self._running: set[Job] = set()  # claimed, and not settled yet
+        # What free threads do next: jobs, and one CLAIM unless a thread is claiming just now. At the end the CLAIM becomes a STOP.
         self._todo: SimpleQueue[Job | str] = SimpleQueue()
-        self._finished: deque[Job] = deque()  # handlers are through with them
-        self._takes, self._claims = 1.0, 0.0  # seconds that one handler, and one claim, took of late
-        self._stuck: list[KqError] = []  # why what is left cannot be buried, if nothing else is left
-        self._idle = False  # nothing is at hand, and one thread waits in a claim: the others settle for themselves
-        self._started: list[threading.Thread] = []
-        self._begun = False
-        self._extended = self.began
-        self._before: Job | None = None  # what was finished first, a tick ago
+        self._finished: deque[Job] = deque()  # their handlers have ended, and they are not settled yet
+        self._handler_seconds = 1.0  # how long a handler took lately
+        self._claim_seconds = 0.0  # how long a claim took lately
+        self._unburied: list[KqError] = []  # why what is left cannot be buried, if nothing else is left
+        self._idle = False  # one thread waits in a claim for more items: the other threads settle their own
+        self._threads: list[threading.Thread] = []
+        self._claiming_began = False
+        self._extended_at = self.began
+        self._first_at_last_tick: Job | None = None  # the first of `_finished`, a tick ago
 
     def run(self) -> Worked:
         """Work until the end."""
@@ -187,7 +201,7 @@ class Work:
             try:
                 self._start()
                 self._todo.put(CLAIM)
-                self._begun = True
+                self._claiming_began = True
                 self._watch()
             except KeyboardInterrupt:  # the stop button of a cell: handlers end, then it is over
                 log.info("stopping: running handlers are waited for")
@@ -197,57 +211,57 @@ class Work:
         if self.error is not None:
             raise self.error
         self.queue._flush()
-        if self._stuck:
-            raise self._stuck[0]
+        if self._unburied:
+            raise self._unburied[0]
         return self.worked
 
     def _start(self) -> None:
         """Start the threads. If the machine does not give so many, those that were started end."""
         try:
             for n in range(self.threads):
-                self._started.append(threading.Thread(target=self._thread, name=f"kq-work-{n}", daemon=True))
-                self._started[-1].start()
+                self._threads.append(threading.Thread(target=self._thread, name=f"kq-work-{n}", daemon=True))
+                self._threads[-1].start()
         except RuntimeError:
             why = f"this machine gives this process {n:,} threads, not {self.threads:,}. Nothing was claimed"
             raise NotAllowed(why) from None
 
     def _watch(self) -> None:
-        while any(thread.is_alive() for thread in self._started) and not self.stop.is_set():
-            if self._over():
+        while any(thread.is_alive() for thread in self._threads) and not self.stop.is_set():
+            if self._is_over():
                 return
-            self._tend()
+            self._look_after()
             self.stop.wait(self.tick)
 
-    def _tend(self) -> None:
-        """Extend leases in time, and store what was finished a tick ago: it waits for no other handler."""
+    def _look_after(self) -> None:
+        """Extend leases in time. Settle what was finished a tick ago: its ack waits for no other handler."""
         now = time.monotonic()
-        if self.queue.extends and now - self._extended > self.queue.lease / 3:
+        if now - self._extended_at > self.queue.lease / 3:
             self._extend()
-            self._extended = now
+            self._extended_at = now
         with self._lock:
             first = self._finished[0] if self._finished else None
-        if first is not None and first is self._before:
+        if first is not None and first is self._first_at_last_tick:
             self._settle()
-            self.queue._store_soon()
-        self._before = first
+            self.queue._commit_soon()
+        self._first_at_last_tick = first
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         if callable(self.until):
             return bool(self.until())
         return isinstance(self.until, int | float) and time.monotonic() - self.began >= self.until
 
     def _end(self) -> None:
-        if not self._begun:
+        if not self._claiming_began:
             self._todo.put(STOP)
         self.queue._wake()
-        while alive := [thread for thread in self._started if thread.is_alive()]:
-            self._tend()
+        while alive := [thread for thread in self._threads if thread.is_alive()]:
+            self._look_after()
             alive[0].join(self.tick)
         self._settle()
 
     def _extend(self) -> None:
         with self._lock:
-            running = [job for job in self._running if not job.ended]
+            running = [job for job in self._running if job.outcome is None]
         for job in running:
             with suppress(KqError):  # it has just been done, or is lost: the handler's thread will see
                 self.queue.extend(job.item)
@@ -266,7 +280,7 @@ class Work:
                 self.stop.set()
 
     def _next(self) -> Job | str | None:
-        """What to do next; None: end. STOP stays behind all jobs, for the other threads."""
+        """What to do next; None: end. STOP goes back into `_todo`, for the other threads."""
         while (todo := self._todo.get()) is CLAIM and self.stop.is_set():
             self._todo.put(STOP)
         if todo is STOP:
@@ -282,12 +296,12 @@ class Work:
             if job.begin(self.stop.is_set()):
                 begun = time.perf_counter()
                 self._handle(job)
-                self._takes += (time.perf_counter() - begun - self._takes) / 8
+                self._handler_seconds += (time.perf_counter() - begun - self._handler_seconds) / 8
             else:
                 self.queue._give_back(job)
-                job.ended = "given back"
+                job.outcome = Outcome.GIVEN_BACK
         except BaseException:
-            job.ended = job.ended or "lost"
+            job.outcome = job.outcome or Outcome.LOST
             raise
         finally:
             self._finished.append(job)
@@ -297,7 +311,7 @@ class Work:
     # --- claiming ---
 
     def _claim(self) -> Job | None:
-        """Claim for all threads that are free, and some more. Returns the first job; the others, and the next claim, go to `_todo`."""
+        """Claim for all threads that are free, and perhaps ahead. Returns the first job; the others and a CLAIM go to `_todo`."""
         jobs, free = list[Job](), 1
         try:
             if not self.stop.is_set():
@@ -305,43 +319,46 @@ class Work:
                 free = self.threads - len(self._running)
                 most = free + self._claim_ahead()
                 jobs = self._at_hand(most) if most > 0 else []
-                if not jobs and self._todo.empty():  # what is there already is handled before a thread waits for more
+                if not jobs and self._todo.empty():  # jobs that are there are handled before a thread waits for more
                     jobs = self._wait(max(1, most))
         finally:
             with self._lock:
                 self._running.update(jobs)
-            now = max(1, free, len(jobs) + free >> 1)  # half of those ahead go first: then a claim is worth its commit
+            # The next claim comes behind half of the jobs ahead: then it finds more threads free, and is worth its commit.
+            now = max(1, free, (len(jobs) + free) // 2)
             todo: list[Job | str] = [*jobs[1:now], CLAIM, *jobs[now:]]
             for each in todo:
                 self._todo.put(each)
         return jobs[0] if jobs else None
 
     def _claim_ahead(self) -> int:
-        """How many items handlers need in the time of two claims: half are at hand while the other half is claimed."""
+        """How many items handlers end in the time of two claims: half of them wait here while the other half is claimed."""
         if self.ahead is not None:
             return self.ahead * self.threads
-        return int(min(AHEAD, 2 * self._claims / self._takes) * self.threads) if self._takes < QUICK else 0
+        if self._handler_seconds >= QUICK_HANDLER:
+            return 0
+        return int(min(MOST_AHEAD, 2 * self._claim_seconds / self._handler_seconds) * self.threads)
 
     def _at_hand(self, most: int) -> list[Job]:
         begun = time.perf_counter()
         if jobs := self.queue._jobs_at_hand(most):
-            self._claims += (time.perf_counter() - begun - self._claims) / 8
+            self._claim_seconds += (time.perf_counter() - begun - self._claim_seconds) / 8
         return jobs
 
     def _wait(self, most: int) -> list[Job]:
         self._idle = True
         try:
             self._settle()
-            wait, empty = WAIT, None
+            wait, empty = CLAIM_WAIT, None
             if self.until == "empty":
-                wait = SOON if self._running or self.queue._may_come() else 0
+                wait = EMPTY_CLAIM_WAIT if self._running or self.queue._may_come() else 0
                 empty = None if self._running else self._is_empty
             return self.queue._claim_jobs(most, wait, self.stop.is_set, empty)
         finally:
             self._idle = False
 
     def _is_empty(self, stuck: list[KqError]) -> None:
-        self._stuck = stuck
+        self._unburied = stuck
         self.stop.set()
 
     # --- handling ---
@@ -353,29 +370,28 @@ class Work:
         except Exception as error:
             story = dead.reason(error)[:LONGEST_STORY]
             log.info("%s failed: %s", job.item.id, story)
-            if not job.ended:
+            if job.outcome is None:
                 with suppress(LeaseLost):  # counted when it is settled
                     wait = self.retry.wait(job.item.attempt, error, job.item.id)
                     self.queue._job_failed(job, wait, story)
-            elif isinstance(error, LeaseLost):  # the handler ended it, and too late for that to be stored
-                job.ended = "lost"
+            elif isinstance(error, LeaseLost):  # the handler ended it, but too late: that was not stored
+                job.outcome = Outcome.LOST
         else:
             with suppress(LeaseLost):
                 self.queue._job_done(job)
 
     def _settle(self) -> None:
-        """Ack and count what handlers are through with."""
+        """Ack and count the jobs whose handlers have ended."""
         with self._lock:
             batch = list(self._finished)
             if not batch:
                 return
             self.queue._ack_jobs(batch)
             for job in batch:
-                what = job.ended or "lost"
-                if what != "given back":
-                    setattr(self.worked, what, getattr(self.worked, what) + 1)
+                if job.outcome is not Outcome.GIVEN_BACK:
+                    self.worked.count(job.outcome or Outcome.LOST)
                 self._running.discard(job)
-                self._finished.popleft()  # last: what Ctrl-C strikes before is settled again, and no lease stays
+                self._finished.popleft()  # last: if Ctrl-C comes before, the job is settled again, and no lease stays
 
 
 @contextmanager

@@ -23,16 +23,16 @@ from typing import Any, NoReturn, Self, cast
 
 from confluent_kafka import AcknowledgeType
 
-from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, NotClaimed, Unreachable
+from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
 from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments
 from kqlib.queue.connection import topic_facts
-from kqlib.queue.item import Item, Job, Put
+from kqlib.queue.item import Item, Job, Outcome, Put, check_claimed, lease_lost, not_acked
 from kqlib.queue.put import Putting
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
-from kqlib.queue.work import Until, Work, Workable, Worked
+from kqlib.queue.work import Until, Work, Worked, WorkMixin
 from kqlib.share import group as settings
 from kqlib.share.member import ANSWER, Member, Order
 
@@ -46,11 +46,10 @@ LARGEST = 2_000  # records of a poll: what a partition has locked at most, by de
 _LIVE: weakref.WeakSet[ShareQueue] = weakref.WeakSet()
 
 
-class ShareQueue(Putting, Workable):
+class ShareQueue(Putting, WorkMixin):
     """A queue on a share group: put, claim, ack, release, reject. Kafka locks, counts and forgets by itself."""
 
     reserve = 0  # nothing is buried, so nothing is put back
-    extends = False
 
     def __init__(
         self,
@@ -218,8 +217,7 @@ class ShareQueue(Putting, Workable):
             what = f"{len(unknown)} of {len(items)} acks: {why}"
             raise Unreachable(what, address=self.cluster.bootstrap, items=refused, unknown=unknown)
         if refused:
-            what = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
-            raise LeaseLost(what, items=refused)
+            raise not_acked(len(items), refused, why)
 
     def _answer(self, item: Item, kind: AcknowledgeType) -> None:
         self._check_here()
@@ -241,12 +239,7 @@ class ShareQueue(Putting, Workable):
         return order.error
 
     def _held(self, item: Item) -> Member:
-        if not isinstance(item, Item):
-            raise NotAllowed(f"this takes an Item that claim() gave, not {type(item).__name__}")
-        if item.queue != self.name:
-            raise NotAllowed(f"{item.id} is not an item of '{self.name}'")
-        if not item.lease:
-            raise NotClaimed(f"{item.id} was only looked at. Claim it first")
+        check_claimed(item, self.name)
         self._usable()
         member, why = self._members.get(item.epoch), ""
         if time.monotonic() >= item.deadline:
@@ -256,7 +249,7 @@ class ShareQueue(Putting, Workable):
         elif (item.partition, item.offset) not in member.claimed:
             why = "it was acked, released or rejected already"
         if why or member is None:
-            raise LeaseLost(f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done")
+            raise lease_lost(item.id, why)
         return member
 
     # --- what share groups cannot do ------------------------------------------------------------------------------------
@@ -313,7 +306,7 @@ class ShareQueue(Putting, Workable):
             self.reject(job.item)
         else:
             self.release(job.item)
-        job.ended = "buried" if wait is None else "released"
+        job.outcome = Outcome.BURIED if wait is None else Outcome.RELEASED
 
     @property
     def blocked(self) -> str:

@@ -17,7 +17,7 @@ from kqlib.queue import arguments, dead
 from kqlib.queue.item import Put, put_of
 from kqlib.queue.put import SinglePut
 from kqlib.queue.redrive import broken_off
-from kqlib.queue.work import Workable
+from kqlib.queue.work import WorkMixin
 from kqlib.virtual.names import DEAD
 from kqlib.virtual.record_json import headers_to_bytes, to_bytes, to_json
 
@@ -67,7 +67,7 @@ class Asks(Protocol):
     def _partition(self, queue: str) -> int: ...
 
 
-class VirtualQueue(SinglePut, Workable):
+class VirtualQueue(SinglePut, WorkMixin):
     """A queue among many in one topic: put, claim, ack."""
 
     def __init__(

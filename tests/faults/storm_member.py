@@ -113,11 +113,11 @@ class SiteMember:
 
     def look(self) -> dict[str, Any]:
         """What it may claim from, and as its map what its consumer is assigned: what it reads."""
-        member = self.site._member
+        member = self.site._session
         with member.changed:
             consumer = member.consumer
-            owned = sorted(number for (_, number), owner in member.owners.items() if owner.saved)
-            kept = {number: (owner.saved, owner.dropped) for (_, number), owner in member.owners.items()}
+            owned = sorted(number for (_, number), owner in member.partitions.items() if owner.saved)
+            kept = {number: (owner.saved, owner.dropped) for (_, number), owner in member.partitions.items()}
             kept |= {number: f"loading: {each.trouble}" for (_, number), each in member.loadings.items()}
         assigned = list[int]()
         with suppress(

@@ -193,11 +193,11 @@ def verbs(here: Site, own: Queue) -> dict[str, Callable[..., Any]]:
         here.close()
 
     def discard(id_: str) -> None:
-        here._member.decided_after = WAIT  # it is alone: the letters' partitions come to it, however late
+        here._session.decided_after = WAIT  # it is alone: the letters' partitions come to it, however late
         own.dead.discard(id_)
 
     def redrive(*many: int) -> int:
-        here._member.decided_after = WAIT
+        here._session.decided_after = WAIT
         return own.redrive(*many)
 
     return {

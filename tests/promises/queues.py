@@ -59,7 +59,7 @@ def data(items: Any) -> list[bytes]:
 def alone(cluster: Kafka, name: str, session: float | None = SESSION, **how: Any) -> Iterator[Site]:
     """A site with one process: the group gives it every partition, and its first claim waits for them, however late they come."""
     with Site(cluster, name, session=session, **how) as site:
-        site._member.decided_after = WAIT
+        site._session.decided_after = WAIT
         yield site
 
 

@@ -125,7 +125,7 @@ class One:
     @property
     def inner(self) -> Any:
         """What talks to the group."""
-        return self.here.site._member if self.kind == "site" else self.here.node._member
+        return self.here.site._session if self.kind == "site" else self.here.node._member
 
     @property
     def many(self) -> int:
@@ -172,7 +172,7 @@ def test_a_member_that_did_not_hear_what_it_is_given_gets_it(
 ) -> None:
     """It owns something, so its heartbeats do not ask for the whole. The coordinator counts it as the owner of what nobody serves."""
     group_of(still, kind, "given", 6)
-    of, gives_up = (Session, "_store") if kind == "site" else (GroupMember, "_give_up")
+    of, gives_up = (Session, "_commit_last") if kind == "site" else (GroupMember, "_give_up")
     give_up, on_assign = getattr(of, gives_up), of._on_assign
     slow, done, lost = list[Any](), threading.Event(), False
 
@@ -222,8 +222,8 @@ def test_a_storm_sees_a_site_that_reads_other_partitions_than_it_hands_out(monke
     site: Any = SiteMember.__new__(SiteMember)
     consumer = SimpleNamespace(assignment=lambda: [TopicPartition("games", number) for number in read])
     owners = {("games", number): SimpleNamespace(saved=1, dropped=None) for number in dealt}
-    inside = SimpleNamespace(changed=threading.Condition(), consumer=consumer, owners=owners, loadings={})
-    site.site, site.name, site.error = SimpleNamespace(_member=inside), "m1", ""
+    inside = SimpleNamespace(changed=threading.Condition(), consumer=consumer, partitions=owners, loadings={})
+    site.site, site.name, site.error = SimpleNamespace(_session=inside), "m1", ""
     members: Any = [SimpleNamespace(name="m1", look=site.look)]
     storm = Storm(Kafka("127.0.0.1:1", {}), "site", 0, members=members)
     assert storm.wrong() == ""

@@ -89,7 +89,7 @@ def test_two_processes_share_the_partitions_and_do_everything_once(
         got: Counter[str] = Counter()
         worker = start(name)
         assert queue.claim() is None and worker.do("claim now", 1) == {}  # both are in the group
-        within(30, lambda: len(site._member.owners) == 2, "the partitions are not shared")
+        within(30, lambda: len(site._session.partitions) == 2, "the partitions are not shared")
         queue.put_many([(b"%d" % n, b"%d" % n) for n in range(200)])
         for turn in range(30):
             mine = queue.claim_many(5, wait=0.2)
@@ -117,7 +117,7 @@ def test_depth_and_purge_are_known_in_every_process(
     other = start(name)
     assert other.do("depth") == 9 == queue.depth()
     assert other.do("purge") == "ok" and other.do("depth") == 0
-    (owner,) = here._member.owners_of(name)
+    (owner,) = here._session.partitions_of(name)
     within(5, lambda: not owner.leases, "its owner does not hear of it")  # a second, as a rule
     with pytest.raises(LeaseLost):
         queue.ack(items[0])

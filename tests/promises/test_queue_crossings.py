@@ -56,16 +56,16 @@ def test_a_lease_that_is_extended_while_its_partition_goes_holds_until_the_drain
     name = topic(kq_cluster, 2)
     with Site(kq_cluster, name, session=SESSION) as site:
         queue, drain = site.queue(name, lease=60), 2.0 * PATIENCE
-        site._member.drain = drain
+        site._session.drain = drain
         queue.put_many([(b"%d" % n, b"%d" % n) for n in range(40)])
         items = taken(queue, 40)
-        worker, owners = start(name), site._member.owners
+        worker, owners = start(name), site._session.partitions
 
         begun = 0.0
 
         def leaving() -> set[int]:
             nonlocal begun
-            now, found = time.monotonic(), {owner.partition for owner in list(owners.values()) if owner.leaving}
+            now, found = time.monotonic(), {owner.number for owner in list(owners.values()) if owner.leaving}
             begun = begun if found else now  # the last look at which none was leaving
             return found
 
@@ -183,7 +183,7 @@ def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka)
 
         def over() -> bool:
             """Everything is done, and the new partitions are ours; or they never are."""
-            at_home = len(done) >= 150 and len(site._member.owners_of(name)) == 3
+            at_home = len(done) >= 150 and len(site._session.partitions_of(name)) == 3
             return at_home or time.monotonic() > until
 
         working = threading.Thread(target=lambda: queue.work(handle, threads=4, until=over))
@@ -193,7 +193,7 @@ def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka)
             kq_cluster.admin.create_partitions([NewPartitions(each, 3)])[each].result(WAIT)
         grown.set()
         working.join()
-        assert queue.depth() == 0 and len(site._member.owners_of(name)) == 3
+        assert queue.depth() == 0 and len(site._session.partitions_of(name)) == 3
         assert [data for data, _ in drained(out, 150)] == sorted(b"%d" % n for n in range(150))
 
 

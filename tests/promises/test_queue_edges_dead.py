@@ -116,7 +116,7 @@ def test_letters_that_could_not_be_looked_at_are_not_passed_over_in_silence(
     buried(queue, *("x" for _ in range(20)), value=os.urandom(300_000))
     monkeypatch.setattr(fetch, "MOST_BYTES", 1_000_000)
     monkeypatch.setattr(redrive, "BLOCKED", 0.5)
-    monkeypatch.setattr(queue._member.fetch, "many", 3)  # taken from the client at once, however much it has
+    monkeypatch.setattr(queue._session.fetch, "many", 3)  # taken from the client at once, however much it has
     held = []
     while items := queue.dead.claim_many(3):
         held += items
@@ -141,12 +141,12 @@ def test_what_dies_again_meanwhile_is_not_put_back_again(queue: Queue, monkeypat
     def dies_at_once(ending: Any) -> None:
         end(ending)
         if ending.outs[0].topic == queue.name:
-            queue._member.changed.release()
+            queue._session.changed.release()
             try:
                 for item in queue.claim_many(9, wait=WAIT):
                     queue.bury(item, "x")
             finally:
-                queue._member.changed.acquire()
+                queue._session.changed.acquire()
 
     monkeypatch.setattr(queue.site, "_end", dies_at_once)
     assert queue.redrive(reason="x", force=True) == 2 and queue.dead.depth() == 2
@@ -283,7 +283,7 @@ def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_cou
     with pytest.raises(NotAllowed, match="it is not there, or done already"):
         queue.dead.discard(f"{queue.dead.name}/0/3000")
     assert time.monotonic() - begun < 2 * PATIENCE + 2
-    within(10, lambda: [owner.full for owner in queue._member.owners_of(queue.dead.name)] == [fetch.FULL])
+    within(10, lambda: [owner.full for owner in queue._session.partitions_of(queue.dead.name)] == [fetch.FULL])
     with pytest.raises(NotAllowed, match="it could not be read: too much is in memory"):
         queue.dead.discard(f"{queue.dead.name}/0/2999")
 
@@ -296,15 +296,15 @@ def test_discard_waits_for_the_state_of_the_partition_and_calls_it_no_other_proc
     put(kq_cluster, queue.name, b"0")
     put(kq_cluster, queue.name, b"1", partition=1)
     assert queue.claim(wait=WAIT) is not None
-    within(WAIT, lambda: len(site._member.owners_of(queue.name)) == 2)
+    within(WAIT, lambda: len(site._session.partitions_of(queue.name)) == 2)
 
     def looks(*words: Any, **how: Any) -> Any:
         time.sleep(1.0)
         return look(*words, **how)
 
     monkeypatch.setattr(site._waiter, "look", looks)
-    with site._member.changed:
-        site._member.reload(site._member.owners[queue.name, 1], "its state is read again")
+    with site._session.changed:
+        site._session.reload(site._session.partitions[queue.name, 1], "its state is read again")
     queue.discard(f"{queue.name}/1/0")
     assert data(queue.peek(9)) == [b"0"]
 

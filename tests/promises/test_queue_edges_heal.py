@@ -269,17 +269,17 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
         queue.put(b"first")
         queue.ack(queue.claim(wait=WAIT))
         deaf = Consumer(NOWHERE.client(group_id=name))
-        old, site._member.consumer, changed = site._member.consumer, deaf, time.monotonic()
-        within(WAIT, lambda: site._member._checked > changed, "its thread still reads from the old one")
+        old, site._session.consumer, changed = site._session.consumer, deaf, time.monotonic()
+        within(WAIT, lambda: site._session._checked_at > changed, "its thread still reads from the old one")
         queue.put(b"second")
         with pytest.raises(Unreachable):
             queue.claim()
-        within(WAIT, lambda: site._member.consumer not in (deaf, None), "it stays with the one that hears nobody")
+        within(WAIT, lambda: site._session.consumer not in (deaf, None), "it stays with the one that hears nobody")
         old.close()  # the group gives its partition to the new one
         item = queue.claim(wait=WAIT)
         assert item.data == b"second"
-        site._member.endings.transactions._producer = Producer(NOWHERE.client(transactional_id=name))
-        site._member.endings.transactions._fresh = True
+        site._session.endings.transactions._producer = Producer(NOWHERE.client(transactional_id=name))
+        site._session.endings.transactions._fresh = True
         queue.bury(item, "bad")
         assert queue.depth() == 0 and queue.dead.depth() == 1
 

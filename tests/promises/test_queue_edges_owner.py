@@ -31,7 +31,7 @@ def test_depth_is_exact_in_the_owner_however_much_it_has_not_read(
     queue = here.queue(name)
     queue.put_many([(b"x", None)] * 40_000)
     items = queue.claim_many(1_000, wait=WAIT)
-    within(WAIT, lambda: here._member.fetch.paused, "it reads everything")
+    within(WAIT, lambda: here._session.fetch.paused, "it reads everything")
     assert queue.depth() == 40_000
     queue.ack_many(items)
     assert queue.depth() == 40_000 - len(items) == start(name).do("depth")
@@ -61,7 +61,7 @@ def test_depth_in_a_process_that_the_group_put_out_is_what_the_others_left(
     queue.put_many([(b"a", None), (b"b", None)])
     queue.claim_many(2, wait=WAIT)
     gate = threading.Event()
-    monkeypatch.setattr(here._member.fetch, "aim", lambda: gate.wait(WAIT))  # its thread hears nothing from now on
+    monkeypatch.setattr(here._session.fetch, "aim", lambda: gate.wait(WAIT))  # its thread hears nothing from now on
     put_out(kq_cluster, name)
     worker = start(name)
     assert set(worker.do("claim", 2).values()) == {2}
@@ -130,7 +130,7 @@ def test_a_process_that_the_group_put_out_and_took_in_again_does_not_say_empty_b
     queue = here.queue(name)
     queue.put_many([(b"%d" % n, None) for n in range(30)])
     queue.ack(queue.claim(wait=WAIT))
-    (owner,) = here._member.owners_of(name)
+    (owner,) = here._session.partitions_of(name)
     put_out(kq_cluster, name)
     if knows:
         within(WAIT, lambda: owner.dropped, "it does not hear that it is out")
@@ -237,7 +237,7 @@ def test_what_was_lost_is_still_said_when_the_subscription_is_dropped(
         assert item.data == b"4" and queue.lost == 3
         queue.ack(item)
         monkeypatch.setattr(subscriptions, "IDLE", 0.2)
-        within(WAIT, lambda: not site._member.owners, "nobody claims, and it stays")
+        within(WAIT, lambda: not site._session.partitions, "nobody claims, and it stays")
         assert queue.lost == 3 == queue.stats()["lost"]
         monkeypatch.undo()
         assert data([queue.claim(wait=WAIT)]) == [b"5"] and queue.lost == 3  # not counted again

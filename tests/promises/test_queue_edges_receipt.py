@@ -42,7 +42,7 @@ def refused(queue: Queue, item: Item, why: str) -> None:
 def claimed(queue: Queue) -> Item:
     """The item at hand, with a receipt of the same offset, epoch and lease number wherever this is called."""
     queue.release(queue.claim(wait=WAIT))
-    (owner,) = queue._member.owners_of(queue.name)
+    (owner,) = queue._session.partitions_of(queue.name)
     owner.leases.numbers = 19
     item = queue.claim()
     assert item and (item.offset, item.epoch, item.lease) == (0, 1, 20)
@@ -102,7 +102,7 @@ def test_ack_many_names_what_went_with_its_partition_while_the_commit_was_on_its
 ) -> None:
     name = topic(kq_cluster, 2)
     with Site(kq_cluster, name, session=SESSION) as site:
-        queue, member = site.queue(name), site._member
+        queue, member = site.queue(name), site._session
         for partition in (0, 1):
             put(kq_cluster, name, b"%d" % partition, partition=partition)
         items: list[Item] = []
@@ -151,7 +151,7 @@ def test_an_ack_whose_partition_is_lost_says_whether_it_may_have_been_stored(
 ) -> None:
     kind, words = (LeaseLost, "it was not stored") if refused else (Unreachable, "may have been stored, or not")
     with alone(kq_cluster, name) as site:
-        queue, member = site.queue(name), site._member
+        queue, member = site.queue(name), site._session
         queue.put(b"one")
         item = queue.claim(wait=WAIT)
         member.consumer = Unheard(member, (name, 0), refused)

@@ -101,14 +101,14 @@ def test_a_step_into_a_topic_that_is_gone_says_so_at_once_and_its_lease_holds(
 def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
     kq_cluster: Kafka, name: str, here: Site, running: Any, within: Within, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, ask = list[transactions.Ending](), here._member.endings.ask
+    asked, ask = list[transactions.Ending](), here._session.endings.ask
 
     def noted(each: transactions.Ending) -> None:
         each.deadline += WAIT  # its time is up when the test says so
         asked.append(each)
         ask(each)
 
-    here._member.endings.ask = noted  # type: ignore[method-assign]
+    here._session.endings.ask = noted  # type: ignore[method-assign]
     other, outputs, gone = (topic(kq_cluster) for _ in range(3))
     queue, second, out, nowhere = (here.queue(each, lease=60) for each in (name, other, outputs, gone))
     queue.put_many([(b"0", None), (b"1", None), (b"2", None)])
@@ -236,7 +236,7 @@ def test_a_close_ends_the_transaction_that_runs_and_who_comes_next_waits_for_not
             said.append(type(error))
 
     thread = running(steps)
-    (owner,) = site._member.owners_of(name)
+    (owner,) = site._session.partitions_of(name)
     within(WAIT, lambda: owner.ending, "the step does not end")
     assert took(site.close) < 5 * PATIENCE
     assert took(lambda: thread.join(WAIT)) < 1 * PATIENCE and said == [Closed]
@@ -276,7 +276,7 @@ def test_a_close_in_the_middle_of_a_rebalance_is_over_in_time_and_leaves_the_gro
 ) -> None:
     name = topic(kq_cluster, 2)
     site, gate = Site(kq_cluster, name, session=SESSION), threading.Event()
-    queue, site._member.drain = site.queue(name, lease=60), WAIT
+    queue, site._session.drain = site.queue(name, lease=60), WAIT
     queue.put_many([(b"%d" % n, b"%d" % n) for n in range(20)])
     assert queue.claim(wait=WAIT)
 
@@ -290,10 +290,10 @@ def test_a_close_in_the_middle_of_a_rebalance_is_over_in_time_and_leaves_the_gro
         within(WAIT, lambda: queue.stats()["claimed"] == 20)
         worker = start(name)
         worker.say("claim", 20)
-        within(20, lambda: any(owner.leaving for owner in list(site._member.owners.values())), "no rebalance")
-        site._member.drain = 3.0  # from the close on; the rebalance waits for its own
+        within(20, lambda: any(owner.leaving for owner in list(site._session.partitions.values())), "no rebalance")
+        site._session.drain = 3.0  # from the close on; the rebalance waits for its own
         assert took(site.close) < 5 * PATIENCE
-        assert not site._member._thread.is_alive()
+        assert not site._session._thread.is_alive()
         assert worker.hear()
     finally:
         gate.set()
@@ -343,7 +343,7 @@ def test_no_more_is_claimed_ahead_than_was_asked_for(kq_cluster: Kafka, name: st
     queue.put_many([(b"%d" % n, None) for n in range(200)])
 
     def handler(item: Any) -> None:
-        claimed.append(sum(len(owner.leases) for owner in here._member.owners_of(name)))
+        claimed.append(sum(len(owner.leases) for owner in here._session.partitions_of(name)))
         if item.data in (b"120", b"121"):
             time.sleep(0.2)  # slow and quick ones
 
@@ -356,13 +356,13 @@ def test_a_close_gives_back_what_no_handler_has_begun(
 ) -> None:
     monkeypatch.setattr("kqlib.queue.connection.CLOSE", WAIT)
     site, at_work, handled = Site(kq_cluster, name, session=SESSION), threading.Event(), list[bytes]()
-    queue, site._member.drain = site.queue(name), WAIT
+    queue, site._session.drain = site.queue(name), WAIT
     queue.put_many([(b"%d" % n, None) for n in range(6)])
 
     def handler(item: Any) -> None:
         handled.append(item.data)
         if item.data == b"1":
-            (owner,) = site._member.owners_of(name)
+            (owner,) = site._session.partitions_of(name)
             at_work.set()
             within(WAIT, lambda: owner.leaving, "the close does not begin")
 
@@ -383,7 +383,7 @@ def test_a_partition_that_goes_gives_back_what_no_handler_has_begun(
         queue = site.queue(name, lease=60)
         queue.put_many([(b"%d" % n, b"%d" % n) for n in range(20)])
         assert queue.claim(wait=WAIT)
-        at_hand = lambda: sum(owner.view().fresh for owner in site._member.owners_of(name))  # noqa: E731
+        at_hand = lambda: sum(owner.view().fresh for owner in site._session.partitions_of(name))  # noqa: E731
         within(WAIT, lambda: at_hand() == 19, "the other records are not read")  # the one thread claims once
 
         def handler(item: Any) -> None:
@@ -427,7 +427,7 @@ def test_ctrl_c_while_finished_items_are_settled_leaves_no_lease(
     worker = running(lambda: queue.work(handler, threads=2))
     try:
         within(WAIT, lambda: struck, "nothing was struck")
-        (owner,) = here._member.owners_of(name)
+        (owner,) = here._session.partitions_of(name)
         within(3, lambda: 1 not in owner.leases, "the lease of what is finished is extended")
         assert worker.is_alive() and 0 in owner.leases
     finally:
@@ -561,7 +561,7 @@ def test_a_site_that_failed_says_so_anew_each_time_and_goes_on_when_it_can(
             with pytest.raises(NotAllowed, match=r"^This user may not read the committed state$") as error:
                 queue.claim()
             errors.append(error.value)
-            here._member.begun[name] -= claim.FIRST  # as if the first claim were long ago
+            here._session.begun[name] -= claim.ASSIGNED_WITHIN  # as if the first claim were long ago
         with pytest.raises(NotAllowed):
             queue.work(print)
     assert len({id(error) for error in errors}) == 4 and len({lines(error) for error in errors}) == 1
@@ -576,9 +576,9 @@ def test_a_claim_waits_for_a_state_that_is_read_again_however_long_ago_the_first
     queue = here.queue(name)
     queue.put(b"a")
     assert queue.claim(wait=WAIT)
-    member, (owner,) = here._member, here._member.owners_of(name)
+    member, (owner,) = here._session, here._session.partitions_of(name)
     with member.changed:
-        member.begun[name] = owner.saved_at = time.monotonic() - 2 * claim.FIRST
+        member.begun[name] = owner.saved_at = time.monotonic() - 2 * claim.ASSIGNED_WITHIN
         with pytest.raises(KeyError):
             owner.unclaim(99)  # as Ctrl-C in the middle of a change: the state is given up
         assert data([queue.claim()]) == [b"a"]

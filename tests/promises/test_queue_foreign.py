@@ -112,7 +112,7 @@ def test_what_a_stock_consumer_beside_a_live_site_skipped_is_told_and_put_back(
     with alone(kq_cluster, desk.site) as site:
         queue, seen = begun(kq_cluster, site, name)
         strangers_read(kq_cluster, desk.site, name, 17)
-        within(WAIT, lambda: len(site._member.owners_of(name)) == 2, "the partition does not come back")
+        within(WAIT, lambda: len(site._session.partitions_of(name)) == 2, "the partition does not come back")
         everything(queue, seen)
         lost = 40 - len(seen)
         assert lost >= 15 and set(seen.values()) == {1}

@@ -47,10 +47,10 @@ def test_only_the_first_claim_waits_for_the_assignment(kq_cluster: Kafka, name: 
     worker = Worker(kq_cluster.bootstrap, name, name, SESSION)
     try:
         worker.do("claim now", 1)  # it has the only partition
-        queue, here._member.decided_after = here.queue(name), 2.0  # seconds until it is clear that nothing is ours
+        queue, here._session.decided_after = here.queue(name), 2.0  # seconds until it is clear that nothing is ours
         assert queue.claim() is None
-        here._member.trouble = "a broker was away for a moment"
-        here._member.decided_after = (
+        here._session.trouble = "a broker was away for a moment"
+        here._session.decided_after = (
             WAIT  # a claim that waits for the assignment again takes longer than the test allows
         )
         for _ in range(3):
@@ -70,9 +70,9 @@ def test_an_idle_process_leaves_its_partitions_to_others_and_comes_back(
     held = queue.claim(wait=WAIT)
     monkeypatch.setattr(subscriptions, "IDLE", 1.0)
     time.sleep(2)
-    assert here._member.owners, "a lease is open: it stays"
+    assert here._session.partitions, "a lease is open: it stays"
     queue.ack(held)
-    within(20, lambda: not here._member.owners, "nobody claims, and it stays")
+    within(20, lambda: not here._session.partitions, "nobody claims, and it stays")
     monkeypatch.undo()  # or it leaves again while its claim waits for the partitions
     worker = Worker(kq_cluster.bootstrap, here.name, name, SESSION)
     try:
@@ -98,7 +98,7 @@ def test_a_queue_that_was_left_is_visited_and_its_state_committed_again(
     first = epoch()
     within(30, lambda: epoch() >= first + 2, "nobody committed it again")
     monkeypatch.setattr(subscriptions, "LONG", 3600.0)
-    within(30, lambda: not here._member.owners, "the visit does not end")
+    within(30, lambda: not here._session.partitions, "the visit does not end")
     monkeypatch.undo()  # or it leaves again before its claim has the partition
     assert drained(queue) == [(b"b", 1)]
 
@@ -152,15 +152,15 @@ def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_
         queue = site.queue(name)
         queue.put_many([(b"a", None), (b"b", None)])
         first = queue.claim(wait=WAIT)
-        site._member.consumer, changed = Stuck(site._member.consumer, gate), time.monotonic()
-        stuck = site._member.consumer
+        site._session.consumer, changed = Stuck(site._session.consumer, gate), time.monotonic()
+        stuck = site._session.consumer
         cluster.__dict__["admin"] = NOWHERE.admin
         site._waiter._kept._client = Consumer(NOWHERE.client(group_id=name))
         site._notes._kept._client = Consumer(NOWHERE.client(group_id="kqlib-notes"))
-        within(10, lambda: site._member._checked > changed, "its thread still reads from the old one")
+        within(10, lambda: site._session._checked_at > changed, "its thread still reads from the old one")
         with Site(kq_cluster, f"{name}-other") as other:
             other.queue(name)  # a note, which has to be read
-        old, said, found = site._member._thread, list[BaseException](), list[bytes]()
+        old, said, found = site._session._thread, list[BaseException](), list[bytes]()
 
         def ack() -> None:
             try:
@@ -180,7 +180,7 @@ def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_
                 quick.setattr(commits, "STUCK", 1.5)
                 for thread in threads:
                     thread.start()
-                within(20, lambda: site._member.consumer is not stuck, "it stays with the stuck one")
+                within(20, lambda: site._session.consumer is not stuck, "it stays with the stuck one")
             gate.set()  # from here on a commit may take its time: if it were given up, the claim would be lost with it
             within(20, lambda: not old.is_alive(), "the old thread is still there")
             for thread in threads:
@@ -278,7 +278,7 @@ def test_records_deleted_ahead_of_a_running_reader_are_counted_and_it_goes_on(
     queue.put(b"first")
     held = queue.claim(wait=WAIT)
     monkeypatch.setattr(fetch.Fetch, "_full", lambda *_: True)  # it reads no further
-    within(10, lambda: here._member.fetch.paused, "it reads on")
+    within(10, lambda: here._session.fetch.paused, "it reads on")
     put(kq_cluster, name, *(b"%d" % n for n in range(9)))
     kq_cluster.admin.delete_records([TopicPartition(name, 0, 7)])[TopicPartition(name, 0, 7)].result(WAIT)
     monkeypatch.undo()
@@ -301,7 +301,7 @@ def test_what_is_in_memory_is_bounded_and_everything_comes_out(
     queue, seen, highest = here.queue(name), list[bytes](), 0
     held = taken(queue, 2)
     while items := queue.claim_many(4, wait=WAIT if len(seen) < 78 else 0.5):
-        highest = max(highest, *(owner.window.bytes for owner in here._member.owners.values()))
+        highest = max(highest, *(owner.window.bytes for owner in here._session.partitions.values()))
         seen += [item.data[:3] for item in items]
         queue.ack_many(items)
     assert seen == [b"%03d" % n for n in range(2, 80)]
@@ -317,8 +317,8 @@ def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_somebody
     put(kq_cluster, name, *(b"%d" % n for n in range(6_000)))
     queue = here.queue(name)
     seen = [item.data for item in done_with(queue, 10)]
-    (owner,) = here._member.owners_of(name)
-    within(10, lambda: here._member.fetch.paused, "it reads on")
+    (owner,) = here._session.partitions_of(name)
+    within(10, lambda: here._session.fetch.paused, "it reads on")
     assert owner.order.cached <= 1_000 + fetch.MANY + 1
     while items := done_with(queue, 500, WAIT if len(seen) < 6_000 else 0.5):
         seen += [item.data for item in items]
@@ -331,7 +331,7 @@ def test_a_round_in_which_the_rest_of_a_full_memory_ends_takes_no_more(
 ) -> None:
     """First there is a rest, in case somebody claims; then the partition is paused. In between nothing is taken either."""
     monkeypatch.setattr(fetch, "MOST_CACHED", 5)
-    queue, reading, rounds = here.queue(name), here._member.fetch, list[int]()
+    queue, reading, rounds = here.queue(name), here._session.fetch, list[int]()
     put(kq_cluster, name, *(b"%d" % n for n in range(7)))
     aim = reading.aim
 
@@ -348,7 +348,7 @@ def test_a_round_in_which_the_rest_of_a_full_memory_ends_takes_no_more(
     monkeypatch.setattr(fetch.Fetch, "_resting", ends)
     monkeypatch.setattr(reading, "aim", aims)
     assert queue.claim(wait=WAIT)
-    (owner,) = here._member.owners_of(name)
+    (owner,) = here._session.partitions_of(name)
     within(10, lambda: owner.order.cached == 6, "it does not read what was put")
     put(kq_cluster, name, *(b"more %d" % n for n in range(7)))
     begun = len(rounds)

@@ -211,7 +211,7 @@ def test_a_queue_that_may_not_be_seen_any_more_stops_no_other_queue_of_the_site(
             site.queue(name).ack(taken(site.queue(name), 1)[0])
         may(locked, *map(rule, full("both", one)))
         with refused(f"User 'app' lacks READ on topic '{other}'", within=WAIT):
-            again(lambda: (site.queue(one).put(b"next") and site.queue(one)._member.complaints > 1) or None)
+            again(lambda: (site.queue(one).put(b"next") and site.queue(one)._session.complaints > 1) or None)
             site._queues[other].claim(wait=WAIT)
         site.queue(one).ack(taken(site.queue(one), 1)[0])
 
@@ -273,8 +273,8 @@ def _purge(cluster: Kafka, name: str) -> None:
 
 
 def _states(site: Site) -> list[Any]:
-    with site._member.changed:
-        return [owner.ledger for owner in site._member.owners.values()]
+    with site._session.changed:
+        return [owner.ledger for owner in site._session.partitions.values()]
 
 
 def _until(there: Callable[[], bool]) -> None:

@@ -236,7 +236,7 @@ WRONG = {
     "claim some": (lambda q: q.claim_many("3"), NotAllowed, "n is a whole number, at least 1, not '3'"),
     "no lease": (lambda q: q.claim(lease=0), NotAllowed, "lease is a number of seconds from 0.001 to 86400, not 0"),
     "wait backwards": (lambda q: q.claim(wait=-1), NotAllowed, "wait is a number of seconds from 0 to"),
-    "ack an id": (lambda q: q.ack("football/0/1"), NotAllowed, "this takes an Item that claim() gave, not str"),
+    "ack an id": (lambda q: q.ack("football/0/1"), NotAllowed, "this takes an item that claim() gave, not str"),
     "a reason that is no text": (lambda q: q.bury(None, reason=1), NotAllowed, "a reason is text, not int"),
     "peek none": (lambda q: q.peek(0), NotAllowed, "n is a whole number, at least 1, not 0"),
     "discard what": (lambda q: q.discard("x"), NotAllowed, "an item's id is topic/partition/offset"),

@@ -62,7 +62,7 @@ def test_a_lease_is_kept_alive_while_its_handler_runs(kq_cluster: Kafka, site: S
 
 
 def test_it_ends_in_time_although_a_thread_waits_in_a_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kqlib.queue.work.WAIT", 60.0)  # a claim that waits on would take too long
+    monkeypatch.setattr("kqlib.queue.work.CLAIM_WAIT", 60.0)  # a claim that waits on would take too long
     calls: list[bytes] = []
     fill(queue, 4)
     queue.claim_many(1)  # joined
@@ -161,7 +161,7 @@ def test_a_lease_that_is_lost_before_its_handler_begins_stops_nothing(
         items = hand_out(*words)
         if items and not lost:
             lost.append(len(items))
-            for owner in queue._member.owners_of(queue.name):
+            for owner in queue._session.partitions_of(queue.name):
                 owner.purge(owner.ledger.top)
         return items
 
@@ -214,12 +214,12 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
     said: list[str] = []
     monkeypatch.setattr("kqlib.queue.connection.CLOSE", WAIT)
     with alone(kq_cluster, name) as site:
-        queue, site._member.drain = site.queue(name), WAIT
+        queue, site._session.drain = site.queue(name), WAIT
         fill(queue, 4)
 
         def worker() -> None:
             item = queue.claim(wait=WAIT)
-            (owner,) = [owner for owner in site._member.owners_of(name) if owner.partition == item.partition]
+            (owner,) = [owner for owner in site._session.partitions_of(name) if owner.number == item.partition]
             while not owner.leaving:  # the close has begun; it waits for handlers
                 time.sleep(0.01)
             queue.put(b"output")
@@ -229,7 +229,9 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
         thread = threading.Thread(target=worker)
         thread.start()
         while not any(  # handed out, not only chosen
-            lease.deadline < float("inf") for o in site._member.owners.values() for lease in list(o.leases.values())
+            lease.deadline < float("inf")
+            for o in site._session.partitions.values()
+            for lease in list(o.leases.values())
         ):
             time.sleep(0.01)
     thread.join()

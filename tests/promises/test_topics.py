@@ -176,7 +176,8 @@ def test_an_application_may_look_and_is_told_whom_to_ask_for_a_change(locked: Cl
     app = locked.as_user("app")
     plan = Plan({"football": QueueTopic(web_servers=1)})
     with pytest.raises(
-        NotAllowed, match=r"^User 'app' lacks CREATE on topic 'football'\. Nothing was changed\. Ask whoever deploys"
+        NotAllowed,
+        match=r"^User 'app' lacks CREATE on topic 'football'\. Nothing was changed\. Ask the cluster's administrator",
     ):
         plan.apply(app)
     plan.apply(locked)

@@ -46,7 +46,9 @@ def test_kafkas_error_becomes_the_sentence_for_what_it_is(
 def test_a_missing_right_is_named_with_its_resource_and_the_user(own: dict[str, str], who: str) -> None:
     cluster: Any = SimpleNamespace(_own=own)
     lacks = not_allowed(READ_GROUP.of("football", "fans"), cluster, "Nothing was claimed.")
-    assert str(lacks).startswith(f"{who} lacks READ on group 'fans'. Nothing was claimed. Ask whoever deploys")
+    assert str(lacks).startswith(
+        f"{who} lacks READ on group 'fans'. Nothing was claimed. Ask the cluster's administrator"
+    )
     assert str(lacks).endswith("kq doctor --rights QUEUE --site fans shows what else is lacking")
     assert user(cluster).lower() == who.lower()
     error = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
@@ -125,9 +127,9 @@ def test_a_claim_that_ends_without_an_answer_asks_whether_kafka_is_there(
     monkeypatch.setattr(claim.state, "topic_ids", ids)
     monkeypatch.setattr(claim.answers, "not_there", lambda _, topic: TopicMissing(topic=topic))
     queue: Any = SimpleNamespace(
-        name="football", _member=SimpleNamespace(doubted=False), site=SimpleNamespace(cluster=SimpleNamespace())
+        name="football", _session=SimpleNamespace(suspected=False), site=SimpleNamespace(cluster=SimpleNamespace())
     )
     queue.site.cluster.bootstrap, queue._unlocked = "h:1", lambda ask: ask()
     said = claim.Claiming._nothing_claimed(queue, "its state could not be read")
-    assert type(said) is kind and queue._member.doubted
+    assert type(said) is kind and queue._session.suspected
     assert kind is TopicMissing or "its state could not be read. Nothing was claimed" in str(said)

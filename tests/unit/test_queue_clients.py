@@ -58,7 +58,7 @@ def test_a_client_is_dead_when_it_hears_nobody_and_a_new_one_does(
 ) -> None:
     cluster = Somewhere(fresh)
     assert judge(cluster, old, holds) is dead
-    assert cluster.turn == dead and (cluster.__dict__.get("admin") is fresh) is dead
+    assert cluster.verdicts == dead and (cluster.__dict__.get("admin") is fresh) is dead
 
 
 def test_after_a_verdict_every_client_that_only_asks_is_made_anew(within: Callable[..., float]) -> None:
@@ -80,8 +80,8 @@ def test_a_producer_that_reports_a_fatal_error_is_replaced_and_one_without_a_clu
 ) -> None:
     sender = Sender(NOWHERE)
     old = sender._made()
-    sender._doubted = True
-    within(10, lambda: not sender._doubted)
+    sender._suspected = True
+    within(10, lambda: not sender._suspected)
     assert sender._producer is old
     sender._complaint(KafkaError(KafkaError._FATAL))
     within(10, lambda: sender._producer is not old)

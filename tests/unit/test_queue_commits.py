@@ -29,14 +29,14 @@ class Consumer:
 def test_no_commit_is_made_for_a_partition_whose_state_is_a_transactions_or_unknown(what: str, value: Any) -> None:
     assigned = Assigned(cast(Any, None), "here")
     for number in (0, 1):
-        each = assigned.owners["football", number] = owner()
+        each = assigned.partitions["football", number] = owner()
         arrive(each, Rec(0))
-        each.partition = number
+        each.number = number
         each.changed()
         each.awaited = each.version
     assigned.consumer = consumer = Consumer()
     commits = Commits(assigned, cast(Any, SimpleNamespace(committed=print)))
-    setattr(assigned.owners["football", 1], what, value)
+    setattr(assigned.partitions["football", 1], what, value)
     assert commits.run() and consumer.committed == [0]
-    setattr(assigned.owners["football", 1], what, type(value)())
+    setattr(assigned.partitions["football", 1], what, type(value)())
     assert commits.run() and consumer.committed == [0, 1]

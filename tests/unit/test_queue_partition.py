@@ -58,7 +58,7 @@ def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **how: Any)
     made = Partition(
         Terms("football", "here", clock=clock, **{"max_attempts": None, **how}), 0, ledger or Ledger(), low, mark
     )
-    made.window.position = made.target()
+    made.window.position = made.window.target()
     return made
 
 
@@ -211,7 +211,7 @@ def test_by_key_nothing_goes_out_before_all_that_is_open_was_read() -> None:
     ledger.ack([1])
     some = owner(ledger, order="key")
     arrive(some, Rec(0, b"a"))
-    assert take(some) == [] and some.target() == 2
+    assert take(some) == [] and some.window.target() == 2
     some.window.position = 2
     arrive(some, Rec(2, b"a"), Rec(3, b"b"), Rec(4, b"b"))
     assert take(some) == [(0, 2), (3, 2)]
@@ -304,15 +304,15 @@ def test_it_seeks_from_open_run_to_open_run_then_to_the_top() -> None:
     ledger.claim([0, 1, 5_000, 9_000])
     ledger.ack([0])
     some = owner(ledger)
-    assert some.target() == 1
+    assert some.window.target() == 1
     some.window.position = 1
     arrive(some, Rec(1), Rec(2))
-    assert some.target() == 5_000
+    assert some.window.target() == 5_000
     some.window.position = 5_000
     arrive(some, Rec(5_000))
-    some.window.position = some.target()
+    some.window.position = some.window.target()
     arrive(some, Rec(9_000))
-    assert some.target() == 9_001
+    assert some.window.target() == 9_001
     assert take(some) == [(1, 2), (5_000, 2), (9_000, 2)]
 
 
@@ -321,10 +321,10 @@ def test_what_is_not_found_twice_is_lost_and_only_then() -> None:
     ledger.claim(range(4))
     some = owner(ledger)
     arrive(some, Rec(0), Rec(3))
-    assert some.lost == 0 and some.target() == 1
+    assert some.losses.items == 0 and some.window.target() == 1
     some.window.position = 1
     arrive(some, Rec(3))
-    assert some.lost == 2 and some.target() == 4 and take(some) == [(0, 2), (3, 2)]
+    assert some.losses.items == 2 and some.window.target() == 4 and take(some) == [(0, 2), (3, 2)]
 
 
 def test_a_transactions_marks_are_nothing_to_do() -> None:
@@ -333,7 +333,7 @@ def test_a_transactions_marks_are_nothing_to_do() -> None:
     some.end_seen(5)
     assert take(some) == [(0, 1), (2, 1)] and some.ledger.top == 5 and some.ledger.open == 2
     some.ack([0, 2])
-    assert some.ledger.floor == 5 and some.lost == 0
+    assert some.ledger.floor == 5 and some.losses.items == 0
     some.end_seen(3)  # an old one
     assert some.window.head == 5
 
@@ -373,11 +373,11 @@ def test_a_delay_begins_when_the_item_is_read_not_when_it_is_looked_at_or_read_a
     assert take(some, 1) == [(0, 1)] and take(some) == [(2, 1)]
     before = some.window.bytes
     some.drop_payloads()
-    assert some.window.bytes < before and 1 not in some.records and 2 in some.records
+    assert some.window.bytes < before and 1 not in some.window.records and 2 in some.window.records
     some.terms.clock.now += 1.9
     assert take(some) == []
     some.terms.clock.now += 0.2
-    assert take(some) == [] and some.target() == 1
+    assert take(some) == [] and some.window.target() == 1
     some.window.position = 1
     arrive(some, Rec(1, more=headers))
     assert take(some) == [(1, 1)]
@@ -511,17 +511,17 @@ def skipped(end: int, at: int, start: int = 0) -> Incident:
 
 def test_what_is_put_back_goes_out_once_and_before_what_is_new() -> None:
     some = owner(Ledger(5, 5, 1, "id"))
-    some.incidents = [skipped(3, at=1), skipped(5, at=2, start=3)]
+    some.losses.incidents = [skipped(3, at=1), skipped(5, at=2, start=3)]
     arrive(some, Rec(5))
     some.rewind(1, back=True)
-    assert [each.at for each in some.incidents] == [2] and some.incidents_version == some.awaited == some.version
+    assert [each.at for each in some.losses.incidents] == [2] and some.losses.version == some.awaited == some.version
     some.rewind(1, back=True)
-    assert some.target() == 0 and some.ledger.floor == 0
+    assert some.window.target() == 0 and some.ledger.floor == 0
     some.window.position = 0
     arrive(some, Rec(0), Rec(1, None, [("kq-site", b"there")]), Rec(3))  # another site's, and no record at 2
-    some.window.position = some.target()
+    some.window.position = some.window.target()
     arrive(some, Rec(3))
-    assert take(some) == [(0, 1), (5, 1)] and some.lost == 0
+    assert take(some) == [(0, 1), (5, 1)] and some.losses.items == 0
     some.ack([0, 5])
     assert some.ledger.floor == 6 and some.ledger.open == 0
 
@@ -531,16 +531,16 @@ def test_what_is_put_back_goes_out_once_and_before_what_is_new() -> None:
 )
 def test_what_does_not_fit_into_the_ledger_is_put_back_later_and_nothing_twice(killed: bool) -> None:
     some, seen = owner(Ledger(9_000, 9_000, 1, "id")), list[int]()
-    some.incidents = [skipped(9_000, at=1)]
+    some.losses.incidents = [skipped(9_000, at=1)]
     if killed:
         some.rewind(1, back=True)
         some = owner(Ledger.read(some.ledger.text(), some.ledger.floor))
-        some.incidents = [skipped(9_000, at=1)]
-    while some.incidents:
+        some.losses.incidents = [skipped(9_000, at=1)]
+    while some.losses.incidents:
         some.rewind(1, back=True)
         assert Ledger.read(some.ledger.text(), some.ledger.floor).open == some.ledger.open
         back = list(opened(some.ledger))
-        assert back and sum(each.items for each in some.incidents) == 9_000 - len(seen) - len(back)
+        assert back and sum(each.items for each in some.losses.incidents) == 9_000 - len(seen) - len(back)
         some.window.position = back[0]
         arrive(some, *map(Rec, back))
         assert len(take(some, len(back))) == len(back)
@@ -551,25 +551,25 @@ def test_what_does_not_fit_into_the_ledger_is_put_back_later_and_nothing_twice(k
 
 def test_the_next_owner_knows_what_was_put_back_and_is_no_item_of_this_site() -> None:
     dead = owner(Ledger(6, 6, 1, "id"))
-    dead.incidents = [skipped(4, at=1)]
+    dead.losses.incidents = [skipped(4, at=1)]
     dead.rewind(1, back=True)
     some = owner(Ledger.read(dead.ledger.text(), dead.ledger.floor))
     for _ in range(2):
-        some.window.position = some.target()
+        some.window.position = some.window.target()
         arrive(some, Rec(1, None, [("kq-site", b"there")]), Rec(3))  # no record at 0: retention took it; at 2 a mark
-    some.window.position = some.target()
+    some.window.position = some.window.target()
     arrive(some, Rec(3))
-    some.log_begins(1)
-    assert take(some) == [(3, 1)] and some.lost == 1
+    some.losses.log_begins(1)
+    assert take(some) == [(3, 1)] and some.losses.items == 1
     some.ack([3])
     assert some.ledger.open == 0
 
 
 def test_what_is_forgotten_is_not_put_back() -> None:
     some = owner(Ledger(5, 5, 1, "id"))
-    some.incidents = [skipped(5, at=1)]
+    some.losses.incidents = [skipped(5, at=1)]
     some.rewind(1, back=False)
-    assert not some.incidents and some.ledger.floor == 5 and some.incidents_version == some.version
+    assert not some.losses.incidents and some.ledger.floor == 5 and some.losses.version == some.version
 
 
 # --- a log that begins later ---------------------------------------------------------------------------------------------
@@ -600,7 +600,7 @@ def test_what_retention_took_before_it_was_done_is_counted_once(
     ledger: Ledger, low: int, mark: int, expected: tuple[int, int]
 ) -> None:
     some = owner(ledger.copy(), low, mark)
-    assert (some.lost, some.ledger.floor) == expected
+    assert (some.losses.items, some.ledger.floor) == expected
 
 
 def test_gaps_below_the_logs_beginning_are_lost_and_others_are_transactions_marks() -> None:
@@ -608,13 +608,13 @@ def test_gaps_below_the_logs_beginning_are_lost_and_others_are_transactions_mark
     arrive(some, *(Rec(n) for n in range(4)))
     assert take(some, 2) == [(0, 1), (1, 1)]
     arrive(some, Rec(10))  # 4 to 9 are not there
-    some.log_begins(10)
-    assert some.lost == 6
+    some.losses.log_begins(10)
+    assert some.losses.items == 6
     arrive(some, Rec(12))
     some.end_seen(14)
-    some.log_begins(10)
-    some.log_begins(99)  # nothing is counted twice
-    assert some.lost == 6
+    some.losses.log_begins(10)
+    some.losses.log_begins(99)  # nothing is counted twice
+    assert some.losses.items == 6
     assert take(some) == [(2, 1), (3, 1), (10, 1), (12, 1)] and opened(some.ledger) == dict.fromkeys(
         [0, 1, 2, 3, 10, 12], 1
     )

@@ -51,7 +51,7 @@ def found_with_gaps(runs: int) -> int:
     """All of them are found, with a gap behind each."""
     some, looks = open_runs(runs)
     arrive(some, *(Rec(offset) for offset in range(0, 2 * runs, 2)))
-    assert len(some.records) == runs
+    assert len(some.window.records) == runs
     return looks.many
 
 
@@ -61,7 +61,7 @@ def gone(runs: int) -> int:
     for _ in range(2):
         some.window.position = 0
         arrive(some, *(Rec(offset) for offset in range(1, 2 * runs, 2)))
-    assert some.lost == runs
+    assert some.losses.items == runs
     return looks.many
 
 
@@ -83,7 +83,7 @@ def memory(partitions: int, each: int = 0) -> int:
     for one in owners.values():
         one.window = Weighed(0, [])
         one.window.bytes = each
-    assigned: Any = SimpleNamespace(changed=threading.Condition(), owners=owners, paused=set())
+    assigned: Any = SimpleNamespace(changed=threading.Condition(), partitions=owners, paused=set())
     Weighed.asked = 0
     full = fetch.Fetch(assigned, print).full_ones()
     assert len(full) == (partitions if each else 0)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.queue import work
-from kqlib.queue.item import Item, Job
+from kqlib.queue.item import Item, Job, Outcome
 from kqlib.queue.partition import Partition
+from kqlib.queue.queue import Queue
+from kqlib.queue.terms import Terms
 from tests.unit.test_queue_partition import Rec, arrive, opened, owner, take
 
 
@@ -27,36 +30,38 @@ def buried(some: Partition) -> None:
     some.end([0], done=True)
 
 
-HANDLERS: dict[str, tuple[Callable[[Partition], Any], str, bool]] = {
-    "runs": (lambda o: None, "", True),
-    "acked it": (lambda o: o.ack([0]), "done", False),
-    "released it": (lambda o: o.release(0, 5), "released", False),
-    "extended it": (lambda o: o.extend(0, 60), "", True),
-    "ended it with a transaction": (buried, "done", False),
-    "tried a transaction in vain": (lambda o: (o.begin_ending(0), o.end([0], done=False)), "", True),
-    "slept past its lease": (lambda o: o.terms.clock.__dict__.update(now=200.0), "", False),
-    "saw its lease end and another begin": (lambda o: (setattr(o.terms.clock, "now", 200.0), take(o, 1)), "", False),
-    "was purged": (lambda o: o.purge(1), "", False),
-    "lost its partition": (lambda o: setattr(o, "dropped", "gone"), "", False),
+HANDLERS: dict[str, tuple[Callable[[Partition], Any], Outcome | None, bool]] = {
+    "runs": (lambda o: None, None, True),
+    "acked it": (lambda o: o.ack([0]), Outcome.DONE, False),
+    "released it": (lambda o: o.release(0, 5), Outcome.RELEASED, False),
+    "extended it": (lambda o: o.extend(0, 60), None, True),
+    "ended it with a transaction": (buried, Outcome.DONE, False),
+    "tried a transaction in vain": (lambda o: (o.begin_ending(0), o.end([0], done=False)), None, True),
+    "slept past its lease": (lambda o: o.terms.clock.__dict__.update(now=200.0), None, False),
+    "saw its lease end and another begin": (lambda o: (setattr(o.terms.clock, "now", 200.0), take(o, 1)), None, False),
+    "was purged": (lambda o: o.purge(1), None, False),
+    "lost its partition": (lambda o: setattr(o, "dropped", "gone"), None, False),
 }
 
 
-@pytest.mark.parametrize(("what", "ended", "holds"), HANDLERS.values(), ids=HANDLERS)
-def test_it_is_known_whether_a_handler_ended_its_item_or_lost_it(what: Any, ended: str, holds: bool) -> None:
+@pytest.mark.parametrize(("what", "outcome", "holds"), HANDLERS.values(), ids=HANDLERS)
+def test_it_is_known_whether_a_handler_ended_its_item_or_lost_it(
+    what: Any, outcome: Outcome | None, holds: bool
+) -> None:
     some = owner()
     mine = handled(some)
     what(some)
-    assert (mine.ended, mine.holds(some.terms.clock())) == (ended, holds)
+    assert (mine.outcome, mine.holds(some.terms.clock())) == (outcome, holds)
 
 
 def test_what_no_handler_began_with_is_given_back_and_does_not_count() -> None:
     some = owner()
     mine = handled(some)
     some.unclaim(0)
-    assert (mine.ended, opened(some.ledger), take(some)) == ("", {0: 0}, [(0, 1)])
+    assert (mine.outcome, opened(some.ledger), take(some)) == (None, {0: 0}, [(0, 1)])
 
 
-class Memory(work.Workable):
+class Memory(work.WorkMixin):
     """A queue that hands out numbers and remembers how many were out at a time."""
 
     lease = 30.0
@@ -83,7 +88,7 @@ class Memory(work.Workable):
         return ahead
 
     def _job_done(self, job: Job) -> None:
-        job.ended = "done"
+        job.outcome = Outcome.DONE
 
     def _ack_jobs(self, jobs: Iterable[Job]) -> None:
         with self.one:
@@ -102,7 +107,7 @@ class Numbered(Job):
         return not stopping
 
 
-SLOW = {"handlers that take their time": (0.02, 0.02, 4), "handlers of a moment": (0.0, 0.002, 4 + 4 * work.AHEAD)}
+SLOW = {"handlers that take their time": (0.02, 0.02, 4), "handlers of a moment": (0.0, 0.002, 4 + 4 * work.MOST_AHEAD)}
 
 
 @pytest.mark.parametrize(("takes", "claim", "most"), SLOW.values(), ids=SLOW)
@@ -118,6 +123,17 @@ def test_no_more_is_claimed_than_threads_can_take_when_the_claim_is_committed(
     done = queue.work(handler, threads=4, until="empty")
     assert (done.done, sorted(seen), queue.out) == (60, list(range(60)), set())
     assert queue.most <= most
+
+
+AHEAD: list[tuple[int | None, int | None, int | None]] = [(1, None, 0), (1, 2, 2), (2, None, None), (None, 0, 0)]
+
+
+@pytest.mark.parametrize(("max_attempts", "asked", "ahead"), AHEAD)
+def test_nothing_is_claimed_ahead_where_the_first_attempt_is_the_last_unless_it_is_asked_for(
+    max_attempts: int | None, asked: int | None, ahead: int | None
+) -> None:
+    queue: Any = SimpleNamespace(terms=Terms("football", "here", max_attempts=max_attempts))
+    assert Queue._ahead(queue, asked) == ahead
 
 
 def test_what_was_claimed_and_not_begun_when_it_stops_is_given_back() -> None:

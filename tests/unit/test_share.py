@@ -179,7 +179,7 @@ CALLED = {
     "a put to be due later": (lambda q: q.put(b"", delay=1), NotAllowed, "share groups do not offer a delay"),
     "one of many due later": (lambda q: q.put_many([Put(b"", delay=1)]), NotAllowed, "do not offer a delay"),
     "text": (lambda q: q.put("1"), BadPayload, "put takes bytes or None, not str"),
-    "an ack of nothing": (lambda q: q.ack(None), NotAllowed, "takes an Item that claim.. gave, not NoneType"),
+    "an ack of nothing": (lambda q: q.ack(None), NotAllowed, "takes an item that claim.. gave, not NoneType"),
     "an item of another queue": (
         lambda q: q.ack(Item("tennis", 0, Record(0, 1), 1, 9e9, 1, 1)),
         NotAllowed,
