@@ -153,7 +153,7 @@ class Out(NamedTuple):  # as Item: quick to make
     partition: int = -1  # chosen by the key
 
 
-def check_item(item: Any, queue: str, kind: type) -> None:
+def check_item(item: Any, queue: str, kind: type[Any]) -> None:
     """`NotAllowed`, unless it is an item of this queue. kind: the class of the queue's items."""
     if not isinstance(item, kind):
         raise NotAllowed(f"this takes an item that claim() gave, not {type(item).__name__}")

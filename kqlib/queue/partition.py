@@ -334,6 +334,10 @@ class Partition:
         """What is open, how many items are read beyond that, and where reading goes on."""
         return View(self.ledger.copy(), self.order.fresh_items(), self.window.head)
 
+    def counts(self) -> dict[str, int]:
+        """How many items are claimed, and how many are delayed."""
+        return {"claimed": len(self.leases) + len(self.ending), "delayed": len(self.order.later)}
+
     # --- the verbs ---
 
     def why_not(self, offset: int, epoch: int, number: int) -> str:

@@ -375,10 +375,8 @@ class Queue(Claiming, WorkMixin):
         self.site._check_open()
         with self._session.changed:
             partitions = self._session.partitions_of(self.name)
-            own: dict[str, Any] = {
-                "claimed": sum(len(each.leases) + len(each.ending) for each in partitions),
-                "delayed": sum(len(each.order.later) for each in partitions),
-            }
+            counts = [partition.counts() for partition in partitions]
+            own: dict[str, Any] = {name: sum(each[name] for each in counts) for name in ("claimed", "delayed")}
             own |= {"lost": self.lost, "partitions": len(partitions), "blocked": self.blocked}
             own |= self.terms.rates.a_second(time.monotonic())
         letters = None

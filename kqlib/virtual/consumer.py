@@ -122,7 +122,7 @@ class ConsumerLedger:
 
     def record(self, n: int) -> StoredRecord:
         """An item's record, which is in memory."""
-        record = self.partition.records[n]
+        record = self.partition.window.records[n]
         assert isinstance(record, NthRecord)
         return record.stored
 

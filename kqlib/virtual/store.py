@@ -332,7 +332,7 @@ class ItemStore:
             raise Missing(missing)
         taken = [n for claimed in claims for n in claimed.offsets]
         for n in taken:
-            back = dead.back(ledger.partition.records[n], origin, name[1])
+            back = dead.back(ledger.partition.window.records[n], origin, name[1])
             out.outs.append(self._record(origin, back.value, None, back.headers or [], self.place.most))
         ledger.partition.ack(taken)
         self._save(name, ledger, entry, out)
@@ -342,7 +342,7 @@ class ItemStore:
     def _bury(self, ledger: ConsumerLedger, n: int, reason: str, out: Writes) -> None:
         queue, partition = ledger.partition.terms.queue, ledger.partition
         letter = dead.letter(
-            partition.records[n],
+            partition.window.records[n],
             origin=f"{queue}/{self.place.partition}/{ledger.record(n).offset}",
             site=partition.terms.site,
             attempts=partition.ledger.attempts(n) or 0,
