@@ -17,8 +17,8 @@ from kqlib.errors import Closed, KqError, LeaseLost, LetterTooLarge, NotAllowed,
 from kqlib.queue import answers, arguments, dead, state
 from kqlib.queue.assigned import ANEW
 from kqlib.queue.connection import Connection, TopicFacts
-from kqlib.queue.item import Item, Out, Place, check_claimed, lease_lost, size
-from kqlib.queue.partition import Claimed, Handled, Partition
+from kqlib.queue.item import Item, Job, Out, Place, check_claimed, lease_lost, size
+from kqlib.queue.partition import Claimed, Partition
 from kqlib.queue.put import Putting
 from kqlib.queue.terms import Terms
 from kqlib.queue.transactions import Ending
@@ -68,7 +68,7 @@ class Claiming(Putting):
         n: int,
         seconds: float,
         wait: float,
-        jobs: list[Handled] | None = None,
+        jobs: list[Job] | None = None,
         stop: Callable[[], bool] = lambda: False,
         *,
         empty: Callable[[list[KqError]], None] | None = None,
@@ -189,7 +189,7 @@ class Claiming(Putting):
                 raise
             self._allowed_at = complaints
 
-    def _take(self, n: int, seconds: float, jobs: list[Handled] | None = None) -> list[Item]:
+    def _take(self, n: int, seconds: float, jobs: list[Job] | None = None) -> list[Item]:
         """Items that are at hand. If they cannot be handed out (Unreachable, Ctrl-C in a cell), their claim is undone."""
         while True:
             try:
@@ -221,7 +221,7 @@ class Claiming(Putting):
         return taken
 
     def _hand_out(
-        self, taken: list[tuple[Partition, Claimed]], seconds: float, jobs: list[Handled] | None = None
+        self, taken: list[tuple[Partition, Claimed]], seconds: float, jobs: list[Job] | None = None
     ) -> list[Item]:
         """Commit the attempts, then make the items."""
         self._session.save([partition for partition, _ in taken])

@@ -111,12 +111,9 @@ class Job:
     """An item that `work` has claimed, and its outcome."""
 
     item: Any
+    partition: Any = None  # of a site's own queue: the `Partition` that has it
     outcome: Outcome | None = None  # None: its handler has not ended it (yet)
     begun: bool = False  # its handler was called
-
-    def begin(self, stopping: bool) -> bool:
-        """May its handler begin? If not, the item is given back. Here it always may: its queue takes nothing back uncounted."""
-        return True
 
 
 @dataclass(frozen=True)

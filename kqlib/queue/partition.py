@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -32,27 +31,6 @@ NO_ROOM = "the ledger is full: items that wait or are out leave no space for mor
 NO_ROOM_TO_PASS = "the ledger is full of items that are due later or whose key is busy"
 UNNOTED = "what a rewind put back waits until kq.queues says so: after a crash it would be put back again"
 Change = TypeVar("Change", bound=Callable[..., Any])
-
-
-@dataclass(slots=True, eq=False)
-class Handled(Job):
-    """A job whose item is of this partition. The verbs of this process set its outcome."""
-
-    item: Item
-    partition: Partition = field(kw_only=True)
-
-    def begin(self, stopping: bool) -> bool:
-        """May its handler begin? Not if `work` stops, or if its partition is being given up.
-
-        `begun` is set before `leaving` is read: a drain sets `leaving` first and then asks for `begun`. So one of the two sees it.
-        """
-        self.begun = not stopping
-        return not (stopping or self.partition.leaving or self.partition.dropped)
-
-    def holds(self, now: float) -> bool:
-        """Does the lease still hold that the item was handed out with?"""
-        lease = self.partition.leases.get(self.item.offset)
-        return lease is not None and lease.job is self and lease.deadline > now and not self.partition.dropped
 
 
 class View(NamedTuple):
@@ -417,11 +395,16 @@ class Partition:
         self.leases.extend(offset, deadline)
         return deadline
 
-    def handle(self, item: Item) -> Handled:
+    def handle(self, item: Item) -> Job:
         """Make it a job of `work`. A drain waits for jobs whose handlers have begun."""
-        old, handled = self.leases[item.offset], Handled(item, partition=self)
-        self.leases[item.offset] = Lease(old.number, old.deadline, old.thread, handled)
-        return handled
+        old, job = self.leases[item.offset], Job(item, self)
+        self.leases[item.offset] = Lease(old.number, old.deadline, old.thread, job)
+        return job
+
+    def holds(self, job: Job) -> bool:
+        """Does the lease still hold with which the job's item was handed out?"""
+        lease = self.leases.get(job.item.offset)
+        return lease is not None and lease.job is job and lease.deadline > self.terms.clock() and not self.dropped
 
     @whole
     def discard(self, offset: int) -> str:

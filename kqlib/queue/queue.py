@@ -19,7 +19,7 @@ from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import ASSIGNED_WITHIN, READ_WITHIN, Claiming, unsaved, unsure
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.item import Item, Job, Outcome, not_acked
-from kqlib.queue.partition import Handled, Partition
+from kqlib.queue.partition import Partition
 from kqlib.queue.put import Step
 from kqlib.queue.redrive import Choice, Redrive, Redriven, chosen, into_queue
 from kqlib.queue.terms import Terms
@@ -188,24 +188,32 @@ class Queue(Claiming, WorkMixin):
         return 0 if ahead is None and self.terms.max_attempts == 1 else ahead
 
     def _jobs_at_hand(self, n: int) -> list[Job]:
-        jobs = list[Handled]()
+        jobs = list[Job]()
         with self._session.changed:
             if not self._broken():  # a claim tries to load it again
                 self._usable_here()
                 self._session.subscriptions.claim(self.name, time.monotonic())
                 self._take(n, self.lease, jobs)
-        return [*jobs]
+        return jobs
 
     def _claim_jobs(
         self, n: int, wait: float, stop: Callable[[], bool], empty: Callable[[list[KqError]], None] | None
     ) -> list[Job]:
-        jobs = list[Handled]()
+        jobs = list[Job]()
         self._claim(n, self.lease, wait, jobs, stop, empty=empty)
-        return [*jobs]
+        return jobs
 
     def _may_come(self) -> bool:
         with self._session.changed:
             return any(partition.in_hand() for partition in self._session.partitions_of(self.name))
+
+    def _may_begin(self, job: Job, stopping: bool) -> bool:
+        """Not if `work` stops, or if the partition is being given up.
+
+        `begun` is set before `leaving` is read. A drain sets `leaving` before it reads `begun`. So one of the two sees the other.
+        """
+        job.begun = not stopping
+        return not (stopping or job.partition.leaving or job.partition.dropped)
 
     def _job_done(self, job: Job) -> None:
         """`_ack_jobs` acks it, together with others."""
@@ -232,9 +240,8 @@ class Queue(Claiming, WorkMixin):
         """Ack those that have no outcome yet, if their leases hold. The next commit stores that."""
         by: dict[Partition, list[int]] = defaultdict(list)
         with self._session.changed:
-            now = self.terms.clock()
             for job in jobs:
-                if isinstance(job, Handled) and job.outcome is None and job.holds(now):
+                if job.outcome is None and job.partition.holds(job):
                     by[job.partition].append(job.item.offset)
             for partition, offsets in by.items():
                 partition.ack(offsets)
@@ -243,7 +250,7 @@ class Queue(Claiming, WorkMixin):
     def _give_back(self, job: Job) -> None:
         """No handler began with it: make it ready again, and do not count the attempt."""
         with self._session.changed:
-            if isinstance(job, Handled) and job.holds(self.terms.clock()):
+            if job.partition.holds(job):
                 job.partition.unclaim(job.item.offset)
                 self._session.changed.notify_all()
 

@@ -117,6 +117,10 @@ class WorkMixin:
         """May an item become ready without a put: one that is claimed, or due later?"""
         return True
 
+    def _may_begin(self, job: Job, stopping: bool) -> bool:
+        """May its handler begin? If not, the item is given back. stopping: `work` ends."""
+        return True
+
     def _job_done(self, job: Job) -> None:
         """Its handler returned."""
         self.ack(job.item)
@@ -293,7 +297,7 @@ class Work:
         if job is None:
             return
         try:
-            if job.begin(self.stop.is_set()):
+            if self.queue._may_begin(job, self.stop.is_set()):
                 begun = time.perf_counter()
                 self._handle(job)
                 self._handler_seconds += (time.perf_counter() - begun - self._handler_seconds) / 8

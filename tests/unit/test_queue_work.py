@@ -51,7 +51,7 @@ def test_it_is_known_whether_a_handler_ended_its_item_or_lost_it(
     some = owner()
     mine = handled(some)
     what(some)
-    assert (mine.outcome, mine.holds(some.terms.clock())) == (outcome, holds)
+    assert (mine.outcome, some.holds(mine)) == (outcome, holds)
 
 
 def test_what_no_handler_began_with_is_given_back_and_does_not_count() -> None:
@@ -76,7 +76,7 @@ class Memory(work.WorkMixin):
             self.out |= set(got)
             self.most = max(self.most, len(self.out))
         time.sleep(self.slow)
-        return [Numbered(number) for number in got]
+        return [Job(number) for number in got]
 
     def _claim_jobs(self, n: int, wait: float, stop: Any, empty: Any) -> list[Job]:
         got = self._jobs_at_hand(n)
@@ -86,6 +86,9 @@ class Memory(work.WorkMixin):
 
     def _ahead(self, ahead: int | None) -> int | None:
         return ahead
+
+    def _may_begin(self, job: Job, stopping: bool) -> bool:
+        return not stopping
 
     def _job_done(self, job: Job) -> None:
         job.outcome = Outcome.DONE
@@ -98,13 +101,6 @@ class Memory(work.WorkMixin):
         with self.one:
             self.left.append(job.item)
             self.out.discard(job.item)
-
-
-class Numbered(Job):
-    """A job that can be given back."""
-
-    def begin(self, stopping: bool) -> bool:
-        return not stopping
 
 
 SLOW = {"handlers that take their time": (0.02, 0.02, 4), "handlers of a moment": (0.0, 0.002, 4 + 4 * work.MOST_AHEAD)}

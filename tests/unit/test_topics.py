@@ -371,7 +371,11 @@ class Answers:
 REFUSED = [
     (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing, "'football' does not exist"),
     (KafkaError.TOPIC_EXCEPTION, TopicMissing, "'football' does not exist"),
-    (KafkaError.TOPIC_AUTHORIZATION_FAILED, NotAllowed, "This user lacks DESCRIBE on topic 'football'. Ask the cluster's administrator"),
+    (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        NotAllowed,
+        "This user lacks DESCRIBE on topic 'football'. Ask the cluster's administrator",
+    ),
     (KafkaError.POLICY_VIOLATION, NotAllowed, "refuses to look at 'football': so says the broker."),
     (KafkaError._TIMED_OUT, Unreachable, "No Kafka answered at 127.0.0.1:1: so says the broker (asked to look at"),
     (KafkaError.REQUEST_TIMED_OUT, Unreachable, "so says the broker"),
