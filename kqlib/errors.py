@@ -64,7 +64,7 @@ class NoRegistry(Unreachable):
 
 
 class NoSpark(Unreachable):
-    says = "No Spark master took this application at {address}: {why}. Is it running, with a worker that has room, and is this its address (KQ_SPARK_MASTER)?"
+    says = "No Spark master took this application at {address}: {why}. Is it running, with a worker that has free cores, and is this its address (KQ_SPARK_MASTER)?"
 
 
 class SparkDied(KqError):

@@ -172,14 +172,14 @@ def _bytes(key: Any) -> bytes:
         why = "a null key has no partition of its own: clients send such records to one for a while, then to another"
         raise NotAllowed(f"{why}. Leave them out, or give them a key")
     if not isinstance(key, str):
-        raise NotAllowed(f"a key is bytes, or text for its UTF-8 form, not {type(key).__name__}: {_turn(key)}")
+        raise NotAllowed(f"a key is bytes, or text for its UTF-8 form, not {type(key).__name__}: {_instead(key)}")
     try:
         return key.encode()
     except UnicodeEncodeError:
         raise NotAllowed(f"{key!r} has no UTF-8 form, so no producer sends it: take bytes") from None
 
 
-def _turn(key: Any) -> str:
+def _instead(key: Any) -> str:
     """What to write instead."""
     if isinstance(key, bytearray | memoryview):
         return "say bytes(key)"

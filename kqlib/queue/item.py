@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from kqlib.errors import BadPayload, LeaseLost, NotAllowed, NotClaimed
+from kqlib.errors import BadPayload, LeaseLost, NotAllowed, NotClaimed, Unreachable
 from kqlib.queue import arguments
 from kqlib.queue.arguments import LONGEST_DELAY
 
@@ -174,6 +174,11 @@ def not_acked(many: int, refused: Sequence[Any], why: str) -> LeaseLost:
     """The error of `ack_many` for the items that were not acked. why: what is wrong with the first."""
     what = f"{len(refused)} of {many} were not acked; the others are. The first: {why}"
     return LeaseLost(what, items=refused)
+
+
+def maybe_acked(many: int, refused: Sequence[Any], unknown: Sequence[Any], why: str, address: str) -> Unreachable:
+    """The error of `ack_many` when it is not known of some items (`unknown`) whether they were acked."""
+    return Unreachable(f"{len(unknown)} of {many} acks: {why}", address=address, items=refused, unknown=unknown)
 
 
 def due(delay: float) -> Headers:

@@ -18,7 +18,7 @@ from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, TopicMissing, U
 from kqlib.queue import arguments, dead, look
 from kqlib.queue.claim import ASSIGNED_WITHIN, READ_WITHIN, Claiming, unsaved, unsure
 from kqlib.queue.connection import Connection, TopicFacts
-from kqlib.queue.item import Item, Job, Outcome, not_acked
+from kqlib.queue.item import Item, Job, Outcome, maybe_acked, not_acked
 from kqlib.queue.partition import Partition
 from kqlib.queue.put import Step
 from kqlib.queue.redrive import Choice, Redrive, Redriven, chosen, into_queue
@@ -85,10 +85,7 @@ class Queue(Claiming, WorkMixin):
                 unknown = _of(held, {partition: by[partition] for partition in gone if unsure(partition)})
                 refused += _of(held, {partition: by[partition] for partition in gone if not unsure(partition)})
         if unknown:
-            address = self.site.cluster.bootstrap
-            raise Unreachable(
-                f"{len(unknown)} of {len(items)} acks: {why}", address=address, items=refused, unknown=unknown
-            )
+            raise maybe_acked(len(items), refused, unknown, why, self.site.cluster.bootstrap)
         if len(refused) == len(items) > 0:
             self._allowed("Nothing was changed.")
         if refused:

@@ -28,7 +28,7 @@ from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments
 from kqlib.queue.connection import topic_facts
-from kqlib.queue.item import Item, Job, Outcome, Put, check_claimed, lease_lost, not_acked
+from kqlib.queue.item import Item, Job, Outcome, Put, check_claimed, lease_lost, maybe_acked, not_acked
 from kqlib.queue.put import Putting
 from kqlib.queue.retry import Retry
 from kqlib.queue.sender import Sender
@@ -86,7 +86,7 @@ class ShareQueue(Putting, WorkMixin):
         """Put them all; their ids. Each record is a batch of its own, so that a poll does not take them all."""
         puts = self._checked(items)
         if any(put.delay for put in puts):
-            _never("a delay", "the broker hands out what is there")
+            _never("a delay", "the broker gives out at once what is there")
         self._usable()
         with self._sending:
             if self._made is None:
@@ -214,8 +214,7 @@ class ShareQueue(Putting, WorkMixin):
                     (unknown if isinstance(trouble, Unreachable) else refused).append(item)
                     why = why or str(trouble.facts["why"])
         if unknown:
-            what = f"{len(unknown)} of {len(items)} acks: {why}"
-            raise Unreachable(what, address=self.cluster.bootstrap, items=refused, unknown=unknown)
+            raise maybe_acked(len(items), refused, unknown, why, self.cluster.bootstrap)
         if refused:
             raise not_acked(len(items), refused, why)
 
