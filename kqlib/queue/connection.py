@@ -105,12 +105,12 @@ class Connection:
 
     def _end(self, ending: Ending) -> None:
         """Run this transaction and wait for its outcome; `changed` is held."""
-        from kqlib.queue.transactions import LONGEST
+        from kqlib.queue import transactions
 
         self._check_open()
         session = self._session
         session.endings.ask(ending)
-        if not session.changed.wait_for(lambda: ending.over, LONGEST):
+        if not session.changed.wait_for(lambda: ending.over, transactions.PATIENCE + transactions.LAST_TRY):
             why = "no answer to a transaction; it may have happened, or not"
             raise Unreachable(address=self.cluster.bootstrap, why=why)
         if ending.error is not None:

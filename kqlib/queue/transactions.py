@@ -40,8 +40,8 @@ TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does 
 STALL = 1.0  # seconds without a written record until the others go first
 GRACE = 1.0  # seconds beyond its time until a call is left behind
 PATIENCE = 12.0  # seconds until an ending gives up
-# Seconds until a verb gives up: one last try may begin when its patience ends, and commit for twice TIMEOUT. Five calls may be late.
-LONGEST = PATIENCE + 3 * TIMEOUT + 5 * GRACE
+# Seconds of an ending's last try, which may begin when its patience ends: TIMEOUT to write, twice that to commit, five late calls.
+LAST_TRY = 3 * TIMEOUT + 5 * GRACE
 TRUSTED = 10.0  # seconds after its last record until a topic is doubted
 
 

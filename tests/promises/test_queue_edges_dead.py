@@ -277,7 +277,7 @@ def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_cou
     queue: Queue, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
     monkeypatch.setattr(fetch, "MOST_CACHED", 50)
-    monkeypatch.setattr(kqlib.queue.queue, "SEEN", 2.0)
+    monkeypatch.setattr(kqlib.queue.queue, "READ_WITHIN", 2.0)
     put(kq_cluster, queue.dead.name, *(b"%d" % n for n in range(3_000)))
     begun = time.monotonic()
     with pytest.raises(NotAllowed, match="it is not there, or done already"):

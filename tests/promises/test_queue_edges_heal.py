@@ -259,7 +259,7 @@ def test_a_client_that_hears_nobody_is_replaced_while_all_others_work(kq_cluster
 def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nobody(
     kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch, within: Within
 ) -> None:
-    monkeypatch.setattr(claim, "SEEN", 1.0)
+    monkeypatch.setattr(claim, "READ_WITHIN", 1.0)
     monkeypatch.setattr(transactions, "TIMEOUT", PATIENCE)
     monkeypatch.setattr(transactions, "PATIENCE", WAIT)
     for room in (session, transactions):
@@ -328,7 +328,7 @@ def test_a_hundred_partitions_whose_states_come_late_are_read_at_once(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = wide(kq_cluster, 100)
-    monkeypatch.setattr(session, "SOON", 0.0)  # as on a busy machine: the assignment does not wait for its states
+    monkeypatch.setattr(session, "STATES_WITHIN", 0.0)  # as on a busy machine: the assignment does not wait for its states
     with Site(kq_cluster, name, session=SESSION) as site:
         queue, begun, found = site.queue(name, max_attempts=None), time.monotonic(), 0
         while found < 100:

@@ -314,7 +314,7 @@ def stored(site: Site, name: str) -> int:
 def test_an_ack_waits_for_no_other_handler(
     name: str, here: Site, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "WAIT", WAIT)  # no claim stores it either
+    monkeypatch.setattr(work, "CLAIM_WAIT", WAIT)  # no claim stores it either
     queue, at_work, go_on = here.queue(name), threading.Semaphore(0), threading.Semaphore(0)
     queue.put_many([(b"%d" % n, None) for n in range(18)])
     begun = list[bytes]()
