@@ -26,10 +26,10 @@ from tests.patience import WAIT
 
 PATIENT = (
     (look, "BRIEFLY"),
-    (claim, "FIRST"),
-    (claim, "SEEN"),
-    (queue, "FIRST"),
-    (queue, "SEEN"),
+    (claim, "ASSIGNED_WITHIN"),
+    (claim, "READ_WITHIN"),
+    (queue, "ASSIGNED_WITHIN"),
+    (queue, "READ_WITHIN"),
     (connection, "VISIBLE"),
 )
 """Seconds after which the library stops looking and says what it knows. In these tests it looks as long as the run waits."""
