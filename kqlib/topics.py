@@ -187,7 +187,7 @@ def _flat(table: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}  # the second: no topic can have this name
 _FASTER = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS, KafkaError.UNKNOWN_TOPIC_OR_PART}
 _RIGHTS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-_ASK = "Ask the cluster's administrator to apply the plan: `kq topics show plan.toml` says what it makes."
+_ASK = "Ask your administrator to apply the plan: `kq topics show plan.toml` says what it makes."
 
 
 def partitions_of(cluster: Kafka, topic: str) -> int:

@@ -61,7 +61,7 @@ def not_allowed(right: Right, cluster: Kafka, safe: str, queue: str = "", site: 
     advice = f"kq doctor --rights {queue.removesuffix(DEAD)} --site {quote(site)} shows what else is lacking"
     if (right.operation, right.kind) not in IN_TABLE:
         advice = "docs/rights.md names all that this needs"
-    return NotAllowed(f"{lacks(cluster, right)}. {safe} Ask the cluster's administrator to grant it; {advice}")
+    return NotAllowed(f"{lacks(cluster, right)}. {safe} Ask your administrator to grant it; {advice}")
 
 
 def as_ours(
@@ -137,7 +137,7 @@ def not_there(cluster: Kafka, topic: str) -> KqError:
         return TopicMissing(topic=topic)
     return NotAllowed(
         f"Topic '{topic}' does not exist, or {user(cluster)} may not see it: Kafka does not tell which. Nothing was changed. "
-        f"Look at its name; if that is right, ask the cluster's administrator to plan the topic or to grant READ or WRITE on it"
+        f"Look at its name; if that is right, ask your administrator to plan the topic or to grant READ or WRITE on it"
     )
 
 

@@ -20,7 +20,7 @@ from kqlib.queue.answers import as_ours, first
 from kqlib.queue.broker_settings import alter_group
 from kqlib.queue.rights import Right
 
-ASK = "Ask the cluster's administrator to grant it"
+ASK = "Ask your administrator to grant it"
 LOCK, LIMIT = "share.record.lock.duration.ms", "share.delivery.count.limit"
 T = TypeVar("T")
 ALWAYS = {
@@ -75,7 +75,7 @@ def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | N
 def _deploy(group: str, values: dict[str, str]) -> str:
     settings = ",".join(f"{name}={value}" for name, value in values.items())
     how = f"kq kafka configs --alter --entity-type groups --entity-name {group} --add-config {settings}"
-    return f"It is needed to set {settings}. The cluster's administrator can set it once: `{how}`"
+    return f"It is needed to set {settings}. Your administrator can set it once: `{how}`"
 
 
 def not_allowed(cluster: Kafka, right: Right, then: str) -> NotAllowed:

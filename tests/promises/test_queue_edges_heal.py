@@ -328,7 +328,9 @@ def test_a_hundred_partitions_whose_states_come_late_are_read_at_once(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = wide(kq_cluster, 100)
-    monkeypatch.setattr(session, "STATES_WITHIN", 0.0)  # as on a busy machine: the assignment does not wait for its states
+    monkeypatch.setattr(
+        session, "STATES_WITHIN", 0.0
+    )  # as on a busy machine: the assignment does not wait for its states
     with Site(kq_cluster, name, session=SESSION) as site:
         queue, begun, found = site.queue(name, max_attempts=None), time.monotonic(), 0
         while found < 100:

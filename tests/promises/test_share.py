@@ -259,19 +259,19 @@ def test_a_process_that_just_ends_gives_its_items_back(kq_cluster, kq_topic, sha
 DENIED = {  # what `app` may not do -> its topic, and the sentence
     "no right to read the topic": (
         (ResourceType.TOPIC, "closed", AclOperation.READ),
-        r"^User 'app' lacks READ on topic 'closed'\. Nothing was claimed\. Ask the cluster's administrator to grant it",
+        r"^User 'app' lacks READ on topic 'closed'\. Nothing was claimed\. Ask your administrator to grant it",
     ),
     "no right to be in the group": (
         (ResourceType.GROUP, "share-private", AclOperation.READ),
-        r"^User 'app' lacks READ on group 'share-private'\. Nothing was claimed\. Ask the cluster's administrator to grant it",
+        r"^User 'app' lacks READ on group 'share-private'\. Nothing was claimed\. Ask your administrator to grant it",
     ),
     "no right to write": (
         (ResourceType.TOPIC, "quiet", AclOperation.WRITE),
-        r"lacks WRITE on topic 'quiet'.* Nothing was stored.* Ask the cluster's administrator to grant it",
+        r"lacks WRITE on topic 'quiet'.* Nothing was stored.* Ask your administrator to grant it",
     ),
     "no right to see the group's settings": (
         (ResourceType.GROUP, "share-hidden", AclOperation.DESCRIBE_CONFIGS),
-        r"^User 'app' lacks DESCRIBE_CONFIGS on group 'share-hidden'\. Nothing was changed\. Ask the cluster's administrator",
+        r"^User 'app' lacks DESCRIBE_CONFIGS on group 'share-hidden'\. Nothing was changed\. Ask your administrator",
     ),
 }
 TOPICS = {case: name.removeprefix("share-") for case, ((_, name, _), _) in DENIED.items()}
@@ -314,9 +314,7 @@ def test_an_app_is_told_what_a_deployer_has_to_set(app, locked):
                          ({"lease": 7}, "share.record.lock.duration.ms=7000")):  # fmt: skip
         with pytest.raises(NotAllowed, match=r"^User 'app' lacks ALTER_CONFIGS on group '") as caught:
             ShareQueue(app, "football", **how)
-        assert f"Nothing was changed. It is needed to set {missing}. The cluster's administrator can" in str(
-            caught.value
-        )
+        assert f"Nothing was changed. It is needed to set {missing}. Your administrator can" in str(caught.value)
         tool, *words = str(caught.value).split("`kq kafka ")[1].rstrip("`").split()
         assert "Completed updating config" in locked.kafka(tool, *words)  # what it says works
         ShareQueue(app, "football", **how).close()

@@ -177,7 +177,7 @@ def test_an_application_may_look_and_is_told_whom_to_ask_for_a_change(locked: Cl
     plan = Plan({"football": QueueTopic(web_servers=1)})
     with pytest.raises(
         NotAllowed,
-        match=r"^User 'app' lacks CREATE on topic 'football'\. Nothing was changed\. Ask the cluster's administrator",
+        match=r"^User 'app' lacks CREATE on topic 'football'\. Nothing was changed\. Ask your administrator",
     ):
         plan.apply(app)
     plan.apply(locked)

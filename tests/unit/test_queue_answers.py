@@ -46,9 +46,7 @@ def test_kafkas_error_becomes_the_sentence_for_what_it_is(
 def test_a_missing_right_is_named_with_its_resource_and_the_user(own: dict[str, str], who: str) -> None:
     cluster: Any = SimpleNamespace(_own=own)
     lacks = not_allowed(READ_GROUP.of("football", "fans"), cluster, "Nothing was claimed.")
-    assert str(lacks).startswith(
-        f"{who} lacks READ on group 'fans'. Nothing was claimed. Ask the cluster's administrator"
-    )
+    assert str(lacks).startswith(f"{who} lacks READ on group 'fans'. Nothing was claimed. Ask your administrator")
     assert str(lacks).endswith("kq doctor --rights QUEUE --site fans shows what else is lacking")
     assert user(cluster).lower() == who.lower()
     error = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)

@@ -374,7 +374,7 @@ REFUSED = [
     (
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         NotAllowed,
-        "This user lacks DESCRIBE on topic 'football'. Ask the cluster's administrator",
+        "This user lacks DESCRIBE on topic 'football'. Ask your administrator",
     ),
     (KafkaError.POLICY_VIOLATION, NotAllowed, "refuses to look at 'football': so says the broker."),
     (KafkaError._TIMED_OUT, Unreachable, "No Kafka answered at 127.0.0.1:1: so says the broker (asked to look at"),
