@@ -324,6 +324,8 @@ class ShareQueue(Putting, WorkMixin):
         if self._process != os.getpid():
             return
         with self.changed:
+            if self._closed:
+                return
             self._closed, members = True, list(self._members.values())
             for member in members:
                 member.closing = True
