@@ -252,7 +252,7 @@ def test_an_empty_topic_has_empty_standings_and_goes_on_from_them(stage: Stage) 
 
 
 POINTS = {  # what fails, and whether it has done its work before
-    "before anything": (Snapshot, "before", False),
+    "before anything": (Snapshot, "prepare", False),
     "games written": (Snapshot, "write", True),
     "Kafka events": (frames, "put", True),
     "all but the pointer": (Snapshot, "commit", False),
