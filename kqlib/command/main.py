@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kqlib.command.output import near, tell
+from kqlib.command.output import answer, near, tell
 from kqlib.errors import KqError
-from kqlib.text import as_json, count
+from kqlib.text import count
 
 MODULES = ("games", "queue", "virtual", "pipeline", "metrics")
 EXAMPLE = """\
@@ -75,10 +75,8 @@ def status(args: argparse.Namespace) -> int:
     from kqlib.workshop.cluster import up as cluster
 
     found = cluster.status()
-    if args.json:
-        print(as_json(asdict(found) if found else None))
-    else:
-        print(found or "Nothing runs. Start a cluster with `kq up`, or set KQ_BOOTSTRAP.")
+    none = "Nothing runs. Start a cluster with `kq up`, or set KQ_BOOTSTRAP."
+    answer(args, asdict(found) if found else None, found or none)
     return 0 if found else 1
 
 

@@ -5,12 +5,13 @@ In:  items, rows, bytes. Out: text. Answers go to stdout, notices (`tell`) to st
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kqlib.text import clean, cut, plain
+from kqlib.text import as_json, clean, cut, plain
 
 if TYPE_CHECKING:
     from kqlib.queue import Item
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 def tell(text: str) -> None:
     """A notice."""
     print(text, file=sys.stderr, flush=True)
+
+
+def answer(args: argparse.Namespace, value: Any, text: object) -> None:
+    """Print an answer: `value` as JSON for programs (--json), `text` for people."""
+    print(as_json(value) if args.json else text)
 
 
 def near(word: str, words: Iterable[str]) -> str:

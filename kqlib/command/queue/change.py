@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kqlib.command.output import table, tell
+from kqlib.command.output import answer, table, tell
 from kqlib.command.queue.site import check, check_known, opened
 from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import Put, Site, gc, look
@@ -106,11 +106,9 @@ def queue_create(args: argparse.Namespace) -> int:
         DrupalQueue(site, args.queue).create_queue()
         order, most = queue.terms.order, queue.terms.max_attempts
         depth = look.depth(site, args.queue)
-    if args.json:
-        print(as_json({"queue": args.queue, "site": args.site, "order": order, "max_attempts": most, "depth": depth}))
-    else:
-        terms = f"order {order}, {most or 'no limit of'} attempts"
-        print(f"Site '{args.site}' has queue '{args.queue}': {terms}, {count(depth, 'item')} in it.")
+    made = {"queue": args.queue, "site": args.site, "order": order, "max_attempts": most, "depth": depth}
+    terms = f"order {order}, {most or 'no limit of'} attempts"
+    answer(args, made, f"Site '{args.site}' has queue '{args.queue}': {terms}, {count(depth, 'item')} in it.")
     return 0
 
 
@@ -138,13 +136,11 @@ def _emptied(args: argparse.Namespace, empty: Callable[[Site], None], what: str,
         if args.yes:
             empty(site)
     changed = sentence.format(queue=args.queue, site=args.site, be="is" if args.yes else "would be")
-    items = count(depth, "item")
-    if args.json:
-        print(as_json({"queue": args.queue, "site": args.site, "items": depth, what: args.yes}))
-    elif args.yes:
-        print(f"{changed}: {items} count as done.")
-    else:
-        print(f"{changed}: {items} would count as done, claimed ones included. Nothing was done: add --yes.")
+    effect = (
+        "count as done." if args.yes else "would count as done, claimed ones included. Nothing was done: add --yes."
+    )
+    text = f"{changed}: {count(depth, 'item')} {effect}"
+    answer(args, {"queue": args.queue, "site": args.site, "items": depth, what: args.yes}, text)
     return 0 if args.yes else 1
 
 
@@ -190,13 +186,11 @@ def queue_redrive(args: argparse.Namespace) -> int:
         how |= {"into": into, "dry_run": args.dry_run, "force": args.force}
         moved = queue.redrive(most, **how) if before or chooses else Redriven(0, {})
         left = look.depth(site, queue.dead.name)
-    if args.json:
-        row = {"queue": args.queue, "site": args.site, "into": args.into or args.queue, "redriven": int(moved)}
-        print(as_json({**row, "dry_run": args.dry_run, "dead": left, "refused": moved.refused}))
-    else:
-        where = f" into '{args.into}'" if args.into else ""
-        done = "would be put back" if args.dry_run else "put back"
-        print(f"{count(moved, 'dead letter')} {done}{where}, {left} left.")
+    row = {"queue": args.queue, "site": args.site, "into": args.into or args.queue, "redriven": int(moved)}
+    row |= {"dry_run": args.dry_run, "dead": left, "refused": moved.refused}
+    where = f" into '{args.into}'" if args.into else ""
+    done = "would be put back" if args.dry_run else "put back"
+    answer(args, row, f"{count(moved, 'dead letter')} {done}{where}, {left} left.")
     well = bool(moved) and not moved.refused if chooses else moved == min(most, before)
     return 0 if well else 1
 

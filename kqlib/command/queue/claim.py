@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kqlib.command import output
-from kqlib.command.output import near, tell
+from kqlib.command.output import answer, near, tell
 from kqlib.command.queue.site import opened, say_if_new
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.queue import Item, Queue
@@ -42,7 +42,7 @@ def queue_claim(args: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):  # else the item would stay claimed until the session is over
             signal.signal(number, signal.default_int_handler)
         done = _decide(queue, item)
-    print(as_json({"id": item.id, "done": done}) if args.json else f"{item.id}: {done}.")
+    answer(args, {"id": item.id, "done": done}, f"{item.id}: {done}.")
     return 0
 
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from kqlib.command import output
-from kqlib.command.output import tell
+from kqlib.command.output import answer, tell
 from kqlib.command.queue.site import opened, owners, partitions, queues, say_if_new, users
 from kqlib.errors import KqError, LedgerCorrupt, LedgerLost
 from kqlib.queue import Item, Site, look
@@ -31,13 +31,9 @@ def queue_list(args: argparse.Namespace) -> int:
             with Site(cluster, args.site) as site:
                 depths = look.depths(site, [*names, *(name + DEAD for name in names)])
                 rows = [_row(site, name, len(topics[name].partitions), depths) for name in names]
-    if args.json:
-        print(as_json(rows))
-    elif rows:
-        shown = [[*list(row.values())[:-1], ", ".join(row["sites"]) or "–"] for row in rows]
-        print(output.table(shown, ("queue", "partitions", "items", "dead", f"for {args.site}", "sites")))
-    else:
-        print("No queues here. Plan one and apply the plan: kq topics --help")
+    shown = [[*list(row.values())[:-1], ", ".join(row["sites"]) or "–"] for row in rows]
+    table = output.table(shown, ("queue", "partitions", "items", "dead", f"for {args.site}", "sites"))
+    answer(args, rows, table if rows else "No queues here. Plan one and apply the plan: kq topics --help")
     return 0
 
 
@@ -64,7 +60,7 @@ def queue_depth(args: argparse.Namespace) -> int:
     with opened(args) as site:
         say_if_new(site, args.queue)
         depth = look.depth(site, args.queue)
-    print(as_json({"queue": args.queue, "site": args.site, "depth": depth}) if args.json else depth)
+    answer(args, {"queue": args.queue, "site": args.site, "depth": depth}, depth)
     return 0
 
 
@@ -76,16 +72,12 @@ def queue_peek(args: argparse.Namespace) -> int:
     with opened(args) as site:
         say_if_new(site, args.queue)
         items = look.peek(site, args.queue, args.n or 10)
-    if args.json:
-        print(as_json([output.item(each) for each in items]))
-    elif not items:
-        print(f"'{args.queue}' is empty for site '{args.site}'.")
-    elif args.queue.endswith(DEAD):
-        rows = [_letter_row(each) for each in items]
-        print(output.table(rows, ("dead letter", "was", "attempts", "reason", "data")))
+    if args.queue.endswith(DEAD):
+        rows, columns = [_letter_row(each) for each in items], ("dead letter", "was", "attempts", "reason", "data")
     else:
-        rows = [_item_row(each) for each in items]
-        print(output.table(rows, ("item", "age", "key", "headers", "data")))
+        rows, columns = [_item_row(each) for each in items], ("item", "age", "key", "headers", "data")
+    empty = f"'{args.queue}' is empty for site '{args.site}'."
+    answer(args, [output.item(each) for each in items], output.table(rows, columns) if items else empty)
     return 0 if items else 1
 
 
