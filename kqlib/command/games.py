@@ -1,4 +1,4 @@
-"""Make seasons of games, into a topic or onto the screen.
+"""Make seasons of games, in a topic or on the screen.
 
 In:  how many rows, and how much goes wrong. Out: a topic full of them (`produce`), or a line of JSON for each (`show`).
 """

@@ -183,7 +183,7 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     def command(run: Callable[[argparse.Namespace], int], **more: Any) -> Callable[..., argparse.Action]:
         return named(run.__name__, run.__doc__ or "", run, **more).add_argument
 
-    for_programs = {"action": "store_true", "help": "for programs"}
+    for_programs = {"action": "store_true", "help": "print JSON, for programs"}
     add = command(lab, epilog="What follows -- goes to JupyterLab: kq lab 03 -- --port=9999")
     add("notebook", nargs="?", metavar="NOTEBOOK", help="its number, name or file (default: 00)")
     add("--no-browser", action="store_true", help="only print the address")
@@ -193,11 +193,18 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     command(status)("--json", **for_programs)
     add = command(doctor, epilog="--rights ends with 1 if a right is missing.")
     add("--json", **for_programs)
-    add("--rights", metavar="QUEUE", help="instead: what this user may do in a queue, verb by verb")
+    add(
+        "--rights", metavar="QUEUE", help="print what this user may do in a queue, verb by verb, and check nothing else"
+    )
     add("--site", metavar="SITE", help="with --rights: for which site (default: KQ_SITE, else default)")
     add("--acl", metavar="USER", help="with --rights: only print the commands that grant a user these rights")
     add = command(progress)
-    add("files", nargs="*", metavar="FILE", help="what `kq progress --json` printed for others: a column each")
+    add(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="the output of `kq progress --json` of other people; a column for each file",
+    )
     add("--json", **for_programs)
     ends = "diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk or deleted."
     add = command(topics, epilog=ends)

@@ -75,9 +75,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(add: Callable[..., Any]) -> None:
-    add("queue", metavar="QUEUE", help="the queue, which is its topic's name")
+    add("queue", metavar="QUEUE", help="the queue's name, which is also its topic's")
     add("--site", required=True, metavar="NAME", help="the site whose work is audited, or the group of other workers")
-    add("--results", required=True, metavar="TOPIC", help="the topic of its results")
+    add("--results", required=True, metavar="TOPIC", help="the topic with the results")
     add(
         "--of",
         default="kq-item",
@@ -89,7 +89,7 @@ def _audit(add: Callable[..., Any]) -> None:
         "--bucket",
         default="1 hour",
         metavar="TIME",
-        help="the length of a bucket of time, with --once (default: '1 hour')",
+        help="with --once: numbers for each such span of time (default: '1 hour')",
     )
     add("--since", type=_time, metavar="TIME", help="only items put then or later, with --once")
     add("--to", metavar="TOPIC", help="a compacted topic that gets every verdict")
@@ -97,7 +97,7 @@ def _audit(add: Callable[..., Any]) -> None:
         "--state", metavar="DIR", help="the directory of a continuous audit's state (default: in kqlib's own directory)"
     )
     add("--every", type=float, default=5.0, metavar="SECONDS", help="the pause between two rounds (default: 5)")
-    add("--json", action="store_true", help="for programs, with --once")
+    add("--json", action="store_true", help="print JSON, for programs; with --once")
 
 
 def _replay(add: Callable[..., Any]) -> None:

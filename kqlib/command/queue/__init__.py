@@ -1,4 +1,4 @@
-"""Put, look, claim and work: queues on the command line.
+"""Put items into queues, see, claim and work on them.
 
 In:  what is typed after `kq queue`. Out: answers on stdout (`--json`: for programs), notices on stderr, an exit status.
 This module defines what can be typed. The function `queue_WORD` of the module that `WORDS` names does it.
@@ -26,7 +26,7 @@ WORDS = {
     "create": ("change", "make a planned queue available to a site"),
     "delete": ("change", "mark a queue deleted for a site; its items count as done"),
     "put": ("change", "put an item, a file as one item, or each line of stdin as one"),
-    "claim": ("claim", "claim one item and hold it until you type ack, release or bury"),
+    "claim": ("claim", "claim one item; you type ack, release or bury"),
     "work": ("work", "run a command for each item"),
     "redrive": ("change", "put dead letters back"),
     "purge": ("change", "mark every item that is in it now as done"),
@@ -55,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         if name == "story":
             queue("id", metavar="ID", help="topic/partition/offset, as put and peek show it")
         elif name != "list":
-            queue("queue", metavar="QUEUE", help="its name, which is its topic's")
+            queue("queue", metavar="QUEUE", help="the queue's name, which is also its topic's")
     for name in ("delete", "purge", "rewind", "gc"):
         add[name]("--yes", "-y", **YES)
     for name in ("peek", "redrive"):
@@ -80,7 +80,7 @@ def _word(under: Any, name: str, text: str) -> Callable[..., Any]:
     parser = under.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=epilog, **more)
     site = os.environ.get("KQ_SITE") or "default"
     parser.add_argument("--site", default=site, type=_site, metavar="NAME", help=f"the site (now: {site})")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     add: Callable[..., Any] = parser.add_argument
     return add
 
