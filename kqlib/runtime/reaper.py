@@ -74,9 +74,8 @@ class Reaper:
         with self._writing, contextlib.suppress(BrokenPipeError):
             assert self._process.stdin
             self._process.stdin.close()
-        with contextlib.suppress(
-            subprocess.TimeoutExpired
-        ):  # a large directory on a slow disk: the reaper goes on by itself
+        # a large directory on a slow disk: the reaper goes on by itself
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout)
         if threading.current_thread() is not self._reader:  # the garbage collector calls from any thread
             self._reader.join(timeout)

@@ -67,9 +67,8 @@ def run(line: Connection, program: Callable[..., object], where: tuple[str, Any]
     """The process itself."""
     from kqlib.spark.session import QUICK, session
 
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        each for each in sys.path if each
-    )  # Spark's own workers import from there
+    # Spark's own workers import from there
+    os.environ["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each)
     cluster = Kafka(*where)
     program(session(cluster, config={"spark.driver.extraJavaOptions": QUICK}), cluster, *args)
     line.send("at the end")

@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 TOPIC = "kq.labs"
 KINDS = ("topic", "group")
 RENEW = 20.0  # seconds between two notes of a live lab
-KEPT = {
-    "cleanup.policy": "compact",
-    "message.timestamp.type": "LogAppendTime",
-    "segment.ms": "3600000",
-}  # one clock for all
+# one clock for all: the broker's
+KEPT = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "3600000"}
 STALE = 70.0  # seconds after the last one until another computer may open the lab
 
 

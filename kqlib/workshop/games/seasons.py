@@ -185,9 +185,8 @@ def messages(
     """Rows as (key, value, timestamp): the game, the framed bytes, when it was sent. Versions are registered as they come."""
     codecs: dict[int, Any] = {}
     for event in those:
-        while (
-            event.version not in codecs
-        ):  # in their order: a level that looks back would refuse version 3 after version 4
+        # in their order: a level that looks back would refuse version 3 after version 4
+        while event.version not in codecs:
             codecs[len(codecs) + 1] = registry.codec(subject, schema(len(codecs) + 1))
         data = codecs[event.version].encode(value(event))
         yield event.game.encode(), _damaged(data, event.damage) if event.damage else data, event.sent

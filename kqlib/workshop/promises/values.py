@@ -16,15 +16,10 @@ from kqlib.workshop.view.deliveries import Delivery, deliveries
 from kqlib.workshop.view.ladder import Ladder
 from kqlib.workshop.view.picture import Picture
 
-SILENT = {
-    "Unreachable",
-    "NotNow",
-    "NotInTime",
-    "TimeoutError",
-    "NoNode",
-    "Unavailable",
-}  # a cluster or a node did not answer
-UNANSWERED = SILENT | {"KafkaException"}  # this one may be either: a group also refuses a stale member so
+# a cluster or a node did not answer
+SILENT = {"Unreachable", "NotNow", "NotInTime", "TimeoutError", "NoNode", "Unavailable"}
+# a KafkaException may be either: a group also refuses a stale member by one
+UNANSWERED = SILENT | {"KafkaException"}
 
 
 @dataclass(frozen=True)
