@@ -26,9 +26,9 @@ from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import Partition
 from kqlib.queue.terms import Terms
 
-ANEW = "its topic was deleted, and one of the same name is another queue"
+RECREATED = "its topic was deleted, and one of the same name is another queue"
 # Seconds: a heartbeat (5 s), and the second within which the group decides (group.consumer.assignment.interval.ms).
-DECIDED = 6.5
+DECIDED_AFTER = 6.5
 TOPICS_WITHIN = 0.3  # seconds for an answer about topics
 
 
@@ -96,7 +96,7 @@ class Assigned:
         self.ended: dict[Place, str] = {}  # the ids of topics that were deleted while a partition of theirs was ours
         self.trouble = ""  # what Kafka last complained about
         self.complaints = 0  # how often that may have been about a right
-        self.decided_after = DECIDED  # seconds after which the group has decided what is ours
+        self.decided_after = DECIDED_AFTER  # seconds after which the group has decided what is ours
         self.active = 0.0  # when something last moved
         self.next_try = 0.0  # of a commit or a subscription, after one that failed
         self.begin_loading: Callable[[list[Loading]], None]  # of the session's loader
@@ -218,4 +218,4 @@ class Assigned:
             for at, topic_id in had.items():
                 if there is not None and there.get(at[0]) != topic_id:
                     self.ended[at] = topic_id
-                    self.drop(at, ANEW)
+                    self.drop(at, RECREATED)

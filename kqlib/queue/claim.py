@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import Closed, KqError, LeaseLost, LetterTooLarge, NotAllowed, NotNow, Unreachable
 from kqlib.queue import answers, arguments, dead, state
-from kqlib.queue.assigned import ANEW
+from kqlib.queue.assigned import RECREATED
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.item import Item, Job, Out, Place, check_claimed, lease_lost, size
 from kqlib.queue.partition import Claimed, Partition
@@ -339,7 +339,7 @@ class Claiming(Putting):
         elif partition is None:
             why = "this process does not have its partition (any more)"
         elif item.topic_id != partition.ledger.topic:
-            why = ANEW
+            why = RECREATED
         else:
             why = partition.why_not(item.offset, item.epoch, item.lease)
         if why or partition is None:

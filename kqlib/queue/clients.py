@@ -20,13 +20,13 @@ from confluent_kafka import KafkaException
 
 from kqlib.kafka.cluster import Kafka
 
-SOON = 1.0  # seconds for an answer about the cluster
-HOLDS = 3.0  # seconds more for a client that holds something: a lost connection comes back sooner
+ANSWER_WITHIN = 1.0  # seconds for an answer about the cluster
+RECONNECT_WITHIN = 3.0  # seconds more for a client that holds something: a lost connection comes back sooner
 # of clients that hold something; by default they wait 10 s and look dead
 SETTINGS = {"reconnect.backoff.max.ms": 1_000}
 
 
-def hears(client: Any, seconds: float = SOON) -> bool:
+def hears(client: Any, seconds: float = ANSWER_WITHIN) -> bool:
     """Does this client know a broker that answers?"""
     try:
         return bool(client.list_topics(timeout=seconds).brokers)

@@ -24,7 +24,7 @@ STORY = (
     *("kq-origin", "kq-dead-site", "kq-attempts", "kq-reason", "kq-created", "kq-buried", "kq-cut"),
     *(SITE, DUE, DELAY, ITEM, BY, AGAIN, DEATHS),
 )
-ROOM = 600  # bytes that `back` adds to what was put: the names of a site, of a topic, three numbers
+REDRIVE_BYTES = 600  # bytes that `back` adds to what was put: the names of a site, of a topic, three numbers
 KEPT = {"kq-origin": AGAIN, DEATHS: DEATHS}  # headers of a letter that a redriven item keeps, and their names there
 
 

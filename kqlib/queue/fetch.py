@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from kqlib.queue import clients
 from kqlib.queue.answers import fatal
-from kqlib.queue.assigned import ANEW, Assigned
+from kqlib.queue.assigned import RECREATED, Assigned
 from kqlib.queue.commits import RIDE
 from kqlib.queue.item import Place
 from kqlib.queue.partition import Partition
@@ -32,9 +32,9 @@ MOST_BYTES = 64_000_000  # of a queue, read and not yet done: then no more of it
 # Seconds with too much in memory until fetching is paused: a pause throws away what the client has. It resumes at half.
 REST = 0.2
 FULL = "too much is in memory: items that are out, wait or are ready; more is read when some are done"
-FAR = 1_000  # offsets: a gap up to this is read, and not skipped by a seek
+SHORTEST_SEEK = 1_000  # offsets: a gap up to this is read, and not skipped by a seek
 MANY = 500  # records at once, or as many as a verb claims at once
-PAUSE = 0.1  # seconds without a record: to read on in a topic that was created again takes longer (seen: 0.4)
+QUIET = 0.1  # seconds without a record: to read on in a topic that was created again takes longer (seen: 0.4)
 SETTINGS: dict[str, Any] = {  # of the site's consumer
     **clients.SETTINGS,
     "group.protocol": "consumer",
@@ -71,7 +71,7 @@ class Fetch:
             again = not full and at in self.paused
             with self.assigned.changed:
                 target = window.target()
-                near = 0 <= window.position <= target <= window.position + FAR
+                near = 0 <= window.position <= target <= window.position + SHORTEST_SEEK
             try:
                 if not near or (again and window.position != target):
                     consumer.seek(TopicPartition(*at, target, leader_epoch=partition.ledger.leader))
@@ -219,14 +219,14 @@ class Fetch:
         now, paused = time.monotonic(), dict[Place, Partition]()
         for at, batch in by.items():
             if (partition := self.assigned.partitions.get(at)) and any(message.error() is None for message in batch):
-                if now - partition.arrived_at > PAUSE:
+                if now - partition.arrived_at > QUIET:
                     paused[at] = partition
                 partition.arrived_at = now
         if paused and (there := self.assigned.ids_of({topic for topic, _ in paused})) is not None:
             with self.assigned.changed:
                 for at, partition in paused.items():
                     if there.get(at[0]) != partition.ledger.topic:
-                        self.assigned.reload(partition, ANEW)
+                        self.assigned.reload(partition, RECREATED)
 
     def _arrive_at(self, partition: Partition, batch: list[Any]) -> None:
         records: list[Any] = []

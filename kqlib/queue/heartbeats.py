@@ -19,8 +19,8 @@ from confluent_kafka import KafkaException
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue.item import Place
 
-EVERY = 2.0  # seconds between two statistics
-LOOK = 1.0  # seconds between two questions
+STATISTICS_EVERY = 2.0  # seconds between two statistics
+ASK_EVERY = 1.0  # seconds between two questions
 
 
 class Heartbeats:
@@ -40,7 +40,7 @@ class Heartbeats:
 
     def settings(self) -> dict[str, Any]:
         """What the consumer needs."""
-        return {"statistics.interval.ms": int(EVERY * 1000), "stats_cb": self._count}
+        return {"statistics.interval.ms": int(STATISTICS_EVERY * 1000), "stats_cb": self._count}
 
     def _count(self, statistics: str) -> None:
         counts = json.loads(statistics)
@@ -54,7 +54,7 @@ class Heartbeats:
         now = time.monotonic()
         if self._asked is None:
             if self._doubt and self._calm and now >= self._next:
-                self._next = now + LOOK
+                self._next = now + ASK_EVERY
                 admin = self.cluster.admin
                 # A question that is given up before its answer comes ends the process (librdkafka 4605), and so may one whose
                 # coordinator dies just then (5397): so none is asked while it stutters.
@@ -70,7 +70,7 @@ class Heartbeats:
             return False
         self._since = {each: self._since.get(each, now) for each in found}
         self._doubt = bool(found)
-        patience = {"given": LOOK / 2, "taken": self.give_up}
+        patience = {"given": ASK_EVERY / 2, "taken": self.give_up}
         return any(now - since >= patience[kind] for (kind, _), since in self._since.items())
 
     @staticmethod

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 
 from kqlib.errors import NotAllowed
 from kqlib.queue import ledger_text
-from kqlib.queue.ledger_text import MOST, ROOM, State, number_bytes
+from kqlib.queue.ledger_text import MOST, RUN_BYTES, State, number_bytes
 
 RESERVED = 2  # so that the first open item can always be tried again
-BUDGET = ROOM - RESERVED  # bytes for runs
+BUDGET = RUN_BYTES - RESERVED  # bytes for runs
 
 
 @dataclass(eq=False, repr=False)

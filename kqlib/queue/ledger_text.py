@@ -25,7 +25,7 @@ VERSION = 1  # written unless a site chooses another: every process of a site mu
 CHARACTERS = 4_095  # Kafka refuses more (OFFSET_METADATA_TOO_LARGE)
 HEAD = 59  # version, epoch, topic id, spaces
 FRAME = 4 + 10 + 4  # the leader, the tail, the checksum
-ROOM = (CHARACTERS - HEAD) * 4 // 5 - FRAME  # bytes for runs
+RUN_BYTES = (CHARACTERS - HEAD) * 4 // 5 - FRAME  # bytes for runs
 MOST = 15  # attempts are counted up to here
 FORM = re.compile(r"(\d+) (0|[1-9]\d{0,18}) ([A-Za-z0-9_-]{1,32}) (\S+)")
 

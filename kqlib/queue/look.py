@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kqlib.queue.notes import Key, Notes
 
 COUNTED = 100_000  # records of a partition that are counted one by one
-BRIEFLY = 3.0  # seconds that this may take, for all partitions together
+COUNT_WITHIN = 3.0  # seconds that this may take, for all partitions together
 
 Depth = int | LedgerCorrupt | LedgerLost  # or why it is not known
 
@@ -146,7 +146,7 @@ def depths(site: Connection, queues: list[str], own: Mapping[Place, View] | None
             continue
         counts[queue] = sum(known + end - start for known, (_, start, end) in left.values())
         unread |= {at: part for at, (_, part) in left.items() if 0 < part[2] - part[1] <= COUNTED}
-    deadline = time.monotonic() + BRIEFLY * len(queues)
+    deadline = time.monotonic() + COUNT_WITHIN * len(queues)
     for (queue, _), others in site._reader.others(site.name, unread, partial(_ours, site=site.name), deadline).items():
         counts[queue] -= others
     return counts | unreadable

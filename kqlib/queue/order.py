@@ -24,9 +24,9 @@ from kqlib.queue.ledger import Ledger
 from kqlib.queue.terms import Terms, warn_once
 from kqlib.queue.window import Window
 
-AGAIN = 20.0  # seconds until an item that could not be buried is tried again
-UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {AGAIN:.0f} s. {{}}"
-CLOCKS = 60.0  # seconds that two machines' clocks may differ before a warning
+BURY_AGAIN_AFTER = 20.0  # seconds until an item that could not be buried is tried again
+UNBURIED = f"what failed for good cannot be buried: it waits, and is tried again every {BURY_AGAIN_AFTER:.0f} s. {{}}"
+CLOCK_DIFFERENCE = 60.0  # seconds that two machines' clocks may differ before a warning
 TOO_FAR = (
     "the header kq-due of the item at offset {} names a moment {:.0f} hours from now. A delay is at most {:.0f} s, so the "
     "item waits that long. Correct the clock of the machine that put it, or choose a shorter delay"
@@ -212,7 +212,7 @@ class Order:
         (moment, delay), now = held, self.terms.clock()
         came = self._arrived_at(offset)
         ahead, most = moment - time.time(), (now if came is None else came) + delay
-        if ahead > LONGEST_DELAY + CLOCKS:
+        if ahead > LONGEST_DELAY + CLOCK_DIFFERENCE:
             warn_once(self.terms, "due", TOO_FAR.format(offset, ahead / 3600, LONGEST_DELAY))
         self._due_at[offset] = at = min(now + ahead, most)
         return at

@@ -19,16 +19,16 @@ from kqlib.queue.item import Item, Job, Outcome, Place, Record
 from kqlib.queue.leases import Claimed, Lease, Leases
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.losses import Losses
-from kqlib.queue.order import AGAIN, Order
+from kqlib.queue.order import BURY_AGAIN_AFTER, Order
 from kqlib.queue.terms import Terms
 from kqlib.queue.window import Arrived, Window
 
-TORN = "a change of its state broke off in the middle (Ctrl-C, or an error), and it is read again"
+BROKEN_OFF = "a change of its state broke off in the middle (Ctrl-C, or an error), and it is read again"
 ALONE = (
     "an item on its last two attempts goes out alone, because it may have killed its earlier workers: the others wait"
 )
-NO_ROOM = "the ledger is full: items that wait or are out leave no space for more"
-NO_ROOM_TO_PASS = "the ledger is full of items that are due later or whose key is busy"
+LEDGER_FULL = "the ledger is full: items that wait or are out leave no space for more"
+FULL_OF_WAITING = "the ledger is full of items that are due later or whose key is busy"
 UNNOTED = "what a rewind put back waits until kq.queues says so: after a crash it would be put back again"
 Change = TypeVar("Change", bound=Callable[..., Any])
 
@@ -49,7 +49,7 @@ def whole(change: Change) -> Change:
         try:
             return change(self, *words, **named)
         except BaseException:
-            self.dropped = self.dropped or TORN
+            self.dropped = self.dropped or BROKEN_OFF
             self.saved_at = time.monotonic()  # from now on it is to be read again
             raise
 
@@ -243,7 +243,7 @@ class Partition:
         if self.order.pass_over():
             self.changed()
         else:
-            self.blocked = NO_ROOM_TO_PASS
+            self.blocked = FULL_OF_WAITING
 
     def _hand_out(self, claimed: Claimed, offsets: list[int]) -> list[int]:
         """Count the attempts of these and lease them. Returns those that fit into the ledger."""
@@ -255,7 +255,7 @@ class Partition:
             self.leases.update(dict.fromkeys(given, claimed.lease))
             self.changed()
         if len(given) < len(offsets):
-            self.blocked = NO_ROOM
+            self.blocked = LEDGER_FULL
         return given
 
     @whole
@@ -380,7 +380,7 @@ class Partition:
 
     def set_aside(self, offset: int, why: KqError, given_up: bool) -> None:
         """Make it due later, because it cannot be buried. given_up: by the queue's attempts, or before by a `Retry`."""
-        self.release(offset, AGAIN)
+        self.release(offset, BURY_AGAIN_AFTER)
         self.order.keep_why(offset, why, given_up)
 
     def _release(self, offset: int, delay: float = 0.0) -> None:
@@ -443,7 +443,7 @@ class Partition:
                 if done and lease is not None and lease.job is not None:
                     lease.job.outcome = Outcome.DONE
             elif lease is None:  # its owner could not bury it
-                self.order.come_back(offset, AGAIN)
+                self.order.come_back(offset, BURY_AGAIN_AFTER)
                 self.order.keep_why(offset, why or KqError("It was not tried to the end"), given_up=True)
             else:
                 self.leases[offset] = lease

@@ -19,7 +19,7 @@ from kqlib.kafka.cluster import Kafka, lacks
 from kqlib.queue.answers import TOO_LARGE, as_ours, granted, is_refused, not_allowed
 from kqlib.queue.broker_settings import record_limits, topic_settings
 from kqlib.queue.connection import Connection, TopicFacts
-from kqlib.queue.dead import ROOM
+from kqlib.queue.dead import REDRIVE_BYTES
 from kqlib.queue.item import BY, ITEM, Headers, Item, Out, Put, put_of, size
 from kqlib.queue.partition import Partition
 from kqlib.queue.rights import WRITE_QUEUE, Right
@@ -50,7 +50,7 @@ class SinglePut:
 class Putting(SinglePut):
     """The putting half of a queue."""
 
-    reserve = ROOM  # bytes of its topic's limit that a put leaves free
+    reserve = REDRIVE_BYTES  # bytes of its topic's limit that a put leaves free
 
     def __init__(self, site: Connection, name: str, facts: TopicFacts) -> None:
         self.site = site

@@ -16,11 +16,11 @@ from confluent_kafka import KafkaError, KafkaException
 from kqlib.kafka.clients import Producer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue.answers import fatal
-from kqlib.queue.clients import HOLDS, SETTINGS, hears, judge
+from kqlib.queue.clients import RECONNECT_WITHIN, SETTINGS, hears, judge
 from kqlib.queue.item import Headers
 
 PATIENCE = 30.0  # seconds until a put gives up
-DOUBT = 2.0  # seconds without an answer to a put until its producer is judged
+SUSPECT_AFTER = 2.0  # seconds without an answer to a put until its producer is judged
 PURGED = {
     KafkaError._PURGE_QUEUE,
     KafkaError._PURGE_INFLIGHT,
@@ -114,7 +114,7 @@ class Sender:
         """Send them all, so many, and wait until each is durable or has failed."""
         producer, deadline = self._made(), time.monotonic() + PATIENCE + 5
         sent = self.post(topic, records, many)
-        while not sent.wait(DOUBT) and time.monotonic() < deadline and producer is self._producer:
+        while not sent.wait(SUSPECT_AFTER) and time.monotonic() < deadline and producer is self._producer:
             self._suspected = True
         return sent
 
@@ -148,7 +148,7 @@ class Sender:
 
     def _judge(self) -> None:
         """A dead producer is replaced; what it had may be stored or not, and the verbs that wait for it say so."""
-        dead = self._fatal or judge(self._cluster, self._producer, HOLDS)
+        dead = self._fatal or judge(self._cluster, self._producer, RECONNECT_WITHIN)
         self._fatal = self._suspected = False
         self._verdicts = self._cluster.verdicts
         if dead:

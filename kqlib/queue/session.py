@@ -23,8 +23,8 @@ from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.answers import fatal, first
-from kqlib.queue.assigned import ANEW, Assigned
-from kqlib.queue.clients import HOLDS, judge
+from kqlib.queue.assigned import RECREATED, Assigned
+from kqlib.queue.clients import RECONNECT_WITHIN, judge
 from kqlib.queue.commits import STUCK, Commits, GivenUp
 from kqlib.queue.endings import Endings
 from kqlib.queue.fetch import SETTINGS, Fetch
@@ -239,7 +239,7 @@ class Session(Assigned):
     def _why_dead(self) -> str:
         """Why this consumer must be replaced, although it has reported no fatal error; '' if it lives."""
         if self.suspected or self._verdicts != self.cluster.verdicts:
-            dead = self.consumer is not None and judge(self.cluster, self.consumer, HOLDS)
+            dead = self.consumer is not None and judge(self.cluster, self.consumer, RECONNECT_WITHIN)
             self.suspected = False
             self._verdicts = self.cluster.verdicts
             if dead:
@@ -260,7 +260,7 @@ class Session(Assigned):
             self._renewed_because = ""
             self.group = None
             for at in ours:  # of an assignment before this one nothing counts
-                self.drop(at, ANEW)
+                self.drop(at, RECREATED)
             self.load(ours)
         self._loader.wait(STATES_WITHIN)
         self._take_loaded()

@@ -35,7 +35,7 @@ logging.getLogger("kqlib").addHandler(logging.NullHandler())  # quiet until a pr
 REMEMBERED: Any = ...  # order and max_attempts as the queue has had them; "any" and 5 for a new one
 ATTEMPTS = 5
 _LIVE: dict[tuple[str, str], weakref.ref[Site]] = {}
-_ONE = threading.Lock()
+_LIVE_LOCK = threading.Lock()
 
 
 class Site(Connection):
@@ -156,7 +156,7 @@ class Site(Connection):
     def _close(self, give_back: bool) -> None:
         if self._process != os.getpid():  # the parent's: it has its thread, and its partitions
             return
-        with _ONE:
+        with _LIVE_LOCK:
             if self._closing:
                 return
             self._closing = True  # handlers may still ack and put; nothing is claimed any more
@@ -180,7 +180,7 @@ def _key(site: Site) -> tuple[str, str]:
 
 def _one_a_process(site: Site) -> None:
     """Close an older site of this name. A cell that runs twice makes two, and they would take each other's partitions."""
-    with _ONE:
+    with _LIVE_LOCK:
         older = _LIVE.get(_key(site))
         _LIVE[_key(site)] = weakref.ref(site)
     if older and (before := older()):
@@ -198,8 +198,8 @@ def _close_all() -> None:
 
 def _in_a_fork() -> None:
     """The parent's sites are not this process's, and another thread of the parent may have held the lock."""
-    global _ONE  # noqa: PLW0603
-    _ONE = threading.Lock()
+    global _LIVE_LOCK  # noqa: PLW0603
+    _LIVE_LOCK = threading.Lock()
     _LIVE.clear()
 
 

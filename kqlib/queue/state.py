@@ -22,7 +22,7 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER, patient
 from kqlib.queue import incidents
 from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed
-from kqlib.queue.clients import SOON, Kept, judge
+from kqlib.queue.clients import ANSWER_WITHIN, Kept, judge
 from kqlib.queue.incidents import Incident, Seen, Stored
 from kqlib.queue.item import Place
 from kqlib.queue.ledger import Ledger
@@ -122,7 +122,10 @@ class Looker:
 
 def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The id and the partitions of each topic that exists; a recreated topic has another id."""
-    found, dead = {}, partial(judge, cluster) if seconds >= SOON else None  # less time than that proves nothing
+    found, dead = (
+        {},
+        partial(judge, cluster) if seconds >= ANSWER_WITHIN else None,
+    )  # less time than that proves nothing
     asked = _describe(cluster, topics, seconds) if topics else {}
     for name in topics:
         try:

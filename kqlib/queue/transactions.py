@@ -28,7 +28,7 @@ from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.kafka.clients import Producer
 from kqlib.queue.answers import REFUSED, RIGHTS, TOO_LARGE, ending_lacks, first, not_allowed
 from kqlib.queue.assigned import Assigned
-from kqlib.queue.clients import HOLDS, SETTINGS, judge
+from kqlib.queue.clients import RECONNECT_WITHIN, SETTINGS, judge
 from kqlib.queue.item import Out, Place, size
 from kqlib.queue.partition import Partition
 
@@ -275,7 +275,7 @@ class Transactions:
         return False
 
     def _dead(self) -> bool:
-        return judge(self.assigned.cluster, self._producer, HOLDS)
+        return judge(self.assigned.cluster, self._producer, RECONNECT_WITHIN)
 
     def forget(self) -> None:
         if self._producer is not None:

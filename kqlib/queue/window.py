@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kqlib.queue.item import Record
 
-BESIDES = 1_000  # bytes that a record takes in memory beside its data
+RECORD_OVERHEAD = 1_000  # bytes that a record takes in memory beside its data
 
 
 class Arrived(NamedTuple):
@@ -119,4 +119,4 @@ class Window:
 
 def _bytes(records: Sequence[Record]) -> int:
     """About how much memory these take."""
-    return BESIDES * len(records) + sum([len(record.value() or b"") for record in records])
+    return RECORD_OVERHEAD * len(records) + sum([len(record.value() or b"") for record in records])

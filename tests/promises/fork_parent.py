@@ -103,7 +103,7 @@ def inherited() -> None:
     assert admin is not None
 
     def hold() -> None:
-        with SITE._session.changed, sites._ONE, share.changed, registry.client._lock:
+        with SITE._session.changed, sites._LIVE_LOCK, share.changed, registry.client._lock:
             held.set()
             done.wait()
 

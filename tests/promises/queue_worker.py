@@ -25,7 +25,7 @@ from kqlib.topic_rules import QUEUES
 from tests.patience import WAIT
 
 PATIENT = (
-    (look, "BRIEFLY"),
+    (look, "COUNT_WITHIN"),
     (claim, "ASSIGNED_WITHIN"),
     (claim, "READ_WITHIN"),
     (queue, "ASSIGNED_WITHIN"),

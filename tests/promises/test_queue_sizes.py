@@ -12,7 +12,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from kqlib.errors import PayloadTooLarge
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
-from kqlib.queue.put import ROOM
+from kqlib.queue.put import REDRIVE_BYTES
 from kqlib.share import ShareQueue
 from tests.patience import WAIT
 from tests.promises.play import configure
@@ -48,7 +48,7 @@ def test_a_put_above_a_limit_that_was_lowered_says_the_present_limit_and_that_no
         with pytest.raises(PayloadTooLarge) as refused:
             queue.put(os.urandom(LOW))
         said = re.fullmatch(
-            rf"The record would take (\d+) bytes and '{queue.name}' takes {LOW - ROOM}\. Nothing was stored\. .*",
+            rf"The record would take (\d+) bytes and '{queue.name}' takes {LOW - REDRIVE_BYTES}\. Nothing was stored\. .*",
             str(refused.value),
         )
         assert said and LOW < int(said[1]) < LOW + 200
@@ -76,7 +76,7 @@ def test_of_many_the_error_says_which_are_stored(queue: Queue, kq_cluster: Kafka
 
 def test_a_put_within_a_limit_that_was_raised_is_stored(queue: Queue, kq_cluster: Kafka) -> None:
     large = os.urandom(HIGH + 1)
-    with pytest.raises(PayloadTooLarge, match=f"takes {HIGH - ROOM}"):
+    with pytest.raises(PayloadTooLarge, match=f"takes {HIGH - REDRIVE_BYTES}"):
         queue.put(large)
     limit(kq_cluster, queue.name, 2 * HIGH)
     queue.put(large)

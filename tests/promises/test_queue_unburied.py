@@ -164,14 +164,14 @@ def test_a_used_up_item_that_cannot_be_buried_waits_with_its_reason_until_it_can
     within(WAIT, lambda: queue.claim() is None and queue.blocked, "it is not said why it waits")
     assert "cannot be buried" in queue.blocked and re.search(words, queue.blocked)
     assert queue.stats()["blocked"] == queue.blocked and queue.depth() == 1
-    clock.now += order.AGAIN + 1  # tried again, in vain
+    clock.now += order.BURY_AGAIN_AFTER + 1  # tried again, in vain
     within(WAIT, lambda: queue.claim() is None and not queue.stats()["claimed"], "it is still being tried")
     assert queue.blocked and done(queue) < 3 * PATIENCE + 5 * alone_
     assert caplog.text.count("cannot be buried") == 1
     assert "FATAL" not in capfd.readouterr().err
     trouble.mend()
-    clock.now += order.AGAIN + 1
-    assert order.AGAIN < 50  # seconds: with one try it is buried within a minute
+    clock.now += order.BURY_AGAIN_AFTER + 1
+    assert order.BURY_AGAIN_AFTER < 50  # seconds: with one try it is buried within a minute
     within(WAIT, lambda: queue.claim(wait=0.1) is None and queue.depth() == 0, "it is not buried")
     assert queue.blocked == "" and data(queue.dead.peek(9))[-1] == b"bad"
 

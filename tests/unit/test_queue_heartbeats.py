@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kqlib.queue import heartbeats
-from kqlib.queue.heartbeats import LOOK, Heartbeats
+from kqlib.queue.heartbeats import ASK_EVERY, Heartbeats
 
 GIVE_UP = 10.0
 
@@ -49,7 +49,7 @@ class Coordinator:
     ("given", "kept", "after"),
     [
         ({1, 2}, {1, 2}, None),
-        ({1, 2, 3}, {1, 2, 3}, LOOK),
+        ({1, 2, 3}, {1, 2, 3}, ASK_EVERY),
         ({1, 2}, {1}, GIVE_UP),
         ({1, 2}, {1, 2, 3}, None),
     ],
@@ -75,7 +75,7 @@ def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_e
         assert coordinator.asked == 1
     else:
         assert missed is not None
-        assert after - 0.5 <= missed <= after + 2 * LOOK
+        assert after - 0.5 <= missed <= after + 2 * ASK_EVERY
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_what_a_redriven_item_carries_fits_into_the_room_that_a_put_leaves() -> 
     topic = "t" * 249
     story = [("kq-origin", f"{topic}/{9**9}/{10**18 - 1}".encode()), ("kq-deaths", b"12345678")]
     out = dead.back(Letter(0, b"k", story), topic, "s" * 200)
-    assert size(out.value, out.key, out.headers) - size(out.value, out.key, []) <= dead.ROOM
+    assert size(out.value, out.key, out.headers) - size(out.value, out.key, []) <= dead.REDRIVE_BYTES
 
 
 def test_how_often_an_item_was_dead_goes_with_it_from_life_to_life() -> None:
