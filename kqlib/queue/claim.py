@@ -17,7 +17,7 @@ from kqlib.errors import Closed, KqError, LeaseLost, LetterTooLarge, NotAllowed,
 from kqlib.queue import answers, arguments, dead, state
 from kqlib.queue.assigned import RECREATED
 from kqlib.queue.connection import Connection, TopicFacts
-from kqlib.queue.item import Item, Job, Out, Place, check_claimed, lease_lost, size
+from kqlib.queue.item import Item, Job, Out, Place, check_claimed, lease_lost
 from kqlib.queue.partition import Claimed, Partition
 from kqlib.queue.put import Putting
 from kqlib.queue.terms import Terms
@@ -312,8 +312,8 @@ class Claiming(Putting):
             facts, _ = self.site._facts(self.name + dead.DEAD)
             self.dead_facts = facts
             out = letter(partitions=facts.partitions, limit=facts.limit)
-            if (taken := size(out.value, out.key, out.headers or [])) > facts.limit:
-                raise LetterTooLarge(topic=out.topic, size=taken, limit=facts.limit)
+            if out.size > facts.limit:
+                raise LetterTooLarge(topic=out.topic, size=out.size, limit=facts.limit)
             return [out]
 
         facts = self.dead_facts

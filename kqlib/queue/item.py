@@ -149,6 +149,11 @@ class Out(NamedTuple):  # as Item: quick to make
     headers: Headers | None = None
     partition: int = -1  # chosen by the key
 
+    @property
+    def size(self) -> int:
+        """How large a batch with this one record can become."""
+        return size(self.value, self.key, self.headers or [])
+
 
 def check_item(item: Any, queue: str, kind: type[Any]) -> None:
     """`NotAllowed`, unless it is an item of this queue. kind: the class of the queue's items."""

@@ -18,7 +18,7 @@ from typing import Any
 from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import dead, look, state
 from kqlib.queue.claim import Claiming
-from kqlib.queue.item import Item, Out, size
+from kqlib.queue.item import Item, Out
 from kqlib.queue.partition import Partition
 from kqlib.queue.transactions import Ending
 
@@ -125,7 +125,7 @@ class Redrive:
                 at_once = AT_ONCE if self.choice != Choice() else min(AT_ONCE, most - self.moved)
                 items = self._claim(at_once)
                 self._look_at(items, most - self.moved)
-                if not any(map(self._was_there, items)):
+                if not any(map(self._is_older, items)):
                     self._blocked = "" if items else self.letters.blocked
                     break
             else:
@@ -133,7 +133,7 @@ class Redrive:
         except KqError as error:  # it is about the last transaction; those before it are done
             raise broken_off(error, 0 if self.dry_run else self.moved) from None
         finally:
-            self._where_they_were()
+            self._make_due()
         why = self._blocked or "it is done already, it is claimed, or another process has its partition"
         self.refused |= dict.fromkeys(sorted(self._missing), f"it was not found: {why}")
         self._tell()
@@ -153,7 +153,7 @@ class Redrive:
         going: dict[Item, Out] = {}
         try:
             for item in items:
-                meant = len(going) < most and self._was_there(item) and self.choice(item)
+                meant = len(going) < most and self._is_older(item) and self.choice(item)
                 if meant and (out := self._out(item)) is not None:
                     going[item] = out
             self._set_aside([item for item in items if self.dry_run or item not in going])
@@ -165,7 +165,8 @@ class Redrive:
             self.letters._unclaim(items)
             raise
 
-    def _was_there(self, letter: Item) -> bool:
+    def _is_older(self, letter: Item) -> bool:
+        """Was it buried before this call began?"""
         return letter.offset < self._ends.get((letter.queue, letter.partition), 0)
 
     def _out(self, letter: Item) -> Out | None:
@@ -173,12 +174,12 @@ class Redrive:
         origin, cut = _header(letter, "kq-origin"), _header(letter, "kq-cut")
         self._missing -= {letter.id, origin}
         out = dead.back(letter.record, self.into.name, self.into.site.name)
-        taken, died = size(out.value, out.key, out.headers or []), dead.deaths(letter.record)
+        died = dead.deaths(letter.record)
         why = ""
         if "headers" in cut:  # and perhaps the data, which are cut last
             why = f"{cut.removeprefix('reason, ')} did not fit into the letter. The original is {origin}, in its log"
-        elif taken > self._limit:
-            why = f"it would take {taken} bytes and '{self.into.name}' takes {self._limit}. The original is {origin}"
+        elif out.size > self._limit:
+            why = f"it would take {out.size} bytes and '{self.into.name}' takes {self._limit}. The original is {origin}"
         elif died >= MOST_DEATHS and not self.force:
             why = f"it was dead {died} times. force puts it back all the same"
         if why:
@@ -201,7 +202,8 @@ class Redrive:
                     partition.unclaim(item.offset, float("inf"))
                     self._aside[partition].add(item.offset)
 
-    def _where_they_were(self) -> None:
+    def _make_due(self) -> None:
+        """Make the letters due again that were set aside."""
         with self.letters._session.changed:
             for partition, offsets in self._aside.items():
                 partition.order.due_now(offsets)
@@ -221,10 +223,11 @@ def _batches(going: dict[Item, Out], most: int) -> Iterator[dict[Item, Out]]:
     some: dict[Item, Out] = {}
     taken = 0
     for item, out in going.items():
-        more = size(out.value, out.key, out.headers or [])
-        if some and taken + more > most:
+        if some and taken + out.size > most:
             yield some
-            some, taken = {}, 0
-        some[item], taken = out, taken + more
+            some = {}
+            taken = 0
+        some[item] = out
+        taken += out.size
     if some:
         yield some

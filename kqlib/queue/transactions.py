@@ -29,7 +29,7 @@ from kqlib.kafka.clients import Producer
 from kqlib.queue.answers import REFUSED, RIGHTS, TOO_LARGE, ending_lacks, first, not_allowed
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.clients import RECONNECT_WITHIN, SETTINGS, judge
-from kqlib.queue.item import Out, Place, size
+from kqlib.queue.item import Out, Place
 from kqlib.queue.partition import Partition
 
 log = logging.getLogger("kqlib.queue")
@@ -125,10 +125,9 @@ class Transactions:
             return None
         safe, topics = "Nothing of it happened.", " and ".join(map(repr, sorted(endings[0].topics)))
         if error.code() in TOO_LARGE:
-            largest = max(endings[0].outs, key=_size)
-            return PayloadTooLarge(
-                topic=largest.topic, size=_size(largest), limit="less (see its max.message.bytes)", safe=safe
-            )
+            largest = max(endings[0].outs, key=lambda out: out.size)
+            limit = "less (see its max.message.bytes)"
+            return PayloadTooLarge(topic=largest.topic, size=largest.size, limit=limit, safe=safe)
         if error.code() in RIGHTS:
             cluster, site = self.assigned.cluster, self.assigned.site
             right = ending_lacks(cluster, site, endings[0].topics, error.code())
@@ -293,10 +292,6 @@ def _cause(producer: Any) -> KafkaException | None:
     except KafkaException as error:
         return error if first(error).txn_requires_abort() or first(error).fatal() else None
     return None
-
-
-def _size(out: Out) -> int:
-    return size(out.value, out.key, out.headers or [])
 
 
 class NoAnswer(Exception):  # noqa: N818 - nobody outside sees it
