@@ -173,7 +173,7 @@ def test_a_crashed_member_is_silent_and_its_uncommitted_work_comes_again(kq_clus
         assert group.settle().sizes == (2,)
         until(lambda: group.work.times == 150)
         assert (group.work.records, group.work.again) == (100, 50)
-        assert group.timeline().stops[-1] == Stop("ann crashes", 2, 1, 1)
+        assert group.timeline().stops[-1] == Stop("ann crashes", 2, 1)
         assert [line.split() for line in repr(group.timeline().last()).splitlines()[2:4]] == [
             ["ann", "■", "✕"],
             ["ben", "■", "■", "■■"],
@@ -212,8 +212,8 @@ def test_what_stands_still_when_a_third_member_joins(kq_cluster: Kafka, kq_topic
     still = {"eager": 6, "cooperative": 2, "consumer": 2}
     with ThreadPoolExecutor() as pool:
         found = dict(zip(still, pool.map(third, still), strict=True))
-    first = Stop("ann, ben join", 0, 0, 0)
-    assert found == {name: ((2, 2, 2), [first, Stop("cem joins", 6, stops, 2)]) for name, stops in still.items()}
+    first = Stop("ann, ben join", 0, 0)
+    assert found == {name: ((2, 2, 2), [first, Stop("cem joins", 6, stops)]) for name, stops in still.items()}
 
 
 @pytest.mark.kq_partitions(4)

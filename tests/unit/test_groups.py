@@ -131,15 +131,15 @@ BUSY = [
     at(31, "ben", "lost", "1"),
 ]
 TIMES = {
-    "eager: everybody lets go of everything": (EAGER, STEPS, [(0, 0, 0), (2, 2, 1)]),
-    "cooperative: only what moves": (COOPERATIVE, STEPS, [(0, 0, 0), (2, 1, 1)]),
+    "eager: everybody lets go of everything": (EAGER, STEPS, [(0, 0), (2, 2)]),
+    "cooperative: only what moves": (COOPERATIVE, STEPS, [(0, 0), (2, 1)]),
     "a crash stops what the dead one had": (
         CRASH,
         [*STEPS, Change("ben crashes", 20, 25)],
-        [(0, 0, 0), (2, 1, 1), (2, 1, 1)],
+        [(0, 0), (2, 1), (2, 1)],
     ),
-    "a step in which nothing moves": (EAGER, [*STEPS, Change("nothing", 30, 31)], [(0, 0, 0), (2, 2, 1), (2, 0, 0)]),
-    "what began and ended within a step is not seen": (EAGER, [Change("all", 0, 15)], [(0, 0, 0)]),
+    "a step in which nothing moves": (EAGER, [*STEPS, Change("nothing", 30, 31)], [(0, 0), (2, 2), (2, 0)]),
+    "what began and ended within a step is not seen": (EAGER, [Change("all", 0, 15)], [(0, 0)]),
     "nothing recorded": ([], [], []),
 }
 
@@ -151,7 +151,7 @@ def test_a_step_counts_what_stood_still(events, steps, stops) -> None:
 
 
 def test_a_stop_in_words() -> None:
-    assert str(Stop("cem joins", 6, 2, 2)) == "cem joins: 2 of 6 stood still"
+    assert str(Stop("cem joins", 6, 2)) == "cem joins: 2 of 6 stood still"
 
 
 PICTURES = {

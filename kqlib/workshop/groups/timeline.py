@@ -60,12 +60,11 @@ class Span:
 
 @dataclass(frozen=True, repr=False)
 class Stop:
-    """What a change cost: of the partitions that had an owner before, how many stood still, and how many members lost one."""
+    """What a change cost: of the partitions that had an owner before, how many stood still."""
 
     what: str
     before: int
     partitions: int
-    members: int
 
     def __repr__(self) -> str:
         return f"{self.what}: {self.partitions} of {self.before} stood still"
@@ -129,9 +128,7 @@ class Timeline:
         change, since = self.changes[at], self.changes[at - 1].end if at else -inf
         held = [span for span in self.spans if isinstance(span.what, tuple) and at and span.over(since, since)]
         gone = [span for span in held if not span.over(since, change.end)]
-        return Stop(
-            change.what, len({s.what for s in held}), len({s.what for s in gone}), len({s.member for s in gone})
-        )
+        return Stop(change.what, len({span.what for span in held}), len({span.what for span in gone}))
 
     def _row(self, name: str, moments: Sequence[tuple[float, float]]) -> Row:
         """A member's blocks, in columns."""
