@@ -224,7 +224,8 @@ def counting(monkeypatch: Patch, tmp_path: Path) -> Callable[[str, float], Findi
         (tmp_path / "count.py").write_text(script)
         monkeypatch.setattr(machine, "COUNT", tmp_path / "count.py")
         monkeypatch.setattr(machine, "GONE", 0.3)
-        return machine.spark(seconds)
+        monkeypatch.setattr(machine, "COUNTED", seconds)
+        return machine.spark()
 
     return count
 

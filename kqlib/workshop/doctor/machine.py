@@ -193,7 +193,7 @@ def _there_and_back(cluster: Kafka) -> None:
         cluster.admin.delete_topics([topic])[topic].result(ANSWER)
 
 
-def spark(seconds: float = COUNTED) -> Finding:
+def spark() -> Finding:
     """Does Spark start, count to ten and end, with no Java left?"""
     if find_spec("pyspark") is None:
         return Finding("Spark", None, "not installed, and only notebook 12 needs it", "make venv")
@@ -211,7 +211,7 @@ def spark(seconds: float = COUNTED) -> Finding:
             )
         try:
             with suppress(subprocess.TimeoutExpired):
-                child.wait(seconds)
+                child.wait(COUNTED)
             done, text = child.poll() == 0, log.read_text(errors="replace").strip()
             left = _left(child.pid, place)
         finally:
@@ -221,7 +221,7 @@ def spark(seconds: float = COUNTED) -> Finding:
         _left(child.pid, place)  # the reaper of what was ended just now ends its Java
     if done and text.endswith("counted 10") and not left:
         return Finding("Spark", True, "started, counted to ten, and its Java is gone")
-    last = text.splitlines()[-1] if text else f"no answer within {seconds:g} s"
+    last = text.splitlines()[-1] if text else f"no answer within {COUNTED:g} s"
     if done and left:
         last = "its Java was left running (now it is ended)"
     return Finding("Spark", False, last, "make venv, if Spark is not what the lock names")
