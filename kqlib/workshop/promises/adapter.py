@@ -218,12 +218,12 @@ def _text(item: Any) -> str:
 
 
 class RemoteQueue:
-    """A queue in a process of its own: `factory(cluster, name, **wishes)`, with the calls of `QueueAdapter`."""
+    """A queue in a process of its own: `factory(cluster, name, **options)`, with the calls of `QueueAdapter`."""
 
     def __init__(
-        self, children: Children, factory: Callable[..., Any], cluster: Kafka, name: str, **wishes: Any
+        self, children: Children, factory: Callable[..., Any], cluster: Kafka, name: str, **options: Any
     ) -> None:
-        self.process = children.fork(_serve, factory, (cluster.bootstrap, cluster._own), name, wishes)
+        self.process = children.fork(_serve, factory, (cluster.bootstrap, cluster._own), name, options)
         try:
             self._answer("the factory")
         except BaseException:
@@ -260,10 +260,10 @@ class RemoteQueue:
         return value
 
 
-def _serve(line: Connection, factory: Callable[..., Any], cluster: Any, name: str, wishes: Any) -> None:
+def _serve(line: Connection, factory: Callable[..., Any], cluster: Any, name: str, options: Any) -> None:
     """Make the queue, then answer calls until the other end is closed."""
     made: list[QueueAdapter] = []
-    line.send(_tried(lambda: made.append(QueueAdapter(factory(Kafka(*cluster), name, **wishes)))))
+    line.send(_tried(lambda: made.append(QueueAdapter(factory(Kafka(*cluster), name, **options)))))
     while True:
         verb, args, how = line.recv()
         line.send(_tried(getattr(made[0], verb), *args, **how))

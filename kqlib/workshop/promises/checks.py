@@ -160,7 +160,7 @@ def check_depth(worker: Worker, due: int, when: str, whom: str = "") -> None:
 
 def expires(scenario: Scenario) -> None:
     """Claimed for a short time, and forgotten."""
-    a = scenario.worker(lease=SHORT)  # a wish: some queues have one lease for all
+    a = scenario.worker(lease=SHORT)  # for queues whose lease is the queue's, not the claim's
     a.put(*names(3))
     a.expect_all(*names(3), lease=SHORT)
     scenario.wait(OVER)

@@ -19,7 +19,7 @@ from kqlib.workshop.promises.values import Broken, NotOffered, Promise, Refused
 
 AT_WORK = 1.0 * PATIENCE  # seconds that a worker has an item before it dies: long enough for a timer to commit it
 BEFORE, AFTER = 20, 10  # items put before and after the leader's death
-DEATH = 5.0 * PATIENCE  # a wish: the lease of a queue that notices a worker's death by that alone, shorter than GRACE
+DEATH = 5.0 * PATIENCE  # the lease of a queue that notices a worker's death by that alone; shorter than GRACE
 OTHER = "for another process "
 ELECTION = 60.0 * PATIENCE  # seconds until every item must have come
 AGAIN = 10.0 * PATIENCE  # seconds after an outage in which a call must work again

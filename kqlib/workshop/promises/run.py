@@ -157,10 +157,10 @@ class KafkaWorld:
     def _delete(self, topic: str) -> None:
         _done(self._cluster.admin.delete_topics([topic], operation_timeout=ANSWER))
 
-    def process(self, **wishes: Any) -> RemoteQueue:
-        """A new process with the queue. A wish reaches a factory that takes it."""
+    def process(self, **options: Any) -> RemoteQueue:
+        """A new process with the queue. Options that the factory does not take are left out."""
         known = inspect.signature(self._factory).parameters
-        taken = {word: value for word, value in wishes.items() if word in known}
+        taken = {word: value for word, value in options.items() if word in known}
         self._processes.append(RemoteQueue(self._children, self._factory, self._cluster, self._topic, **taken))
         return self._processes[-1]
 

@@ -26,7 +26,7 @@ LATE = 0.5 * PATIENCE
 class Scenario:
     """One promise, tried on one queue, in a world: `run.KafkaWorld`, or one in memory in a test.
 
-    A world has `process(**wishes)`, which gives a queue that can be called, paused and killed (`RemoteQueue`). It has `now()` and
+    A world has `process(**options)`, which gives a queue that can be called, paused and killed (`RemoteQueue`). It has `now()` and
     `sleep(seconds)`. What can break: `recreate()`, `lose_dead()`, `kill_leader()`, `outage()`.
     """
 
@@ -37,11 +37,11 @@ class Scenario:
         self.history = History(world.now)
         self.answered = True  # False: a call got no answer, or a claim a late one
 
-    def worker(self, **wishes: Any) -> Worker:
-        """A new worker (a, b, …) in a process of its own. A wish, such as order="key", reaches a factory that takes it."""
+    def worker(self, **options: Any) -> Worker:
+        """A new worker (a, b, …) in a process of its own. options: such as order="key", for a factory that takes them."""
         name = "abcdefgh"[len(self.workers)]
         with self.asking():
-            self.workers.append(Worker(self, name, self.world.process(**wishes)))
+            self.workers.append(Worker(self, name, self.world.process(**options)))
         return self.workers[-1]
 
     @contextmanager
