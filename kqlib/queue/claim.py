@@ -21,7 +21,7 @@ from kqlib.queue.item import Item, Job, Out, Place, check_claimed, lease_lost
 from kqlib.queue.partition import Claimed, Partition
 from kqlib.queue.put import Putting
 from kqlib.queue.terms import Terms
-from kqlib.queue.transactions import Ending
+from kqlib.queue.transactions import Ack, Ending
 
 if TYPE_CHECKING:
     from kqlib.queue.session import Session
@@ -318,7 +318,7 @@ class Claiming(Putting):
 
         facts = self.dead_facts
         assert facts is not None  # checked before
-        return Ending([letter(partitions=facts.partitions, limit=facts.limit)], [(partition, offset, lease)], anew)
+        return Ending([letter(partitions=facts.partitions, limit=facts.limit)], [Ack(partition, offset, lease)], anew)
 
     # --- receipts ---
 

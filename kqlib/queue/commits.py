@@ -66,11 +66,7 @@ class Commits:
             self._consumer = assigned.consumer
             self._began = now
             assigned.under_way = set(dirty)
-        try:
-            answer = self._consumer.commit(offsets=parts, asynchronous=False)
-            errors = {(part.topic, part.partition): part.error for part in answer if part.error is not None}
-        except KafkaException as error:  # written or not: the next one carries the whole state again
-            errors = {partition.at: first(error) for partition in dirty}
+        errors = self._commit(parts)
         answered_first = time.monotonic() - now < ASKED_ONCE
         with assigned.changed:
             self._began = None
@@ -92,6 +88,14 @@ class Commits:
         if errors:
             assigned.next_try = time.monotonic() + TRY_AGAIN
         return not errors
+
+    def _commit(self, parts: list[TopicPartition]) -> dict[Place, KafkaError]:
+        """Commit these states. Returns the errors by partition; the next commit carries the whole state again."""
+        try:
+            answer = self._consumer.commit(offsets=parts, asynchronous=False)
+        except KafkaException as error:
+            return {(part.topic, part.partition): first(error) for part in parts}
+        return {(part.topic, part.partition): part.error for part in answer if part.error is not None}
 
     def _succeeded(self, partition: Partition, version: int, now: float) -> None:
         partition.saved = max(partition.saved, version)

@@ -124,15 +124,15 @@ class Endings:
 
     def _begin(self, ending: Ending) -> bool:
         """Set its leases aside, once. If one does not hold any more, the ending fails before anything is written."""
-        for partition, offset, number in ending.acks:
+        for partition, offset, lease in ending.acks:
             why = partition.dropped
-            if number and not ending.begun:
-                why = partition.why_not(offset, partition.ledger.epoch, number)
+            if lease and not ending.begun:
+                why = partition.why_not(offset, partition.ledger.epoch, lease)
             if why:
                 self._fail(ending, LeaseLost(f"{partition.id_of(offset)}: {why}. Nothing was written"))
                 return False
-        for partition, offset, number in ending.acks:
-            if number and not ending.begun:
+        for partition, offset, lease in ending.acks:
+            if lease and not ending.begun:
                 partition.begin_ending(offset)
         ending.begun = True
         return True
@@ -153,18 +153,17 @@ class Endings:
         except Exception:  # a bug must be seen by the verb that waits, not in a thread that died
             log.exception("a transaction met something unforeseen")
             outcome = self.transactions.leave("something unforeseen, see the log", None)
+        self._apply(outcome, endings, offsets)
+        return outcome is not False
+
+    def _apply(self, outcome: bool | None, endings: list[Ending], offsets: dict[Partition, list[int]]) -> None:
+        """Do what follows: True: committed; False: aborted; None: not known."""
         with self.assigned.changed:
             self.transactions.committing = False
             if outcome is None:
                 self._unknown(endings, offsets)
             elif outcome:
-                for partition, some in offsets.items():
-                    partition.saved, partition.committed = max(partition.saved, partition.frozen), partition.sent
-                    partition.end(some, done=True)
-                for ending in endings:
-                    ending.done = True
-                    if ending.by_owner:
-                        self.unseen |= ending.written
+                self._committed(endings, offsets)
             elif offsets:
                 self.assigned.group = None  # perhaps the group has counted on: its metadata is asked for again
             for partition in offsets:
@@ -172,7 +171,16 @@ class Endings:
             self.assigned.committed.notify_all()
             self.assigned.changed.notify_all()
             self.assigned.wake.set()  # commit what was frozen
-        return outcome is not False
+
+    def _committed(self, endings: list[Ending], offsets: dict[Partition, list[int]]) -> None:
+        for partition, some in offsets.items():
+            partition.saved = max(partition.saved, partition.frozen)
+            partition.committed = partition.sent
+            partition.end(some, done=True)
+        for ending in endings:
+            ending.done = True
+            if ending.by_owner:
+                self.unseen |= ending.written
 
     def _looked(self, ending: Ending) -> bool:
         """Do its topics exist, and can they take its records? A transaction into a missing topic costs the producer."""

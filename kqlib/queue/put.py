@@ -24,7 +24,7 @@ from kqlib.queue.item import BY, ITEM, Headers, Item, Out, Put, put_of, size
 from kqlib.queue.partition import Partition
 from kqlib.queue.rights import WRITE_QUEUE, Right
 from kqlib.queue.sender import Sender, Sent
-from kqlib.queue.transactions import Ending
+from kqlib.queue.transactions import Ack, Ending
 
 TWICE = "To put such an item again may store it twice."
 
@@ -158,9 +158,9 @@ class Putting(SinglePut):
 class Transaction:
     """Several puts, all or nothing: `with site.transaction() as tx: tx.put(queue, data)`."""
 
-    def __init__(self, site: Connection, acks: list[tuple[Partition, int, int]] | None = None) -> None:
+    def __init__(self, site: Connection, acks: Sequence[Ack] = ()) -> None:
         self._site = site
-        self._acks = acks or []
+        self._acks = list(acks)
         self._outs: list[Out] = []
         self._into: dict[str, Putting] = {}
         self._marks: Headers = []
@@ -204,7 +204,7 @@ class Step(Transaction):
     """A transaction that also acks an item. Its puts have the item's id and the site in headers, for audits."""
 
     def __init__(self, site: Connection, partition: Partition, item: Item) -> None:
-        super().__init__(site, [(partition, item.offset, item.lease)])
+        super().__init__(site, [Ack(partition, item.offset, item.lease)])
         self._marks = [(ITEM, item.id.encode()), (BY, site.name.encode())]
 
 

@@ -20,7 +20,7 @@ from kqlib.queue import dead, look, state
 from kqlib.queue.claim import Claiming
 from kqlib.queue.item import Item, Out
 from kqlib.queue.partition import Partition
-from kqlib.queue.transactions import Ending
+from kqlib.queue.transactions import Ack, Ending
 
 log = logging.getLogger("kqlib.queue")
 AT_ONCE = 500  # letters that are claimed together
@@ -190,8 +190,8 @@ class Redrive:
         """Put these back and ack their letters, all or nothing."""
         self.into._usable()
         with self.letters._session.changed:
-            held = [(self.letters._held(item), item.offset, item.lease) for item in some]
-            self.into.site._end(Ending(list(some.values()), held))
+            acks = [Ack(self.letters._held(item), item.offset, item.lease) for item in some]
+            self.into.site._end(Ending(list(some.values()), acks))
 
     def _set_aside(self, items: list[Item]) -> None:
         """Make these due at the end only. That is kept in memory: if this process dies, they are due at once."""

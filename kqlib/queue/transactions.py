@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -45,13 +45,20 @@ LAST_TRY = 3 * TIMEOUT + 5 * GRACE
 TRUSTED = 10.0  # seconds after its last record until a topic is doubted
 
 
+class Ack(NamedTuple):
+    """An item that a transaction acks."""
+
+    partition: Partition
+    offset: int
+    lease: int = 0  # the number of its lease; 0: no worker has it, and its owner buries it
+
+
 @dataclass(eq=False)
 class Ending:
     """Records to write and items to ack, all or nothing."""
 
     outs: list[Out]
-    # partition, offset, lease number; 0: no worker has it, and its owner buries it
-    acks: list[tuple[Partition, int, int]] = field(default_factory=list)
+    acks: list[Ack] = field(default_factory=list)
     anew: Callable[[], list[Out]] | None = None  # makes its records for the topic as it is now, or raises why it cannot
     begun: bool = False  # its leases are set aside
     done: bool = False
@@ -70,7 +77,7 @@ class Ending:
     @property
     def by_owner(self) -> bool:
         """Does the owner bury items, with no verb that waits for it?"""
-        return any(number == 0 for *_, number in self.acks)
+        return any(not ack.lease for ack in self.acks)
 
     @property
     def topics(self) -> set[str]:
@@ -97,8 +104,8 @@ class Ending:
     def offsets(self) -> dict[Partition, list[int]]:
         """The offsets that it acks, by partition."""
         found: dict[Partition, list[int]] = {}
-        for partition, offset, _ in self.acks:
-            found.setdefault(partition, []).append(offset)
+        for ack in self.acks:
+            found.setdefault(ack.partition, []).append(ack.offset)
         return found
 
 
@@ -131,7 +138,7 @@ class Transactions:
         if error.code() in RIGHTS:
             cluster, site = self.assigned.cluster, self.assigned.site
             right = ending_lacks(cluster, site, endings[0].topics, error.code())
-            queue = endings[0].acks[0][0].terms.queue if endings[0].acks else min(endings[0].topics)
+            queue = endings[0].acks[0].partition.terms.queue if endings[0].acks else min(endings[0].topics)
             return not_allowed(right, cluster, safe, queue, site)
         return NotAllowed(f"Kafka refused a record for {topics} ({error.str()}). {safe} See the topic's settings")
 
