@@ -26,11 +26,8 @@ DEFAULTS: dict[str, Any] = {
 }
 SECRET = re.compile(r"password|passphrase|secret|jaas|token|key\.pem|keystore\.key|credential", re.IGNORECASE)
 NOT_DOTTED = {"log_level", "logger", "on_commit", "on_delivery"}
-CLASSIC = {
-    "session.timeout.ms",
-    "heartbeat.interval.ms",
-    "partition.assignment.strategy",
-}  # KIP-848 has them in the group
+# Settings of a consumer that under KIP-848 are settings of its group.
+CLASSIC = {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"}
 JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.config")
 PEM = {  # certificates and keys written into the file itself

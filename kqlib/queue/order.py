@@ -47,9 +47,8 @@ class Order:
         self.later: list[tuple[float, int]] = []  # a heap: due at, offset
         self._busy: dict[bytes, int] = {}  # key -> the offset that is leased, or is the next one
         self._waiting: dict[bytes, deque[int]] = {}
-        self._arrivals: deque[tuple[int, float]] = (
-            deque()
-        )  # batches of fresh ones: the offset behind each, and when it came
+        # Batches of fresh ones: the offset behind each, and when it came.
+        self._arrivals: deque[tuple[int, float]] = deque()
         self._due_at: dict[int, float] = {}  # when delayed items are due, once that was computed
         self._aside: dict[
             int, tuple[KqError, bool]

@@ -74,9 +74,8 @@ class Partition:
         self.order = Order(terms, ledger, self.window, self.ending)
         self.losses = Losses(ledger, self.window, lost)
         self._loading = terms.order == "key" and bool(missing)  # their records tell which keys are busy
-        self._inherited = {
-            offset for offset in missing if ledger.attempts(offset)
-        }  # one of them may have killed its worker
+        # One of these may have killed its worker.
+        self._inherited = {offset for offset in missing if ledger.attempts(offset)}
         self.used_up: list[int] = []  # offsets to bury
         self._alone: int | None = None  # the last item that was handed out alone
         self.blocked = ""  # why the last claim handed out nothing more
@@ -227,8 +226,9 @@ class Partition:
         return most is not None and made + 1 >= most - 1 and offset in self._inherited
 
     def _one_is_alone(self) -> bool:
-        """Is an item out, beside which nothing else goes out?"""
-        return self._alone in self.leases or self._alone in self.ending
+        """Has a worker an item, beside which nothing else is handed out?"""
+        alone = self._alone
+        return alone is not None and (alone in self.leases or self.ending.get(alone) is not None)
 
     def _claim_fresh(self, claimed: Claimed, most: int) -> None:
         """Claim new items. Pass over those that cannot go out now, if the ledger has space for that."""

@@ -21,10 +21,8 @@ from kqlib.queue.item import Headers
 
 PATIENCE = 30.0  # seconds until a put gives up
 SUSPECT_AFTER = 2.0  # seconds without an answer to a put until its producer is judged
-PURGED = {
-    KafkaError._PURGE_QUEUE,
-    KafkaError._PURGE_INFLIGHT,
-}  # its producer was replaced or closed: no answer will come
+# The record's producer was replaced or closed: no answer will come.
+PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
 
 Record = tuple[bytes | None, bytes | None, Headers | None, int]  # value, key, headers, partition or -1

@@ -122,10 +122,8 @@ class Looker:
 
 def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The id and the partitions of each topic that exists; a recreated topic has another id."""
-    found, dead = (
-        {},
-        partial(judge, cluster) if seconds >= ANSWER_WITHIN else None,
-    )  # less time than that proves nothing
+    found = {}
+    dead = partial(judge, cluster) if seconds >= ANSWER_WITHIN else None  # less time proves nothing
     asked = _describe(cluster, topics, seconds) if topics else {}
     for name in topics:
         try:

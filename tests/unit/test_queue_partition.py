@@ -231,6 +231,8 @@ def test_an_inherited_item_on_its_last_two_attempts_is_out_alone() -> None:
     assert some.why_blocked() == "" and take(some) == [(0, 3)]
     some.release(0, 0)
     assert take(some) == [(3, 1)] and some.used_up == [0]
+    arrive(some, Rec(4))
+    assert take(some) == [(4, 1)]  # while it is buried
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
