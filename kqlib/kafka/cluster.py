@@ -25,6 +25,7 @@ from kqlib.text import words
 
 if TYPE_CHECKING:
     from kqlib.kafka.clients import AdminClient
+    from kqlib.kafka.members import Asker, Group
 
 ANSWER = 3.5 * patience.PATIENCE  # seconds for one answer; "within 5 s" is the promise, on a quiet machine
 TIMEOUT = 15.0 * patience.PATIENCE  # seconds for a list of all topics
@@ -42,6 +43,7 @@ class Kafka:
         self._own = settings.hidden(own or {})
         self._closed = False
         self._process = os.getpid()
+        self._asks: Asker | None = None
         _MADE.add(self)
 
     def client(self, **extra: Any) -> dict[str, Any]:
@@ -94,6 +96,21 @@ class Kafka:
             return self.admin.list_topics(timeout=timeout)
         except KafkaException as error:
             raise Unreachable(address=self.bootstrap, why=words(error)) from None
+
+    def describe_group(self, group: str, seconds: float = 5.0, operations: bool = False) -> Group:
+        """A group's members. operations: also what this user may do with it.
+
+        KafkaException: Kafka's answer, or an error of the client (a code below 0) if there was none.
+        """
+        from kqlib.kafka import members
+
+        settings = self.client()
+        if any(callable(value) for value in settings.values()):  # a callback cannot go to another process
+            return members.ask(self.admin, group, seconds, operations)
+        if self._asks is None:
+            self._asks = members.Asker(settings)
+            weakref.finalize(self, forks.only_here(self._asks.close))
+        return self._asks.describe(group, seconds, operations)
 
     def partitions(self, topic: str) -> dict[int, Any]:
         """A topic's partitions by number, now: confluent_kafka's PartitionMetadata (leader, replicas, isrs).
@@ -187,8 +204,13 @@ class Kafka:
 
     def close(self) -> None:
         """Close it; your own cluster runs on."""
+        self._close_clients()
+
+    def _close_clients(self) -> None:
         self._closed = True
         self.__dict__.pop("admin", None)
+        if self._asks is not None:
+            self._asks.close()
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
     from kqlib.kafka import Kafka
+    from kqlib.kafka.members import Member
 
 # librdkafka needs a group's name even for a reader in no group, and looks for its coordinator. No user needs a right to this group:
 # where it is refused, the reader gets one event with GROUP_AUTHORIZATION_FAILED and no topic, and reads on.
@@ -123,20 +124,20 @@ def committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int])
         reader.close()
 
 
-def described(cluster: Kafka, group: str) -> list[Any]:
-    """The group's members as the cluster describes them (confluent_kafka's MemberDescription); none when there is no group."""
+def described(cluster: Kafka, group: str) -> list[Member]:
+    """The group's members; none when there is no group."""
     from confluent_kafka import KafkaException
 
-    def ask() -> list[Any]:
+    def ask() -> list[Member]:
         try:
-            found = cluster.admin.describe_consumer_groups([group], request_timeout=5)[group].result(10)
+            return cluster.describe_group(group).members
         except KafkaException as error:
             if error.args[0].name() == "GROUP_ID_NOT_FOUND":
                 return []
             raise
-        return list(found.members)
 
-    return list(asked(cluster, ask))
+    found: list[Member] = asked(cluster, ask)
+    return found
 
 
 def asked(cluster: Kafka, ask: Callable[[], Any]) -> Any:

@@ -153,19 +153,18 @@ def may_begin(cluster: Kafka, site: str) -> bool | None:
 
 def _topic(cluster: Kafka, name: str) -> Any:
     how: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": SECONDS}
-    return cluster.admin.describe_topics(TopicCollection([name]), **how)[name].result(SECONDS)
+    found = cluster.admin.describe_topics(TopicCollection([name]), **how)[name].result(SECONDS)
+    return [each.name for each in found.authorized_operations or ()]
 
 
 def _group(cluster: Kafka, name: str) -> Any:
-    # not given up before its answer comes: that ends the process (librdkafka 4605)
-    how: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": 30}
-    return patient(lambda: cluster.admin.describe_consumer_groups([name], **how)[name].result(SECONDS), SECONDS)
+    return patient(lambda: cluster.describe_group(name, SECONDS, operations=True).operations or (), SECONDS)
 
 
 def _operations(ask: Callable[[], Any], refused: int) -> set[str] | None:
     """What may be done there; None: Kafka did not tell."""
     try:
-        return {each.name for each in ask().authorized_operations or ()} or None
+        return set(ask()) or None
     except KafkaException as error:
         if first(error).code() < 0:  # the client's own: no answer
             raise TimeoutError from None

@@ -106,8 +106,7 @@ class Assigned:
     def complain(self, error: KafkaError) -> None:
         """Keep what Kafka complains about, for the verbs. If it is about a right, claims ask which one is missing. From any thread."""
         self.trouble = error.str()
-        # The error that ends a consumer has a code of its own, and names the right in its text only. One that is not about a right
-        # must not lead to a question: a group's coordinator that dies meanwhile ends the process (librdkafka 4605, 5397).
+        # The error that ends a consumer has a code of its own, and names the right in its text only.
         self.complaints += error.code() in RIGHTS or (fatal(error) and "authorization failed" in error.str())
 
     # --- what is known ---

@@ -176,8 +176,7 @@ class Claiming(Putting):
     def _allowed(self, safe: str = "Nothing was claimed.") -> None:
         """`NotAllowed` if a right is missing. Asked before the first claim, and after each error that may be about a right.
 
-        Rights on the group are asked only after an error: joining shows them as soon, and a coordinator that is away must not be
-        asked (librdkafka 4605). `changed` is held.
+        Rights on the group are asked only after an error: joining shows them as soon. `changed` is held.
         """
         complaints, here = self._session.complaints, (self.name, self.site.name)
         if self._allowed_at != complaints:

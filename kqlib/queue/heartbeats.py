@@ -10,13 +10,17 @@ In:  the statistics of a consumer, and the partitions that its member has. Out: 
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Set
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaException
 
+from kqlib.errors import KqError
 from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.members import Member
 from kqlib.queue.item import Place
 
 STATISTICS_EVERY = 2.0  # seconds between two statistics
@@ -35,7 +39,7 @@ class Heartbeats:
         self._doubt = False  # an answer was lost: perhaps it gave or took a partition
         self._calm = False  # the coordinator is there, and no answer was lost just now
         self._since: dict[tuple[str, Place], float] = {}  # what the coordinator says otherwise, and since when
-        self._asked: Any = None
+        self._asked: Future[list[Member]] | None = None
         self._next = 0.0
 
     def settings(self) -> dict[str, Any]:
@@ -55,28 +59,32 @@ class Heartbeats:
         if self._asked is None:
             if self._doubt and self._calm and now >= self._next:
                 self._next = now + ASK_EVERY
-                admin = self.cluster.admin
-                # A question that is given up before its answer comes ends the process (librdkafka 4605), and so may one whose
-                # coordinator dies just then (5397): so none is asked while it stutters.
-                self._asked = admin.describe_consumer_groups([self.group], request_timeout=30)[self.group]
+                self._asked = Future()
+                threading.Thread(target=self._ask, args=[self._asked], name="kq-asks", daemon=True).start()
             return False
         if not self._asked.done():
             return False
         asked = self._asked
         self._asked = None
         try:
-            found = self._differs(asked.result().members, consumer.memberid(), have)
-        except (KafkaException, RuntimeError):  # it is asked again
+            found = self._differs(asked.result(), consumer.memberid(), have)
+        except (KafkaException, KqError, RuntimeError):  # it is asked again
             return False
         self._since = {each: self._since.get(each, now) for each in found}
         self._doubt = bool(found)
         patience = {"given": ASK_EVERY / 2, "taken": self.give_up}
         return any(now - since >= patience[kind] for (kind, _), since in self._since.items())
 
+    def _ask(self, answer: Future[list[Member]]) -> None:
+        try:
+            answer.set_result(self.cluster.describe_group(self.group).members)
+        except Exception as error:  # the thread that polls sees it
+            answer.set_exception(error)
+
     @staticmethod
-    def _differs(members: list[Any], me: str, have: Set[Place]) -> set[tuple[str, Place]]:
+    def _differs(members: list[Member], me: str, have: Set[Place]) -> set[tuple[str, Place]]:
         mine = [each for each in members if each.member_id == me]
-        given = {(part.topic, part.partition) for each in mine for part in each.assignment.topic_partitions}
-        kept = {(part.topic, part.partition) for each in mine for part in each.target_assignment.topic_partitions}
+        given = {at for each in mine for at in each.assignment}
+        kept = {at for each in mine for at in each.target or ()}
         taken = have - kept if mine else set[Place]()
         return {("given", at) for at in given - have} | {("taken", at) for at in taken}

@@ -247,11 +247,11 @@ class Lab:
         self._forget("topic", topic)
 
     def _create(self, new: NewTopic) -> KafkaError | None:
-        return self._ask(lambda admin: admin.create_topics([new], request_timeout=10)[new.topic])
+        return self._ask(lambda admin: admin.create_topics([new], request_timeout=10)[new.topic].result(15))
 
     def _delete(self, topic: str) -> None:
         gone = "UNKNOWN_TOPIC_OR_PART"
-        error = self._ask(lambda admin: admin.delete_topics([topic], request_timeout=10)[topic], fine=gone)
+        error = self._ask(lambda admin: admin.delete_topics([topic], request_timeout=10)[topic].result(15), fine=gone)
         if error:
             raise NotAllowed(f"topic '{topic}' of the last run could not be deleted: {error.str()}")
         self.cluster.wait_until_gone(topic)
@@ -263,7 +263,9 @@ class Lab:
             here = {member.member_id for member in found.members}
             close_readers(consumers() if here else [], lambda consumer: consumer.memberid() in here)
             gone = "GROUP_ID_NOT_FOUND"
-            error = self._ask(lambda admin: admin.delete_consumer_groups([group], request_timeout=4)[group], fine=gone)
+            error = self._ask(
+                lambda admin: admin.delete_consumer_groups([group], request_timeout=4)[group].result(15), fine=gone
+            )
             if error and error.name() == "NON_EMPTY_GROUP":
                 return False
             if error:
@@ -276,12 +278,10 @@ class Lab:
         if self.cluster.embedded and not self._listed(group):
             return None
         found, gone = list[Any](), "GROUP_ID_NOT_FOUND"
-        error = self._ask(
-            lambda admin: admin.describe_consumer_groups([group], request_timeout=4)[group], found.append, gone
-        )
+        error = self._ask(lambda _: self.cluster.describe_group(group, 4), found.append, gone)
         if error:
             raise NotAllowed(f"group '{group}' could not be looked up: {error.str()}")
-        return found[0] if found and found[0].state.name != "DEAD" else None
+        return found[0] if found and found[0].state != "DEAD" else None
 
     def _listed(self, group: str) -> bool:
         """May it be there? A list needs no coordinator. A call to one that does not answer can end the process (librdkafka 5040)."""
@@ -298,10 +298,11 @@ class Lab:
         while True:
             admin = self.admin  # held while it works: a temporary one may never answer
             try:
-                take(call(admin).result(15))
+                take(call(admin))
                 return None
             except (KafkaException, TimeoutError) as failed:
-                error = failed.args[0] if failed.args else KafkaError(KafkaError._TIMED_OUT)
+                late = isinstance(failed, TimeoutError)
+                error = KafkaError(KafkaError._TIMED_OUT) if late else failed.args[0]
             if error.name() == fine:
                 return None
             if error.name() not in reading.MOVING or time.monotonic() > deadline:

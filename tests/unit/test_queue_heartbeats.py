@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kqlib.kafka.members import Group, Member
 from kqlib.queue import heartbeats
 from kqlib.queue.heartbeats import ASK_EVERY, Heartbeats
 
@@ -22,27 +24,28 @@ def statistics(lost: int, state: str = "up") -> str:
 
 
 class Coordinator:
-    """It says what this member has (`given`) and what it shall keep (`kept`)."""
+    """It tells what this member has (`given`) and what it is to keep (`kept`), at once."""
 
-    def __init__(self, given: set[int], kept: set[int]) -> None:
+    def __init__(self, given: set[int], kept: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = 0
-        self.member = SimpleNamespace(
-            member_id="me",
-            assignment=SimpleNamespace(topic_partitions=self._parts(given)),
-            target_assignment=SimpleNamespace(topic_partitions=self._parts(kept)),
-        )
+        self.member = Member("me", "site", "/127.0.0.1", self._parts(given), self._parts(kept))
+        monkeypatch.setattr(heartbeats.threading, "Thread", AtOnce)
 
     @staticmethod
-    def _parts(numbers: set[int]) -> list[Any]:
-        return [SimpleNamespace(topic="football", partition=number) for number in numbers]
+    def _parts(numbers: set[int]) -> list[tuple[str, int]]:
+        return [("football", number) for number in numbers]
 
-    def describe_consumer_groups(self, groups: list[str], request_timeout: float) -> dict[str, Future[Any]]:
-        """One answer, at once."""
-        assert request_timeout >= 30
+    def describe_group(self, group: str) -> Group:
+        """Its answer."""
         self.asked += 1
-        answer: Future[Any] = Future()
-        answer.set_result(SimpleNamespace(members=[self.member]))
-        return dict.fromkeys(groups, answer)
+        return Group("STABLE", [self.member], None)
+
+
+class AtOnce:
+    """A thread that runs when it is started."""
+
+    def __init__(self, target: Callable[..., None], args: list[Any], **how: object) -> None:
+        self.start = partial(target, *args)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +63,8 @@ def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_e
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(heartbeats.time, "monotonic", lambda: now[0])
-    coordinator = Coordinator(given, kept)
-    beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
+    coordinator = Coordinator(given, kept, monkeypatch)
+    beats = Heartbeats(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
     consumer = SimpleNamespace(memberid=lambda: "me")
     have = {("football", 1), ("football", 2)}
     for _ in range(2):  # an answer is lost, and then no other
@@ -83,9 +86,11 @@ def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_e
     [([0, 0], 0), ([1], 0), ([1, 1], 1), ([1, 1, 1], 1), ([0, 2, 2], 1), ([1, 2, 3], 0)],
     ids=["none lost", "just now", "one", "no other", "two", "again and again"],
 )
-def test_it_asks_when_an_answer_was_lost_and_none_since(said: list[int], asked: int) -> None:
-    coordinator = Coordinator({1}, {1})
-    beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
+def test_it_asks_when_an_answer_was_lost_and_none_since(
+    said: list[int], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator({1}, {1}, monkeypatch)
+    beats = Heartbeats(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
     consumer = SimpleNamespace(memberid=lambda: "me")
     for lost in said:
         beats._count(statistics(lost))
@@ -95,9 +100,9 @@ def test_it_asks_when_an_answer_was_lost_and_none_since(said: list[int], asked: 
     assert coordinator.asked == asked
 
 
-def test_it_does_not_ask_while_the_coordinator_is_away() -> None:
-    coordinator = Coordinator({1}, {1})
-    beats = Heartbeats(SimpleNamespace(admin=coordinator), "fans", GIVE_UP)  # type: ignore[arg-type]
+def test_it_does_not_ask_while_the_coordinator_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator({1}, {1}, monkeypatch)
+    beats = Heartbeats(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
     beats._count(statistics(1))
     beats._count(statistics(1, "wait-coord"))
     assert not beats.missed(None, set())

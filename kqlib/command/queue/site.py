@@ -98,9 +98,9 @@ def owners(cluster: Kafka, site: str, queue: str) -> dict[int, str] | None:
         return None
     found: dict[int, str] = {}
     for member in members:
-        for part in member.assignment.topic_partitions if member.assignment else ():
-            if part.topic == queue:
-                found[part.partition] = f"{member.member_id[:8]} at {member.host.lstrip('/')}"
+        for topic, number in member.assignment:
+            if topic == queue:
+                found[number] = f"{member.member_id[:8]} at {member.host.lstrip('/')}"
     return found
 
 

@@ -230,8 +230,7 @@ class Cluster(Kafka):
         """End every broker and remove the directory. Calling it twice does no harm."""
         if not self._finish.alive or self._process != os.getpid():
             return
-        self._closed = True
-        self.__dict__.pop("admin", None)
+        self._close_clients()
         self._finish()
 
     def __repr__(self) -> str:

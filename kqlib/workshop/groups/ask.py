@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.kafka import reading, words
@@ -27,7 +27,7 @@ def assignment(cluster: Kafka, group: str, *topics: str) -> Assignment:
     members = described(cluster, group)
     ids = Counter(member.client_id for member in members)
     called = [member.client_id if ids[member.client_id] == 1 else member.member_id for member in members]
-    held = {name: assigned(member.assignment) for name, member in zip(called, members, strict=True)}
+    held = {name: member.assignment for name, member in zip(called, members, strict=True)}
     return Assignment({name: sorted({*has} & {*parts}) for name, has in held.items()}, parts, group)
 
 
@@ -54,11 +54,6 @@ def partitions(cluster: Kafka, group: str, topics: tuple[str, ...]) -> list[Part
             raise TopicMissing(topic=topic)
         parts += [(topic, number) for number in sorted(there[topic].partitions)]
     return parts
-
-
-def assigned(assignment: Any) -> list[Part]:
-    """A MemberAssignment as plain pairs."""
-    return sorted((part.topic, part.partition) for part in (assignment.topic_partitions if assignment else ()))
 
 
 def clocks(cluster: Kafka, group: str, session: float | None = None, heartbeat: float | None = None) -> None:

@@ -299,13 +299,10 @@ class Group:
         may_be = polls | {n for n, (state, _) in here.items() if state == "busy" or (state == "left" and self.static)}
         if len({*names}) < len(names) or not polls <= {*names} <= may_be:
             return False  # a member is not in yet, or a dead one is not out yet
-        given = {member.client_id: ask.assigned(member.assignment) for member in seen}
+        given = {member.client_id: sorted(member.assignment) for member in seen}
         if any({*given[name]} != here[name][1] for name in polls):
             return False
-        if any(
-            member.target_assignment and ask.assigned(member.target_assignment) != given[member.client_id]
-            for member in seen
-        ):
+        if any(member.target and sorted(member.target) != given[member.client_id] for member in seen):
             return False  # KIP-848: a partition is still to move
         sizes = [len(parts) for parts in given.values()]
         if max(sizes) - min(sizes) > len(self._matched()):  # each way of dealing is even, by topic at the least

@@ -1,0 +1,75 @@
+"""Who is in a group, asked while its coordinator goes and comes back: no answer ends the process that asks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from kqlib import Cluster
+from kqlib.kafka import Kafka, reading
+from kqlib.queue import Site
+from tests.patience import WAIT
+
+PROGRAM = """
+from kqlib import Cluster, Plan, QueueTopic, Site
+from kqlib.kafka.reading import described
+
+with Cluster() as cluster:
+    Plan({"football": QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+    with Site(cluster, "fans") as site:
+        queue = site.queue("football")
+        for n in range(3):
+            queue.put(b"goal")
+            queue.ack(queue.claim(wait=30))
+            print([member.assignment for member in described(cluster, "fans")], flush=True)
+            cluster.broker(1).kill()
+            cluster.broker(1).start()
+"""
+
+
+def test_a_process_that_asks_before_and_after_its_coordinator_was_killed_lives_on() -> None:
+    # librdkafka 4605, 5397: an AdminClient of this process would end it by an assertion
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=2 * WAIT, check=False)
+    assert (ran.returncode, ran.stdout.splitlines()) == (0, ["[[('football', 0)]]"] * 3), ran.stderr[-2000:]
+
+
+def test_a_group_is_described_with_its_members_and_what_this_user_may_do(
+    kq_cluster: Kafka, here: Site, name: str
+) -> None:
+    queue = here.queue(name)
+    queue.put(b"goal")
+    assert queue.claim(wait=WAIT)
+    found = kq_cluster.describe_group(here.name, WAIT, operations=True)
+    assert (found.state, [member.client_id for member in found.members]) == ("STABLE", ["rdkafka"])
+    assert {topic for member in found.members for topic, _ in member.assignment} == {name}
+    assert found.operations is not None and "READ" in found.operations
+    assert reading.described(kq_cluster, "nobody") == []
+
+
+def test_the_process_that_asks_may_end_and_ends_with_its_cluster(marked: Any, within: Any) -> None:
+    with Cluster() as cluster:
+        assert reading.described(cluster, "nobody") == []
+        first = cluster._asks._child.pid  # type: ignore[union-attr]
+        os.kill(first, signal.SIGKILL)
+        assert reading.described(cluster, "nobody") == []
+        assert cluster._asks._child.pid != first  # type: ignore[union-attr]
+        assert marked.alive("kqlib.kafka.members")
+    within(WAIT, lambda: not marked.alive("kqlib.kafka.members"))
+
+
+def test_no_answer_is_a_time_out_and_the_next_question_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kqlib.kafka.members.START", 1.0)
+    with Cluster() as cluster:
+        with pytest.raises(KafkaException):  # there is no such group
+            cluster.describe_group("nobody", WAIT)
+        cluster.broker(1).pause()
+        with pytest.raises(KafkaException):
+            cluster.describe_group("players", 0.5)
+        cluster.broker(1).resume()
+        assert reading.described(cluster, "nobody") == []
