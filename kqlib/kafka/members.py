@@ -1,7 +1,7 @@
 """Who is in a group, and what this user may do with it. A child process asks the coordinator.
 
-librdkafka's AdminClient ends its whole process by an assertion when a coordinator that it asked is gone (librdkafka 4605, 5397):
-two of two processes that asked before and after a restart of a broker ended so. A worker must not end that way. So the child
+librdkafka's AdminClient ends its whole process by an assertion when a coordinator that it asked is gone (librdkafka 4605, 5397).
+Two of two processes that asked before and after a restart of a broker ended so. A worker must not end that way. So the child
 asks, and if it ends, only an answer is lost.
 
 In:  the settings of a client, a group. Out: `Group`.
