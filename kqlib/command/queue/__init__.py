@@ -60,10 +60,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         add[name]("--yes", "-y", **YES)
     for name in ("peek", "redrive"):
         most = "how many at most (default: 10)" if name == "peek" else "how many at most (default: all)"
-        add[name]("-n", dest="n", type=_count("n"), metavar="N", help=most)
+        add[name]("-n", dest="n", type=_rule("count", _whole, "n"), metavar="N", help=most)
     add["create"]("--order", choices=("any", "key"), help="key: at most one item of a key is out (default: any)")
     text = "after so many attempts an item becomes a dead letter; none: never (default: 5)"
-    add["create"]("--max-attempts", type=_attempts, default=..., metavar="N", help=text)
+    add["create"]("--max-attempts", type=_rule("max_attempts", _attempts), default=..., metavar="N", help=text)
     text = "put nothing back; stop reporting these incidents"
     add["rewind"]("--forget", action="store_true", help=text)
     text = "do not wait for this site, which is gone for good; repeatable"
@@ -79,7 +79,7 @@ def _word(under: Any, name: str, text: str) -> Callable[..., Any]:
     epilog = PLANNED if name == "create" else None
     parser = under.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=epilog, **more)
     site = os.environ.get("KQ_SITE") or "default"
-    parser.add_argument("--site", default=site, type=_site, metavar="NAME", help=f"the site (now: {site})")
+    parser.add_argument("--site", default=site, type=_rule("site_name"), metavar="NAME", help=f"the site (now: {site})")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     add: Callable[..., Any] = parser.add_argument
     return add
@@ -90,7 +90,13 @@ def _put(add: Callable[..., Any]) -> None:
     add("--file", metavar="FILE", help="this file's content is the item")
     add("--key", help="items with the same key go to the same partition")
     add("--header", action="append", default=[], metavar="NAME=VALUE", help="a header of the item; repeatable")
-    add("--delay", type=_checked("delay"), default=0.0, metavar="SECONDS", help="no claim gets it earlier; at most 900")
+    add(
+        "--delay",
+        type=_rule("delay", _number),
+        default=0.0,
+        metavar="SECONDS",
+        help="no claim gets it earlier; at most 900",
+    )
 
 
 def _choose(add: Callable[..., Any]) -> None:
@@ -107,17 +113,28 @@ def _take(claim: Callable[..., Any], work: Callable[..., Any]) -> None:
     text = "if the site's state is lost: earliest takes every item in the log, latest only new ones (default: an error)"
     for add in (claim, work):
         add("--on-lost", choices=("earliest", "latest"), default="raise", help=text)
-    claim("--lease", type=_checked("lease"), metavar="SECONDS", help="extended until you decide (default: 30)")
+    claim("--lease", type=_rule("lease", _number), metavar="SECONDS", help="extended until you decide (default: 30)")
     text = "commands that run at the same time (default: 1)"
-    work("--threads", type=_count("threads"), default=1, metavar="N", help=text)
+    work("--threads", type=_rule("count", _whole, "threads"), default=1, metavar="N", help=text)
     text = "wait before the second attempt, doubled each time (default: 1)"
-    work("--retry", type=_checked("delay"), default=1.0, metavar="SECONDS", help=text)
+    work("--retry", type=_rule("delay", _number), default=1.0, metavar="SECONDS", help=text)
     text = "bury after so many attempts (default: the queue's own number)"
-    work("--max-attempts", type=_attempts, metavar="N", help=text)
+    work("--max-attempts", type=_rule("max_attempts", _attempts), metavar="N", help=text)
     work("--until-empty", action="store_true", help="end when nothing is left (default: at SIGTERM or Ctrl-C)")
 
 
 # --- numbers and names, checked before a cluster is asked: the queue's own sentences ----------------------------------
+
+
+def _rule(name: str, read: Callable[[str], Any] = str, *what: str) -> Callable[[str], Any]:
+    """An argument's type: one of the queue's own rules, which is imported when it is used."""
+
+    def checked(text: str) -> Any:
+        from kqlib.queue import arguments as rules
+
+        return getattr(rules, name)(*what, read(text))
+
+    return checked
 
 
 def _number(text: str) -> Any:
@@ -127,22 +144,12 @@ def _number(text: str) -> Any:
         return text
 
 
-def _checked(what: str) -> Callable[[str], Any]:
-    def seconds(text: str) -> Any:
-        from kqlib.queue import arguments as rules
-
-        return getattr(rules, what)(_number(text))
-
-    return seconds
+def _whole(text: str) -> Any:
+    return int(text) if text.isdecimal() else text
 
 
-def _count(what: str) -> Callable[[str], int]:
-    def count(text: str) -> int:
-        from kqlib.queue import arguments as rules
-
-        return rules.count(what, int(text) if text.isdecimal() else text)
-
-    return count
+def _attempts(text: str) -> Any:
+    return None if text == "none" else _whole(text)
 
 
 def _moment(text: str) -> datetime:
@@ -157,18 +164,6 @@ def _id(text: str) -> str:
 
     look.place(text)
     return text
-
-
-def _attempts(text: str) -> int | None:
-    from kqlib.queue import arguments as rules
-
-    return rules.max_attempts(None if text == "none" else int(text) if text.isdecimal() else text)
-
-
-def _site(text: str) -> str:
-    from kqlib.queue import arguments as rules
-
-    return rules.site_name(text)
 
 
 def run(args: argparse.Namespace) -> int:
