@@ -34,6 +34,7 @@ ROW, HIGH = 30, 22  # from one row to the next; a box
 LEFT, BETWEEN = 130, 110  # how wide a member's box is, and the space for lines
 NAMED = 74  # how wide a partition's box is, with a name like p0
 BAR = 180  # the longest lag
+SLOTS = EDGE + LEFT + BETWEEN  # where the partitions begin
 SIDE, MIDDLE = 150, 70  # how wide a queue's or node's box is, and a partition's on the map
 STYLE = (
     ".box{fill:currentColor;fill-opacity:.05;stroke:currentColor;stroke-opacity:.5}"
@@ -78,25 +79,12 @@ def group(members: Iterable[Member], slots: Iterable[Slot], title: str = "group"
     canvas = Canvas(title, _counts(every, partitions))
     high = max(len(left), len(right))
     places = dict(zip([slot.name for slot in right], _middles(canvas, len(right), high), strict=True))
-    x = EDGE + LEFT + BETWEEN
     for member, y in zip(left, _middles(canvas, len(left), high), strict=True):
-        canvas.add(*(line(EDGE + LEFT, y, x, places[name], "hold") for name in member.holds if name in places))
+        lines = (line(EDGE + LEFT, y, SLOTS, places[name], "hold") for name in member.holds if name in places)
+        canvas.add(*lines)
         _draw_member(canvas, member, y)
-    wide = max([NAMED, *(min(LEFT, width(named(slot.name), NORMAL, bold=True) + 16) for slot in right)])
     longest = max([slot.lag or 0 for slot in partitions], default=0)
-    number = width(f"{longest:,}", NORMAL)
-    space = min(BAR, WIDE - EDGE - x - wide - 12 - number)
-    for slot in right:
-        y, bar = places[slot.name], max(2.0, (slot.lag or 0) * (space / max(longest, 1)))
-        lag = (
-            [box(x + wide + 4, y - 6, bar, 12, "lag", rx=2), text(x + wide + 10 + bar, y + 3.5, f"{slot.lag:,}")]
-            if slot.lag
-            else []
-        )
-        canvas.add("".join([_box(x, y, wide, slot.name), *lag]), right=x + wide)
-        if slot.name in nobody:
-            canvas.add(text(x - 6, y + 3, "nobody", SMALL, anchor="end"))
-    canvas.right = max(canvas.right, x + wide + (12 + space + number if longest else 0))
+    _draw_slots(canvas, right, places, nobody, longest)
     return _finished(canvas, high, rows, [*notes, *more])
 
 
@@ -121,6 +109,25 @@ def _draw_member(canvas: Canvas, member: Member, y: float) -> None:
     parts += [text(EDGE + LEFT - 8, y + 3.5, state, anchor="end")] if state else []
     parts += [clock(EDGE + LEFT - 44, y)] if member.busy else []
     canvas.add("".join(parts))
+
+
+def _draw_slots(
+    canvas: Canvas, slots: Sequence[Slot], places: Mapping[str, float], nobody: Sequence[str], longest: int
+) -> None:
+    """The partitions; behind each its lag as a bar, in proportion to the longest one."""
+    right = SLOTS + max([NAMED, *(min(LEFT, width(named(slot.name), NORMAL, bold=True) + 16) for slot in slots)])
+    number = width(f"{longest:,}", NORMAL)
+    space = min(BAR, WIDE - EDGE - right - 12 - number)
+    for slot in slots:
+        y = places[slot.name]
+        parts = [_box(SLOTS, y, right - SLOTS, slot.name)]
+        if slot.lag:
+            bar = max(2.0, slot.lag * (space / longest))
+            parts += [box(right + 4, y - 6, bar, 12, "lag", rx=2), text(right + 10 + bar, y + 3.5, f"{slot.lag:,}")]
+        canvas.add("".join(parts))
+        if slot.name in nobody:
+            canvas.add(text(SLOTS - 6, y + 3, "nobody", SMALL, anchor="end"))
+    canvas.right = max(canvas.right, right + (12 + space + number if longest else 0))
 
 
 # --- the map of virtual queues -----------------------------------------------------------------------------------------
