@@ -57,13 +57,7 @@ def crash(
         for at, point in enumerate(crashes):
             cell, mine = counts.get((order, point)), (order, point) == chosen
             twin[-1].append(f"[{_in_words(cell)}]" if mine else _in_words(cell))
-            kind = "cell" + (" none" if cell is None else "") + (" chosen" if mine else "")
-            x = left + at * (wide + GAP)
-            canvas.add(box(x, canvas.y, wide, HIGH, kind))
-            if cell:
-                canvas.add(*_bars(cell, x, canvas.y + HIGH - 14, wide / 3, BAR / tallest))
-            else:
-                canvas.add(text(x + wide / 2, canvas.y + HIGH / 2 + 3, "not run", kind="faint", anchor="middle"))
+            canvas.add(*_cell(cell, mine, left + at * (wide + GAP), canvas.y, wide, unit=BAR / tallest))
         canvas.y += HIGH + GAP
     return canvas.picture(aligned(twin), STYLE)
 
@@ -83,6 +77,15 @@ def _in_words(cell: Counts | None) -> str:
     if cell is None:
         return "not run"
     return ", ".join(f"{word} {n}" for word, n in zip(WORDS, cell, strict=True) if n) or "no items"
+
+
+def _cell(cell: Counts | None, chosen: bool, x: float, y: float, wide: float, *, unit: float) -> list[str]:
+    """A cell: its three bars, `unit` pixels an item; or that it was not run."""
+    kind = "cell" + (" none" if cell is None else "") + (" chosen" if chosen else "")
+    frame = box(x, y, wide, HIGH, kind)
+    if cell is None:
+        return [frame, text(x + wide / 2, y + HIGH / 2 + 3, "not run", kind="faint", anchor="middle")]
+    return [frame, *_bars(cell, x, y + HIGH - 14, wide / 3, unit)]
 
 
 def _bars(cell: Counts, x: float, foot: float, step: float, unit: float) -> list[str]:
