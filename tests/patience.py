@@ -10,13 +10,22 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
-from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE, wait_for
+
+T = TypeVar("T")
 
 WAIT = 60.0 * PATIENCE  # seconds until a state that has to come is given up
 
 QUIET = 0.6  # seconds that one round takes where this value is 1: two shared cores at 2.x GHz
 ROUND = "n = 0\nfor each in range(6_000_000):\n    n += each"
+
+
+def until(condition: Callable[[], T | None], seen: Callable[[], object] | None = None, seconds: float = WAIT) -> T:
+    """Wait for a state that has to come, and return what the condition gave; an error has what was seen last."""
+    return wait_for(condition, seconds, "a test waits for it", seen)
 
 
 def measure() -> float:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import NewTopic
 
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.snapshot import records
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 
 START = "from kqlib.workshop.cluster import Cluster; import time; Cluster(3); time.sleep(60)"
 
@@ -42,10 +42,7 @@ def test_a_process_killed_at_any_moment_of_a_start_leaves_nothing(moment: float,
     assert child.poll() is None, "it ended by itself"
     child.kill()
     child.wait()
-    deadline = time.monotonic() + 3 * PATIENCE
-    while (left := [*marked(mark), *tmp_path.glob("kqlib-*")]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == []
+    until(lambda: not [*marked(mark), *tmp_path.glob("kqlib-*")], seconds=3 * PATIENCE)
 
 
 def test_nothing_acknowledged_is_lost_while_leaders_are_killed_in_turn() -> None:

@@ -29,7 +29,7 @@ from schemathesis.generation import GenerationMode
 from kqlib.kafka import Kafka
 from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.virtual_load import Load, converged
 from tests.promises.virtual_nodes import Caller, Nodes
 
@@ -92,9 +92,7 @@ def test_an_index_of_a_hundred_thousand_queues_fits_into_tens_of_megabytes(nodes
     process = psutil.Process(node.fork.pid)
     before = process.memory_info().rss
     fill(nodes.cluster, nodes.topic, MANY)
-    deadline = time.monotonic() + 2 * WAIT
-    while sum(len(page) for page in pages(node.http)) < MANY:
-        assert time.monotonic() < deadline
+    until(lambda: sum(len(page) for page in pages(node.http)) >= MANY, seconds=2 * WAIT)
     grown = (process.memory_info().rss - before) / 1e6
     print(f"{grown:.0f} MB for {MANY:,} queues, the last records of each partition included")
     assert grown < 150

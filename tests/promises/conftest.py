@@ -5,8 +5,10 @@ pytest-xdist would begin with the files of many tests; here these are the quick 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from confluent_kafka import KafkaException
 
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
+from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT
+from tests.promises.desk import Desk
 from tests.promises.queue_worker import PATIENT, Worker
 from tests.promises.queues import MADE, SESSION, Start, alone, topic
 
@@ -82,3 +86,23 @@ def start(kq_cluster: Kafka) -> Iterator[Start]:
     yield begin
     for worker in workers:
         worker.end()
+
+
+@pytest.fixture
+def desk(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Desk]:
+    """`kq queue` for a queue of one partition and a site; this cluster is the current one."""
+    name = f"football-{secrets.token_hex(3)}"
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    monkeypatch.setenv("KQ_SITE", f"site-{name[-6:]}")
+    monkeypatch.setenv("KQ_STATE", str(tmp_path))
+    monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
+    Plan({name: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
+    capsys.readouterr()
+    desk = Desk(kq_cluster, name, f"site-{name[-6:]}", capsys, monkeypatch)
+    yield desk
+    for process in desk.started:
+        process.kill()
+        process.wait(WAIT)
+    kq_cluster.admin.delete_topics([name, f"{name}.dead"])

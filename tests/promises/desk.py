@@ -10,13 +10,12 @@ import io
 import json
 import os
 import pty
-import secrets
 import select
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +25,6 @@ import pytest
 
 from kqlib.command import main as cli
 from kqlib.kafka import Kafka
-from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT
 
 KQ = [sys.executable, "-m", "kqlib", "queue"]
@@ -140,22 +138,3 @@ def heard(process: subprocess.Popen[Any], within: Callable[..., float]) -> None:
     within(10, lambda: noticed(process), "the signal is still waiting")
     before = turns(process)
     within(10, lambda: turns(process) > before + 20, "its main thread does not go on")
-
-
-def opened(
-    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: Path
-) -> Iterator[Desk]:
-    """A desk with a queue of one partition; this cluster is the current one while it is open."""
-    name = f"football-{secrets.token_hex(3)}"
-    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
-    monkeypatch.setenv("KQ_SITE", f"site-{name[-6:]}")
-    monkeypatch.setenv("KQ_STATE", str(place))
-    monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
-    Plan({name: QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
-    capsys.readouterr()
-    desk = Desk(kq_cluster, name, f"site-{name[-6:]}", capsys, monkeypatch)
-    yield desk
-    for process in desk.started:
-        process.kill()
-        process.wait(WAIT)
-    kq_cluster.admin.delete_topics([name, f"{name}.dead"])

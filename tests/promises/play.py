@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -10,7 +9,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from kqlib.kafka import Kafka, reading
 from kqlib.workshop import snapshot
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 
 def create(kafka: Kafka, topic: str, partitions: int = 1, replicas: int = -1) -> None:
@@ -22,10 +21,7 @@ def create(kafka: Kafka, topic: str, partitions: int = 1, replicas: int = -1) ->
 def delete(kafka: Kafka, topic: str) -> None:
     """It is gone when this returns: also for the broker, which hears of it a moment after the controller has answered."""
     kafka.admin.delete_topics([topic])[topic].result(WAIT)
-    deadline = time.monotonic() + WAIT
-    while topic in topics(kafka):
-        assert time.monotonic() < deadline, f"{topic} is still there"
-        time.sleep(0.01)
+    until(lambda: topic not in topics(kafka))
 
 
 def topics(kafka: Kafka) -> set[str]:
@@ -57,18 +53,13 @@ def commit(kafka: Any, group: str, topic: str, offset: int = 1) -> None:
 
 def claimed(queue: Any) -> Any:
     """The next item of a Drupal queue: it must come. Its claim does not wait, so it is asked again."""
-    deadline = time.monotonic() + WAIT
-    while (item := queue.claim_item()) is None:
-        assert time.monotonic() < deadline, "nothing came"
-    return item
+    return until(queue.claim_item)
 
 
 def decided(kafka: Kafka, topic: str) -> None:
     """Return when readers see what transactions did: a commit returns before its marks are in the log."""
-    deadline = time.monotonic() + WAIT
-    while reading.bounds(kafka, topic) != reading.bounds(kafka, topic, isolation_level="read_uncommitted"):
-        assert time.monotonic() < deadline, f"a transaction in {topic} has no end"
-        time.sleep(0.05)
+    every = {"isolation_level": "read_uncommitted"}
+    until(lambda: reading.bounds(kafka, topic) == reading.bounds(kafka, topic, **every))
 
 
 def committed(kafka: Kafka, group: str, topic: str) -> int | None:

@@ -5,7 +5,6 @@ In:  a secure cluster, rules as text. Out: `app` may do exactly that.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from confluent_kafka.admin import (
@@ -18,7 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from kqlib.workshop.cluster import Cluster
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 KINDS = {
     "topic": ResourceType.TOPIC,
@@ -38,10 +37,8 @@ def may(cluster: Cluster, *rules: str) -> None:
     wanted = [_binding(rule) for rule in rules]
     for made in cluster.admin.create_acls(wanted).values() if wanted else ():
         made.result(WAIT)
-    deadline = time.monotonic() + WAIT
-    while set(cluster.admin.describe_acls(AclBindingFilter(ResourceType.ANY, *ours)).result(WAIT)) != set(wanted):
-        assert time.monotonic() < deadline, "the rules did not arrive"
-        time.sleep(0.02)
+    known = AclBindingFilter(ResourceType.ANY, *ours)
+    until(lambda: set(cluster.admin.describe_acls(known).result(WAIT)) == set(wanted))
 
 
 def _binding(rule: str) -> AclBinding:

@@ -6,29 +6,19 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.workshop.doctor import queues
-from tests.patience import PATIENCE, WAIT
-from tests.promises.desk import KQ, REPO, Desk, Terminal, heard, opened
+from tests.patience import PATIENCE, WAIT, until
+from tests.promises.desk import KQ, REPO, Desk, Terminal, heard
 from tests.promises.play import configure, delete
 from tests.promises.queues import taken
-
-
-@pytest.fixture
-def desk(
-    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Desk]:
-    """A queue of one partition, a site, and this cluster as the current one."""
-    yield from opened(kq_cluster, monkeypatch, capsys, tmp_path)
-
 
 # --- putting and looking ----------------------------------------------------------------------------------------------
 
@@ -425,10 +415,8 @@ def share_as_a_stranger(desk: Desk, group: str) -> None:
     desk.cluster.admin.incremental_alter_configs([resource])[resource].result(WAIT)
     reader = ShareConsumer({"bootstrap.servers": desk.cluster.bootstrap, "group.id": group, "log_level": 0})
     reader.subscribe([desk.name])
-    deadline = time.monotonic() + WAIT
     try:
-        while not reader.poll(0.5):
-            assert time.monotonic() < deadline
+        until(lambda: reader.poll(0.5))
     finally:
         reader.close()
 

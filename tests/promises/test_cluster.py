@@ -18,7 +18,7 @@ from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
 from kqlib.kafka import Kafka
 from kqlib.workshop.cluster import Cluster, node
 from kqlib.workshop.cluster.embedded import START
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import create, put, setting, values
 
 
@@ -279,9 +279,7 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch, tmp_path, marke
     pids = []
 
     def interrupt(self: Cluster, *_: Any) -> None:
-        while self.broker(1).pid is None:
-            time.sleep(0.01)
-        pids.append(self.broker(1).pid)
+        pids.append(until(lambda: self.broker(1).pid))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Cluster, "wait_for", interrupt)

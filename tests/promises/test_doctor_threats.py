@@ -16,7 +16,7 @@ from kqlib.queue import Site
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.doctor import Finding, machine, queues
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.play import configure
 from tests.promises.queues import alone, put
 from tests.promises.rights import may
@@ -96,10 +96,7 @@ def test_fewer_replicas_in_sync_than_a_put_needs_are_a_threat_and_puts_do_fail()
         )
         assert findings(cluster)["replicas"].ok
         cluster.broker(3).kill()
-        deadline = time.monotonic() + WAIT
-        while len(cluster.partitions("sure")[0].isrs) > 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: len(cluster.partitions("sure")[0].isrs) == 2)
         found = findings(cluster)["replicas"]
         assert "puts into 'sure' fail now: partition 0 has 2 replicas in sync and needs 3" in found.what
         errors: list[object] = []
@@ -145,9 +142,7 @@ def test_a_topic_that_was_made_anew_is_named(cluster: Cluster) -> None:
     with alone(cluster, "fans") as site:
         item = site.queue(name).claim(wait=WAIT)
         assert item and item.data == b"again"
-        deadline = time.monotonic() + WAIT
-        while not findings(cluster)["topic ids"].ok:  # the note is written behind the first commit
-            assert time.monotonic() < deadline
+        until(lambda: findings(cluster)["topic ids"].ok)  # the note is written behind the first commit
 
 
 def test_an_applications_user_is_told_what_it_may_not_look_at(cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ import kqlib as kq
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.workshop.groups import Group, Stop, assignment, lag
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 
 SESSION = 2.0 * PATIENCE  # seconds, where a test waits for its end
 SOON = 30.0  # seconds, on the slowest machine: where a member does not leave, its session of 45 s is waited for
@@ -30,13 +30,6 @@ def put(cluster: Kafka, topic: str, each: int, partitions: int) -> None:
     for number in range(each * partitions):
         producer.produce(topic, b"goal", partition=number % partitions)
     assert producer.flush(WAIT) == 0
-
-
-def until(condition: Callable[[], object], seconds: float = WAIT) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.02)
 
 
 def processes(*groups: Group) -> set[int]:

@@ -17,7 +17,7 @@ from kqlib.errors import KqError, LeaseLost, QueueDeleted, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import claimed
 from tests.promises.queues import SESSION, Start, alone, drained, taken, topic
 
@@ -135,11 +135,11 @@ def test_letters_whose_redrive_dies_are_put_back_once(kq_cluster: Kafka, start: 
             queue.bury(item, "bad")
     assert worker.do("dies", place) == "ok" and worker.do("redrive", 5) is None
     with Site(kq_cluster, name, session=SESSION) as site:
-        queue, moved = site.queue(name), 0
-        deadline = time.monotonic() + WAIT
-        while moved < 5 and time.monotonic() < deadline:  # not before the broker has ended the dead one's transaction
-            moved += queue.redrive(5)
-        assert (moved, queue.redrive(5)) == (5, 0)
+        queue = site.queue(name)
+        moved = [until(lambda: queue.redrive(5))]  # not before the broker has ended the dead one's transaction
+        while sum(moved) < 5:
+            moved.append(until(lambda: queue.redrive(5)))
+        assert (sum(moved), queue.redrive(5)) == (5, 0)
         assert drained(queue, 5) == [(b"%d" % n, 1) for n in range(5)] and queue.dead.depth() == 0
 
 

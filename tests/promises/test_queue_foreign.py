@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -17,18 +16,10 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.workshop.doctor import queues
 from tests.patience import WAIT
-from tests.promises.desk import KQ, REPO, Desk, Said, opened
+from tests.promises.desk import KQ, REPO, Desk, Said
 from tests.promises.queues import alone, data, drained, put, taken, topic
 
 SKIPPED = "skipped by another program's commit"
-
-
-@pytest.fixture
-def desk(
-    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Desk]:
-    """`kq queue` for a site, on this cluster."""
-    yield from opened(kq_cluster, monkeypatch, capsys, tmp_path)
 
 
 def strangers_read(cluster: Kafka, site: str, name: str, many: int) -> None:

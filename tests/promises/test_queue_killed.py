@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from kqlib.errors import LedgerLost, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.queue import look, state
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.queues import Start, alone, data, drained, moved, put, taken, topic
 
 Killed = Generator[tuple[Any, ...], set[str]]
@@ -104,8 +104,7 @@ def skipped(cluster: Kafka, name: str) -> None:
     for value, site in ((b"b", name), (b"theirs", "another"), (b"c", name)):
         producer.produce(name, value, headers=[("kq-site", site.encode())])
     producer.commit_transaction(WAIT)
-    while state.ends(cluster, [(name, 0)])[name, 0] < 5:  # the mark is written a little later
-        time.sleep(0.01)
+    until(lambda: state.ends(cluster, [(name, 0)])[name, 0] == 5)  # the mark is written a little later
     put(cluster, name, b"d")
     with alone(cluster, name) as here:
         queue = here.queue(name)

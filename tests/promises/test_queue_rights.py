@@ -24,7 +24,7 @@ from kqlib.queue import Queue, Site, gc, state
 from kqlib.queue.rights import VERBS, Right, table
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import commit, configure
 from tests.promises.queues import alone, drained, taken, topic
 from tests.promises.rights import may
@@ -227,7 +227,7 @@ def test_without_write_on_the_notes_the_first_claim_hands_nothing_out(locked: Cl
         assert {offset for offset, _ in site._looker.committed([("football", 0), ("football", 1)]).values()} == {None}
         may(locked, *map(rule, full("unguarded")))
         assert again(lambda: queue.claim(wait=1)) is not None
-        _until(lambda: any(site._notes.get("unguarded", "football", "state", part) for part in (0, 1)))
+        until(lambda: any(site._notes.get("unguarded", "football", "state", part) for part in (0, 1)))
 
 
 def test_a_note_that_cannot_be_written_any_more_is_told_once_and_stops_the_next_claim(
@@ -243,8 +243,8 @@ def test_a_note_that_cannot_be_written_any_more_is_told_once_and_stops_the_next_
         for text in (b"one", b"two"):
             queue.put(text)
             _purge(locked, "noted")  # by another process: here the mark is applied, and a note shall say so
-            _until(lambda: "a note could not be written to 'kq.queues'" in caplog.text)
-            _until(lambda: not any(owner.open for owner in _states(site)))
+            until(lambda: "a note could not be written to 'kq.queues'" in caplog.text)
+            until(lambda: not any(owner.open for owner in _states(site)))
         with refused("User 'app' lacks WRITE on topic 'kq.queues'"):
             queue.claim(wait=10)
         assert caplog.text.count("a note could not be written to 'kq.queues'") == 1
@@ -257,7 +257,7 @@ def test_a_note_that_cannot_be_written_any_more_is_told_once_and_stops_the_next_
             queue.ack(taken(queue, 1)[0])  # a note that failed goes with the next commit
             return any(site._notes.get("noted", "football", "purged", part) for part in (0, 1))
 
-        _until(noted)
+        until(noted)
 
 
 def _purge(cluster: Kafka, name: str) -> None:
@@ -275,13 +275,6 @@ def _purge(cluster: Kafka, name: str) -> None:
 def _states(site: Site) -> list[Any]:
     with site._session.changed:
         return [owner.ledger for owner in site._session.partitions.values()]
-
-
-def _until(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not there():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # --- what was misleading ----------------------------------------------------------------------------------------------
@@ -340,7 +333,7 @@ def test_a_purge_that_is_stored_and_cannot_be_read_back_says_that_it_is_stored(l
         queue.put(b"1")
         may(locked, *(rule(right) for right in full(name, name) if str(right) != "READ on topic 'kq.queues'"))
         with refused("lacks READ on topic 'kq.queues'", "stored in 'kq.queues' and takes effect", within=WAIT):
-            _until(lambda: queue.put(b"2") and queue.purge() is not None)
+            until(lambda: queue.put(b"2") and queue.purge() is not None)
     with Site(locked, name) as site:
         assert site.queue(name).depth() == 0
 
@@ -445,7 +438,7 @@ def test_the_commands_that_the_doctor_prints_grant_what_it_misses(
     for line in capsys.readouterr().out.splitlines():
         if line.startswith("kq kafka "):
             locked.kafka(*shlex.split(line)[2:])
-    _until(lambda: main(ask) == 0)
+    until(lambda: main(ask) == 0)
 
 
 def test_a_limit_that_this_user_may_not_see_is_named_with_the_right(locked: Cluster, app: Kafka) -> None:
@@ -453,7 +446,7 @@ def test_a_limit_that_this_user_may_not_see_is_named_with_the_right(locked: Clus
     may(locked, *map(rule, full("large", "hockey")))
     try:
         with Site(app, "large") as site, pytest.raises(PayloadTooLarge) as caught:
-            _until(lambda: site.queue("hockey").put(b"x" * 5_000) is None)
+            until(lambda: site.queue("hockey").put(b"x" * 5_000) is None)
         assert vars(caught.value)["unknown"] == []
         assert "lacks DESCRIBE_CONFIGS on topic 'hockey'" in str(caught.value)
     finally:

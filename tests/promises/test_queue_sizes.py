@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import time
 
 import pytest
-from confluent_kafka.admin import ConfigResource, ResourceType
+from confluent_kafka.admin import ResourceType
 
 from kqlib.errors import PayloadTooLarge
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.queue.put import REDRIVE_BYTES
 from kqlib.share import ShareQueue
-from tests.patience import WAIT
-from tests.promises.play import configure
+from tests.patience import until
+from tests.promises.play import configure, setting
 from tests.promises.queues import data, put, topic
 
 HIGH, LOW = 200_000, 20_000
@@ -34,10 +33,7 @@ def queue(here: Site) -> Queue:
 def limit(kafka: Kafka, name: str, most: int) -> None:
     """Change it, and wait until the broker says so: the controller decides, and the broker hears of it."""
     configure(kafka, ResourceType.TOPIC, name, max_message_bytes=str(most))
-    there, deadline = ConfigResource(ResourceType.TOPIC, name), time.monotonic() + WAIT
-    while kafka.admin.describe_configs([there])[there].result(WAIT)["max.message.bytes"].value != str(most):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: setting(kafka, ResourceType.TOPIC, name, "max.message.bytes") == str(most))
 
 
 def test_a_put_above_a_limit_that_was_lowered_says_the_present_limit_and_that_nothing_was_stored(

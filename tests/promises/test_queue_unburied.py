@@ -16,7 +16,7 @@ from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.doctor import queues
 from kqlib.workshop.doctor.topics import dead_letters
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises import play, rights
 from tests.promises.queues import Clock, alone, data, topic
 
@@ -55,12 +55,9 @@ class Trouble:
             kind = (rule.restype, rule.name, rule.resource_pattern_type)
             only = AclBindingFilter(*kind, rule.principal, rule.host, rule.operation, rule.permission_type)
             self.cluster.admin.delete_acls([only])[only].result(WAIT)
-            deadline = time.monotonic() + WAIT
-            while self.cluster.admin.describe_acls(only).result(
-                WAIT
-            ):  # the controller decides, and the broker hears of it
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            until(
+                lambda: not self.cluster.admin.describe_acls(only).result(WAIT)
+            )  # the controller decides, not the broker
 
     def mend(self) -> None:
         if self.rule is not None:

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import nullcontext
+from math import inf
 from typing import Any
 
 import psutil
@@ -17,7 +18,7 @@ import pytest
 
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Retry, Site
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises.queues import alone, taken, topic
 
 
@@ -220,20 +221,16 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
         def worker() -> None:
             item = queue.claim(wait=WAIT)
             (owner,) = [owner for owner in site._session.partitions_of(name) if owner.number == item.partition]
-            while not owner.leaving:  # the close has begun; it waits for handlers
-                time.sleep(0.01)
+            until(lambda: owner.leaving)  # the close has begun; it waits for handlers
             queue.put(b"output")
             queue.ack(item)
             said.append("acked")
 
         thread = threading.Thread(target=worker)
         thread.start()
-        while not any(  # handed out, not only chosen
-            lease.deadline < float("inf")
-            for o in site._session.partitions.values()
-            for lease in list(o.leases.values())
-        ):
-            time.sleep(0.01)
+        mine = site._session.partitions
+        # handed out, not only chosen
+        until(lambda: any(lease.deadline < inf for o in mine.values() for lease in list(o.leases.values())))
     thread.join()
     with alone(kq_cluster, name) as site:
         assert said == ["acked"] and site.queue(name).depth() == 4

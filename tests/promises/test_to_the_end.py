@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from kqlib.spark import queue_state
 from kqlib.workshop import delivery, lab_notes, snapshot
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT
-from tests.promises.desk import Desk, opened
+from tests.promises.desk import Desk
 
 WRITE = """
 import sys
@@ -46,14 +45,6 @@ while True:
     consumer.commit(offsets=[TopicPartition(sys.argv[3], 0, 100)], asynchronous=False)
 """
 Busy = Callable[..., None]
-
-
-@pytest.fixture
-def desk(
-    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Desk]:
-    """A queue of one partition, a site, and this cluster as the current one."""
-    yield from opened(kq_cluster, monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture

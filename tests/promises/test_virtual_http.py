@@ -19,7 +19,7 @@ from kqlib.virtual import partition
 from kqlib.virtual.index import RecordCache
 from kqlib.virtual.node import Node
 from kqlib.virtual.record_json import to_bytes, to_text
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises.test_virtual_limits import HEAD, TOKEN, plain
 from tests.promises.virtual_nodes import serving
 
@@ -146,10 +146,7 @@ def test_work_is_claimed_acked_released_extended_and_buried(http: httpx.Client, 
     assert [item[:2] for item in claim(http, q, n=9)] == [(b"1", 2), (b"3", 1)]
     gone = verb(http, q, "ack", receipts=receipts)
     assert gone.status_code == 410 and sorted(gone.json()["refused"]) == sorted(receipts) and gone.json()["done"] == []
-    deadline = time.monotonic() + WAIT
-    while http.get(f"/queues/{q}.dead/consumers/c/depth").json() != {"depth": 1}:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: http.get(f"/queues/{q}.dead/consumers/c/depth").json() == {"depth": 1})
     assert verb(http, q + ".dead", "redrive", n=5).json() == {"moved": 1}
     assert [item[:2] for item in claim(http, q, n=9, wait=LONGEST)] == [(b"2", 1)]
 
@@ -182,10 +179,7 @@ def test_a_long_poll_is_answered_by_what_comes_and_holds_no_thread(http: httpx.C
     threads = [threading.Thread(target=wait, args=(at,)) for at in range(20)]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + WAIT
-    while sum(len(ops) for server in node.servers().values() for ops in list(server._parked.values())) < 20:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: sum(len(ops) for each in node.servers().values() for ops in list(each._parked.values())) == 20)
     assert threading.active_count() <= before + 20 + 2  # ours; the node's own are as many as before
     for at in range(20):
         put(http, f"{q}-{at}", b"%d" % at)

@@ -23,7 +23,7 @@ from kqlib.virtual.names import partition_of, topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.record_json import to_bytes, to_text
 from kqlib.workshop.children import ChildEnded, Children, Fork
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 
 
 @contextmanager
@@ -32,10 +32,7 @@ def serving(cluster: Kafka, partitions: int = 1, config: dict[str, Any] | None =
     name = f"virtual-{uuid.uuid4().hex[:8]}"
     Plan(topics(name, partitions, config=config)).apply(cluster, quiet=True)
     with Node(cluster, name, **how) as node:
-        deadline = time.monotonic() + WAIT
-        while not node.ready()[0] or len(node.owned) < partitions:
-            assert time.monotonic() < deadline, node.ready()
-            time.sleep(0.02)
+        until(lambda: node.ready()[0] and len(node.owned) == partitions, node.ready)
         yield node
 
 

@@ -27,7 +27,7 @@ from kqlib.runtime import java
 from kqlib.runtime.reaper import Child, Reaper
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import produce
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.spark.hand import by_hand
 
 pytestmark = [
@@ -72,10 +72,7 @@ class Standalone:
         return (self.home / f"{kind}.log").read_text(errors="replace")
 
     def _until(self, condition: Any, why: str) -> None:
-        deadline = time.monotonic() + 2 * WAIT
-        while not condition():
-            assert time.monotonic() < deadline, f"{why}: {self.log('Master')[-2000:]}"
-            time.sleep(0.1)
+        until(condition, lambda: f"{why}: {self.log('Master')[-2000:]}", 2 * WAIT)
 
     def kill_worker(self) -> None:
         """One worker's machine is gone: its process dies, and with it, by itself, its executor."""

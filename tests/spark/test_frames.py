@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +17,7 @@ from kqlib.kafka import Kafka, reading
 from kqlib.spark import follow, frames, items, ledger, letters, registry
 from kqlib.spark.progress import Progress
 from kqlib.spark.stream import explained
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.play import decided
 
 BEGAN = datetime(2026, 5, 4, 18, 0, tzinfo=UTC)
@@ -168,9 +167,7 @@ def test_a_frame_whose_records_are_gone_before_it_is_read_fails(spark: Any, kq_c
     whole = items(spark, kq_cluster, kq_topic)
     (future,) = kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 2)]).values()
     future.result(WAIT)
-    deadline = time.monotonic() + WAIT
-    while frames.bounds(kq_cluster, kq_topic)[0] != {0: 2} and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: frames.bounds(kq_cluster, kq_topic)[0] == {0: 2})
     with pytest.raises(Exception) as error:
         whole.collect()
     assert isinstance(explained(error.value), KqError) and "are gone" in str(explained(error.value))

@@ -8,7 +8,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from kqlib.kafka import Kafka, reading
 from kqlib.spark.table import LATE
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 
 @pytest.fixture
@@ -200,8 +199,7 @@ def stopped_after(state: Path, rounds: int, number: signal.Signals) -> Iterator[
     """Inside, this process gets the signal once the audit has saved so many rounds."""
 
     def wait() -> None:
-        while not state.exists() or json.loads(state.read_text())["round"] < rounds:
-            time.sleep(0.05)
+        until(lambda: state.exists() and json.loads(state.read_text())["round"] >= rounds)
         os.kill(os.getpid(), number)
 
     with ThreadPoolExecutor() as pool:

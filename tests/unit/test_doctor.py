@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from kqlib import kafka
 from kqlib.errors import KqError
 from kqlib.runtime import jars, java
 from kqlib.workshop.doctor import CHECKS, Check, Finding, doctor, findings, machine
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 
 Patch = pytest.MonkeyPatch
 
@@ -254,10 +253,7 @@ def test_a_spark_that_fails_is_told_and_nothing_of_it_is_left(
 ) -> None:
     found = counting(script, seconds)
     failed(found, words)
-    deadline = time.monotonic() + 2 * PATIENCE
-    while marked.alive() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert marked.alive() == []
+    until(lambda: not marked.alive(), seconds=2 * PATIENCE)
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------

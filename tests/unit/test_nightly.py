@@ -17,6 +17,7 @@ from tests.conftest import Marked
 from tests.nightly import __main__ as command
 from tests.nightly import parts, pythons, run
 from tests.nightly.run import Done, Night, Part, Unit
+from tests.patience import until
 
 ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., Part]
@@ -86,8 +87,7 @@ def test_what_goes_wrong_in_the_night_itself_ends_all_that_runs(
     nights: list[Night] = []
 
     def breaks() -> Done:
-        while not begun.exists():
-            time.sleep(0.02)
+        until(begun.exists)
         raise ZeroDivisionError
 
     def units(night: Night) -> list[Unit]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +18,7 @@ from kqlib.workshop.play.playground import VIEW
 from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, LiveDelivery, Worker, placed, ticks
 from kqlib.workshop.promises.adapter import Claim
 from kqlib.workshop.promises.values import Broken, Refused
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 
 def drawn(key: str, partitions: int) -> view.Table:
@@ -177,13 +175,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     module = import_module("kqlib.workshop.play.queue")  # kqlib.workshop.play's own `queue` is the function
     monkeypatch.setattr(module, "WORK", 0.05)
     monkeypatch.setattr(module, "AGAIN", 60.0)
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(

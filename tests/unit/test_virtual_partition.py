@@ -17,7 +17,7 @@ from kqlib.virtual.ownership import Taken
 from kqlib.virtual.partition import Operation, PartitionServer
 from kqlib.virtual.store import ItemStore, Place
 from kqlib.virtual.writer import Fenced, WriteFailed
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 
 
 class Writer:
@@ -100,13 +100,6 @@ def server(writer: Writer) -> Iterator[PartitionServer]:
     yield server
     server.drop("the test is over")
     server.join(WAIT)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def paused(writer: Writer) -> tuple[threading.Event, threading.Event]:
