@@ -6,6 +6,7 @@ The notebooks here run on a stage without Kafka; the notebooks of the pack are c
 from __future__ import annotations
 
 import re
+from functools import partialmethod
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,7 +16,8 @@ from nbformat.v4 import new_output
 
 from tests.notebooks import compare, gate
 from tests.notebooks.good import good, put
-from tests.notebooks.kernels import scratch
+from tests.notebooks.kernels import Scratch, scratch
+from tests.patience import PATIENCE
 
 
 def saying(source: str, shown: str, *, stream: str = "stdout", count: int | None = 2) -> NotebookNode:
@@ -65,20 +67,32 @@ PLANTED = {
 }
 
 
+def together() -> NotebookNode:
+    """The good notebook with all of these cells, each in place of its second code cell: one kernel runs them."""
+    nb = good()
+    at = next(at for at, cell in enumerate(nb.cells) if cell.id == "say")
+    planted = [next(cell for cell in one.cells if cell.id == "say") for one, *_ in PLANTED.values()]
+    nb.cells[at : at + 1] = [NotebookNode({**cell, "id": f"say-{n}"}) for n, cell in enumerate(planted)]
+    return nb
+
+
 def test_each_planted_fault_is_seen_by_nbval_or_the_gate_and_an_orphan_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("KQ_TIMES", raising=False)  # these cells are no tests of the run around them
-    paths = [put(tmp_path / f"planted-{n}", nb) for n, (nb, *_) in enumerate(PLANTED.values())]
+    monkeypatch.setattr(
+        Scratch, "left", partialmethod(Scratch.left, 2 * PATIENCE)
+    )  # the orphan stays as long as it is waited for
     with scratch() as place:
         report = place.folder / "report.xml"
-        status, left = compare.compare(paths, 0, place, f"--junitxml={report}")
+        status, left = compare.compare([put(tmp_path, together())], 0, place, f"--junitxml={report}")
         cases = list(ElementTree.parse(report).iter("testcase"))
-    for n, (name, (_, by_nbval, by_gate)) in enumerate(PLANTED.items()):
-        mine = [case for case in cases if f"planted-{n}." in str(case.get("classname"))]
-        assert len(mine) == 7, f"{name}: not every code cell was run"
-        assert any(len(case) for case in mine) == by_nbval, name
-        assert bool(gate.check(paths[n])) == by_gate, name
+    assert len(cases) == 6 + len(PLANTED), "not every code cell was run"
+    seen = [bool(len(case)) for case in cases]
+    assert dict(zip(PLANTED, seen[1:-5], strict=True)) == {name: by_nbval for name, (_, by_nbval, _) in PLANTED.items()}
+    assert not any(seen[:1] + seen[-5:]), "a good cell"
+    for n, (name, (nb, _, by_gate)) in enumerate(PLANTED.items()):
+        assert bool(gate.check(put(tmp_path / f"planted-{n}", nb))) == by_gate, name
     assert re.search(r"stderr of the cell call -+\ncareful\n", capfd.readouterr().out), (
         "what a failed cell printed is shown"
     )
