@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
 from tests.promises.desk import Desk
 from tests.promises.queue_worker import PATIENT, Worker
@@ -46,6 +47,20 @@ def patient() -> Iterator[None]:
         for module, seconds in PATIENT:
             patch.setattr(module, seconds, WAIT)
         yield
+
+
+@pytest.fixture(scope="session")
+def locked() -> Iterator[Cluster]:
+    """A cluster with TLS, logins and rules."""
+    with Cluster(secure=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def app(locked: Cluster) -> Iterator[Kafka]:
+    """The same cluster as its user of few rights sees it."""
+    with locked.as_user("app") as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -33,19 +33,9 @@ SOON = 2.0 * PATIENCE  # seconds until a missing right is named
 FANS = "fans"
 
 
-@pytest.fixture(scope="module")
-def locked() -> Iterator[Cluster]:
-    """A cluster with ACLs."""
-    with Cluster(secure=True) as made:
-        Plan({"football": QueueTopic(partitions=2), "hockey": QueueTopic(partitions=1)}).apply(made, quiet=True)
-        yield made
-
-
-@pytest.fixture(scope="module")
-def app(locked: Cluster) -> Iterator[Kafka]:
-    """The same cluster as its user of few rights sees it."""
-    with locked.as_user("app") as made:
-        yield made
+@pytest.fixture(scope="module", autouse=True)
+def two_queues(locked: Cluster) -> None:
+    Plan({"football": QueueTopic(partitions=2), "hockey": QueueTopic(partitions=1)}).apply(locked, quiet=True)
 
 
 def rule(right: Right) -> str:

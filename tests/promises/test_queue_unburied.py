@@ -24,12 +24,6 @@ GOOD = [b"%d" % n for n in range(20)]
 Within = Callable[..., float]
 
 
-@pytest.fixture(scope="module")
-def locked() -> Iterator[Cluster]:
-    with Cluster(secure=True) as made:
-        yield made
-
-
 class Trouble:
     """Something that is in the way of every burial of a queue."""
 
