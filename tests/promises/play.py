@@ -44,10 +44,10 @@ def values(kafka: Kafka, topic: str) -> list[bytes]:
     return [message.value() for part in snapshot.records(kafka, topic).values() for message in part]
 
 
-def commit(kafka: Any, group: str, topic: str, offset: int = 1) -> None:
-    """A commit of a group that nobody is in."""
+def commit(kafka: Any, group: str, topic: str, offset: int = 1, metadata: str = "") -> None:
+    """A commit of a group that nobody is in, as Kafka's own tools set a group's offset."""
     reader = Consumer(kafka.client(group_id=group, group_protocol="classic"))
-    reader.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    reader.commit(offsets=[TopicPartition(topic, 0, offset, metadata=metadata)], asynchronous=False)
     reader.close()
 
 

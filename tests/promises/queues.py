@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site
@@ -41,13 +41,6 @@ def put(cluster: Kafka, name: str, *values: bytes, partition: int = 0) -> None:
     for value in values:
         producer.produce(name, value, partition=partition)
     assert producer.flush(WAIT) == 0
-
-
-def moved(cluster: Kafka, name: str, offset: int, metadata: str = "") -> None:
-    """As Kafka's own tools set a group's offset."""
-    reader = Consumer(cluster.client(group_id=name, group_protocol="classic"))
-    reader.commit(offsets=[TopicPartition(name, 0, offset, metadata=metadata)], asynchronous=False)
-    reader.close()
 
 
 def data(items: Any) -> list[bytes]:

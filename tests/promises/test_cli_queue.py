@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ShareConsumer, TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import ShareConsumer
+from confluent_kafka.admin import ResourceType
 
 from kqlib.queue import Site
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises.desk import KQ, REPO, Desk, Terminal, heard
-from tests.promises.play import configure, delete
+from tests.promises.play import commit, configure, delete
 from tests.promises.queues import taken
 
 # --- putting and looking ----------------------------------------------------------------------------------------------
@@ -77,9 +77,7 @@ def test_nothing_is_changed_for_a_site_that_never_was_here(desk: Desk) -> None:
 
 def test_a_state_that_cannot_be_read_hides_no_other_queue(desk: Desk) -> None:
     desk("create")
-    reader = Consumer(desk.cluster.client(group_id=desk.site, group_protocol="classic"))
-    reader.commit(offsets=[TopicPartition(desk.name, 0, 0, "1 7 nonsense state")], asynchronous=False)
-    reader.close()
+    commit(desk.cluster, desk.site, desk.name, 0, "1 7 nonsense state")
     answer = desk("list", "--json")
     rows = {row["queue"]: row for row in answer.json}
     assert rows[desk.name]["items"] is None
@@ -404,15 +402,11 @@ def test_garbage_is_said_first_and_goes_with_yes_down_to_the_lowest_floor(desk: 
 
 
 def commit_as_a_stranger(desk: Desk, group: str) -> None:
-    reader = Consumer(desk.cluster.client(group_id=group, group_protocol="classic"))
-    reader.commit(offsets=[TopicPartition(desk.name, 0, 1)], asynchronous=False)
-    reader.close()
+    commit(desk.cluster, group, desk.name)
 
 
 def share_as_a_stranger(desk: Desk, group: str) -> None:
-    earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[earliest])
-    desk.cluster.admin.incremental_alter_configs([resource])[resource].result(WAIT)
+    configure(desk.cluster, ResourceType.GROUP, group, share_auto_offset_reset="earliest")
     reader = ShareConsumer({"bootstrap.servers": desk.cluster.bootstrap, "group.id": group, "log_level": 0})
     reader.subscribe([desk.name])
     try:

@@ -10,8 +10,8 @@ import kqlib as kq
 from kqlib.command.main import main
 from kqlib.command.metrics import exposed
 from kqlib.kafka import Kafka
+from tests.promises.play import commit
 from tests.promises.queues import topic
-from tests.promises.test_queue_crashes import moved
 
 GAUGE = re.compile(r"kqlib_(\w+)\{(.*)\} (\S+)")
 
@@ -69,7 +69,7 @@ def test_a_state_that_cannot_be_read_is_a_number_too(
         queue = site.queue(name)
         queue.put(b"a")
         queue.ack(queue.claim(wait=5))
-    moved(kq_cluster, name, 0, "1 7 somebody wrote-here")
+    commit(kq_cluster, name, name, 0, "1 7 somebody wrote-here")
     found = numbers(capsys, "--site", name)
     assert found["queue_state_readable", name, name] == 0
     assert ("queue_items", name, name) not in found

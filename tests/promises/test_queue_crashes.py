@@ -14,7 +14,8 @@ from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from tests.patience import PATIENCE, WAIT
-from tests.promises.queues import SESSION, Start, alone, drained, moved, put, taken, topic
+from tests.promises.play import commit
+from tests.promises.queues import SESSION, Start, alone, drained, put, taken, topic
 
 
 def test_a_killed_workers_items_come_back_counted_within_a_session(
@@ -135,7 +136,7 @@ def test_a_mark_once_applied_is_not_applied_to_a_group_that_is_moved_back(
         queue.purge()
         assert queue.claim() is None
         within(10, lambda: site._notes.get(name, name, "purged", 0), "nobody notes that the mark was applied")
-    moved(kq_cluster, name, 0)
+    commit(kq_cluster, name, name, 0)
     with alone(kq_cluster, name) as site:
         assert drained(site.queue(name), 2) == [(b"a", 1), (b"b", 1)]
 
@@ -162,7 +163,7 @@ def test_a_state_that_is_gone_is_lost_and_not_replayed(kq_cluster: Kafka, name: 
 
 def test_a_state_that_cannot_be_read_is_not_guessed(kq_cluster: Kafka, name: str) -> None:
     put(kq_cluster, name, b"a")
-    moved(kq_cluster, name, 0, "1 7 somebody wrote-here")
+    commit(kq_cluster, name, name, 0, "1 7 somebody wrote-here")
     with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         with pytest.raises(LedgerCorrupt):

@@ -17,6 +17,7 @@ from kqlib.queue import Queue, Site
 from kqlib.workshop.doctor import queues
 from tests.patience import WAIT
 from tests.promises.desk import KQ, REPO, Desk, Said
+from tests.promises.play import commit
 from tests.promises.queues import alone, data, drained, put, taken, topic
 
 SKIPPED = "skipped by another program's commit"
@@ -146,9 +147,7 @@ def test_a_commit_that_moves_back_is_told(kq_cluster: Kafka, desk: Desk) -> None
     put(kq_cluster, desk.name, *[b"%d" % n for n in range(6)])
     with alone(kq_cluster, desk.site) as site:
         assert len(drained(site.queue(desk.name), 6)) == 6
-    reader = Consumer(kq_cluster.client(group_id=desk.site, group_protocol="classic"))
-    reader.commit(offsets=[TopicPartition(desk.name, 0, 2)], asynchronous=False)
-    reader.close()
+    commit(kq_cluster, desk.site, desk.name, 2)
     with alone(kq_cluster, desk.site) as site:
         queue = site.queue(desk.name)
         assert len(drained(queue, 4)) == 4 and queue.lost == 0

@@ -19,7 +19,8 @@ from kqlib.errors import LedgerLost, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.queue import look, state
 from tests.patience import WAIT, until
-from tests.promises.queues import Start, alone, data, drained, moved, put, taken, topic
+from tests.promises.play import commit
+from tests.promises.queues import Start, alone, data, drained, put, taken, topic
 
 Killed = Generator[tuple[Any, ...], set[str]]
 """Makes a worker, yields it with the call that kills it, is sent the writes that were made, and checks the process that takes over."""
@@ -109,7 +110,7 @@ def skipped(cluster: Kafka, name: str) -> None:
     with alone(cluster, name) as here:
         queue = here.queue(name)
         queue.ack_many(taken(queue, 1))
-    moved(cluster, name, 5)
+    commit(cluster, name, name, 5)
 
 
 def put_back(cluster: Kafka, name: str, done: set[str], d: int) -> None:
@@ -152,7 +153,7 @@ def rewind_of_many(cluster: Kafka, name: str, start: Start) -> Killed:
         queue = site.queue(name)
         queue.put_many([(b"%d" % n, None) for n in range(2_001)])
         queue.ack_many(taken(queue, 1))
-    moved(cluster, name, 2_001)
+    commit(cluster, name, name, 2_001)
     put(cluster, name, b"new")
     worker = start(name)
     worker.claim(1)

@@ -440,41 +440,32 @@ def test_a_wrong_node_is_refused_with_a_sentence(
     assert str(error.value).startswith(sentence)
 
 
-COUNTS = (
-    ({"": 2, ".offsets": 3, ".partitions": 1}, "has 2 partitions and "),
-    ({"": 2, ".offsets": 2, ".partitions": 2}, ".partitions' has 2 partitions and must have one"),
-    ({"": 2, ".partitions": 1}, ".offsets' does not exist on this cluster."),
-)
-
-
-@pytest.mark.parametrize(("counts", "sentence"), COUNTS)
-def test_topics_whose_counts_do_not_fit_are_refused(kq_cluster: Kafka, counts: dict[str, int], sentence: str) -> None:
-    name = f"counts-{uuid.uuid4().hex[:8]}"
-    Plan({name + end: Topic(many) for end, many in counts.items()}).apply(kq_cluster, quiet=True)
-    with pytest.raises(KqError) as error:
-        Node(kq_cluster, name)
-    assert sentence in str(error.value)
-
-
-POLICIES = (
-    (
-        {"": True, ".offsets": True, ".partitions": True},
+FIT = {"": Topic(2), ".offsets": Topic(2, compact=True), ".partitions": Topic(1, compact=True)}
+UNFIT: dict[str, tuple[dict[str, Topic | None], str]] = {
+    "more states than partitions": ({".offsets": Topic(3, compact=True)}, "has 2 partitions and "),
+    "a second partition of owners": (
+        {".partitions": Topic(2, compact=True)},
+        ".partitions' has 2 partitions and must have one",
+    ),
+    "no topic for states": ({".offsets": None}, ".offsets' does not exist on this cluster."),
+    "records that are compacted": (
+        {"": Topic(2, compact=True)},
         "' has cleanup.policy=compact and must have delete: else Kafka forgets",
     ),
-    ({"": False, ".offsets": False, ".partitions": True}, ".offsets' has cleanup.policy=delete and must have compact"),
-    (
-        {"": False, ".offsets": True, ".partitions": False},
+    "states that are deleted": ({".offsets": Topic(2)}, ".offsets' has cleanup.policy=delete and must have compact"),
+    "owners that are deleted": (
+        {".partitions": Topic(1)},
         ".partitions' has cleanup.policy=delete and must have compact",
     ),
-)
+}
 
 
-@pytest.mark.parametrize(("compacted", "sentence"), POLICIES)
-def test_topics_that_forget_what_has_to_stay_are_refused(
-    kq_cluster: Kafka, compacted: dict[str, bool], sentence: str
-) -> None:
-    name = f"policies-{uuid.uuid4().hex[:8]}"
-    Plan({name + end: Topic(1, compact=compact) for end, compact in compacted.items()}).apply(kq_cluster, quiet=True)
+@pytest.mark.parametrize("case", UNFIT)
+def test_topics_that_do_not_fit_are_refused(kq_cluster: Kafka, case: str) -> None:
+    other, sentence = UNFIT[case]
+    name = f"unfit-{uuid.uuid4().hex[:8]}"
+    plan = {name + end: topic for end, topic in {**FIT, **other}.items() if topic}
+    Plan(plan).apply(kq_cluster, quiet=True)
     with pytest.raises(KqError) as error:
         Node(kq_cluster, name)
     assert sentence in str(error.value)
