@@ -9,7 +9,8 @@ import pytest
 
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.commits import Commits
-from tests.unit.test_queue_partition import Rec, arrive, owner
+from tests.unit.records import Rec
+from tests.unit.test_queue_partition import arrive, owner
 
 
 class Consumer:

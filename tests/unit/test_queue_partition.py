@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,30 +16,7 @@ from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import ALONE, Partition
 from kqlib.queue.terms import Terms
-
-
-@dataclass
-class Rec:
-    """A record as the log has it."""
-
-    at: int
-    name: bytes | None = None
-    more: list[tuple[str, bytes]] | None = None
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes | None:
-        return self.name
-
-    def value(self) -> bytes:
-        return b"data"
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        return self.more
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 0
+from tests.unit.records import Rec
 
 
 class Clock:
@@ -399,23 +375,13 @@ def test_a_purge_ends_leases_below_it_and_keeps_what_is_above() -> None:
 
 
 def test_the_leader_is_known_when_everything_up_to_the_head_was_read() -> None:
-    class Message(Rec):
-        def error(self) -> None: ...
-
-        def leader_epoch(self) -> int | None:
-            return None if self.name is None else int(self.name)
-
     some, reads = owner(), fetch.Fetch(SimpleNamespace(paused=set()), print)  # type: ignore[arg-type]
-    for offset, epoch, known in ((0, None, -1), (1, b"0", 0), (2, b"4", 4)):
-        reads._arrive_at(some, [Message(offset, epoch)])
+    for offset, epoch, known in ((0, None, -1), (1, 0, 0), (2, 4, 4)):
+        reads._arrive_at(some, [Rec(offset, epoch=epoch)])
         assert some.ledger.leader == known
     some.purge(6)
-    for offset, known in (
-        (3, -1),
-        (4, -1),
-        (5, 5),
-    ):  # a later record below the mark may have been written under a later leader
-        reads._arrive_at(some, [Message(offset, b"5")])
+    for offset, known in ((3, -1), (4, -1), (5, 5)):  # one below the mark may have been written under a later leader
+        reads._arrive_at(some, [Rec(offset, epoch=5)])
         assert some.ledger.leader == known
 
 

@@ -14,7 +14,8 @@ from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import Partition
 from kqlib.queue.terms import Terms
 from kqlib.queue.window import Window
-from tests.unit.test_queue_partition import Rec, arrive, opened, owner
+from tests.unit.records import Rec
+from tests.unit.test_queue_partition import arrive, opened, owner
 
 RUNS, PARTITIONS = 1_500, 1_000
 

@@ -12,18 +12,13 @@ from kqlib.queue import Item, Put, Retry, dead, state
 from kqlib.queue.incidents import Seen
 from kqlib.queue.item import put_of, size
 from kqlib.queue.ledger import Ledger
-from tests.unit.test_queue_partition import Rec
+from tests.unit.records import Rec
 
 ID = "u8F_x-3kTUqPZr2bGv0aWg"
 
 
-class Letter(Rec):
-    """With data."""
-
-    data: bytes | None = b"poison"
-
-    def value(self) -> Any:
-        return self.data
+def poison(at: int, key: bytes, headers: Any, data: bytes = b"poison") -> Rec:
+    return Rec(at, key, headers, data)
 
 
 # --- retry ---------------------------------------------------------------------------------------------------------------
@@ -122,14 +117,14 @@ def letter(record: Rec, reason: str = "bad", limit: int = 100_000) -> Any:
 
 
 def test_a_dead_letter_carries_the_item_and_its_story_and_the_way_back_drops_the_story() -> None:
-    record = Letter(7, b"k", [("mine", b"1"), ("mine", b"2"), ("kq-due", b"5"), ("kq-site", b"other")])
+    record = poison(7, b"k", [("mine", b"1"), ("mine", b"2"), ("kq-due", b"5"), ("kq-site", b"other")])
     out = letter(record)
     story = dict(out.headers)
     assert (out.topic, out.partition, out.key, out.value) == ("b.c.dead", 1, b"k", b"poison")
     assert out.headers[:2] == [("mine", b"1"), ("mine", b"2")] and "kq-due" not in story
     assert (story["kq-origin"], story["kq-attempts"], story["kq-reason"]) == (b"b.c/3/7", b"2", b"bad")
     assert (story["kq-dead-site"], story["kq-site"], story["kq-created"]) == (b"here", b"here", b"0")
-    again = dead.back(Letter(0, b"k", out.headers), "b.c", "here")
+    again = dead.back(poison(0, b"k", out.headers), "b.c", "here")
     assert (again.topic, again.key, again.value) == ("b.c", b"k", b"poison")
     assert again.headers == [("mine", b"1"), ("mine", b"2"), ("kq-site", b"here"), ("kq-again", story["kq-origin"])]
 
@@ -137,20 +132,20 @@ def test_a_dead_letter_carries_the_item_and_its_story_and_the_way_back_drops_the
 def test_what_a_redriven_item_carries_fits_into_the_room_that_a_put_leaves() -> None:
     topic = "t" * 249
     story = [("kq-origin", f"{topic}/{9**9}/{10**18 - 1}".encode()), ("kq-deaths", b"12345678")]
-    out = dead.back(Letter(0, b"k", story), topic, "s" * 200)
+    out = dead.back(poison(0, b"k", story), topic, "s" * 200)
     assert size(out.value, out.key, out.headers) - size(out.value, out.key, []) <= dead.REDRIVE_BYTES
 
 
 def test_how_often_an_item_was_dead_goes_with_it_from_life_to_life() -> None:
-    record, seen = Letter(7, b"k", [("mine", b"1")]), []
+    record, seen = poison(7, b"k", [("mine", b"1")]), []
     for _ in range(4):
         out = letter(record)
-        again = dead.back(Letter(0, b"k", out.headers), "b.c", "here")
-        record = Letter(8, b"k", again.headers)
+        again = dead.back(poison(0, b"k", out.headers), "b.c", "here")
+        record = poison(8, b"k", again.headers)
         seen.append((dict(out.headers).get("kq-deaths"), dead.deaths(record)))
     assert seen == [(None, 1), (b"2", 2), (b"3", 3), (b"4", 4)]
     assert Item("b.c", 3, record, 1, 0.0, 1, 1).headers == {"mine": b"1"}
-    assert [dead.deaths(Letter(0, b"k", [("kq-deaths", said)])) for said in (None, b"", b"many", b"9" * 99)] == [0] * 4
+    assert [dead.deaths(poison(0, b"k", [("kq-deaths", said)])) for said in (None, b"", b"many", b"9" * 99)] == [0] * 4
 
 
 CUTS = {
@@ -163,8 +158,7 @@ CUTS = {
 
 @pytest.mark.parametrize(("data", "header", "reason", "cut", "left"), CUTS.values(), ids=CUTS)
 def test_a_story_is_cut_until_it_fits(data: int, header: int, reason: int, cut: str | None, left: tuple) -> None:
-    record = Letter(7, b"k", [("mine", b"h" * header)])
-    record.data = b"d" * data
+    record = poison(7, b"k", [("mine", b"h" * header)], b"d" * data)
     out = letter(record, "r" * reason, limit=5_000)
     found = dict(out.headers)
     assert (len(out.value or b""), len(found.get("mine", b"")), len(found["kq-reason"])) == left
@@ -172,7 +166,7 @@ def test_a_story_is_cut_until_it_fits(data: int, header: int, reason: int, cut: 
 
 
 def test_a_key_that_does_not_fit_is_cut_too_or_its_item_would_stick() -> None:
-    out = letter(Letter(7, b"k" * 9_000, []), limit=5_000)
+    out = letter(poison(7, b"k" * 9_000, []), limit=5_000)
     assert (out.key, out.value, dict(out.headers)["kq-cut"]) == (None, None, b"reason, headers, data, key")
     assert size(out.value, out.key, out.headers) <= 5_000
 

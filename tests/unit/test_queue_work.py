@@ -16,7 +16,8 @@ from kqlib.queue.item import Item, Job, Outcome
 from kqlib.queue.partition import Partition
 from kqlib.queue.queue import Queue
 from kqlib.queue.terms import Terms
-from tests.unit.test_queue_partition import Rec, arrive, opened, owner, take
+from tests.unit.records import Rec
+from tests.unit.test_queue_partition import arrive, opened, owner, take
 
 
 def handled(some: Partition) -> Any:

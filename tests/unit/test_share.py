@@ -16,37 +16,7 @@ from kqlib.queue.item import Item, Put
 from kqlib.queue.retry import Retry
 from kqlib.share import ShareQueue, member, queue
 from kqlib.share.group import Terms
-
-
-class Record:
-    """A record as a share consumer gives it."""
-
-    def __init__(self, offset, count):
-        self._offset, self._count = offset, count
-
-    def offset(self):
-        return self._offset
-
-    def partition(self):
-        return 0
-
-    def value(self):
-        return b"%d" % self._offset
-
-    def key(self):
-        return None
-
-    def headers(self):
-        return None
-
-    def timestamp(self):
-        return 1, 0
-
-    def delivery_count(self):
-        return self._count
-
-    def error(self):
-        return None
+from tests.unit.records import Rec
 
 
 class Broker:
@@ -94,7 +64,7 @@ class Client:
             for offset in taken:
                 self.broker.counts[offset] += 1
         self.out = dict.fromkeys(taken)
-        return [Record(offset, self.broker.counts[offset]) for offset in taken]
+        return [Rec(offset, data=b"%d" % offset, count=self.broker.counts[offset]) for offset in taken]
 
     def acknowledge_offset(self, topic, partition, offset, kind):
         self._mine()
@@ -161,7 +131,7 @@ def make(broker):
 
 # --- wrong arguments ------------------------------------------------------------------------------------------------------
 
-ITEM = Item("football", 0, Record(0, 1), 1, time.monotonic() + 3600, 1, 1)
+ITEM = Item("football", 0, Rec(0), 1, time.monotonic() + 3600, 1, 1)
 CONSTRUCTED = {
     "order='key' is not offered": ({"order": "key"}, "share groups do not offer order='key'"),
     "an order that does not exist": ({"order": "no"}, "order is 'any' or 'key', not 'no'"),
@@ -181,12 +151,12 @@ CALLED = {
     "text": (lambda q: q.put("1"), BadPayload, "put takes bytes or None, not str"),
     "an ack of nothing": (lambda q: q.ack(None), NotAllowed, "takes an item that claim.. gave, not NoneType"),
     "an item of another queue": (
-        lambda q: q.ack(Item("tennis", 0, Record(0, 1), 1, 9e9, 1, 1)),
+        lambda q: q.ack(Item("tennis", 0, Rec(0), 1, 9e9, 1, 1)),
         NotAllowed,
         "tennis/0/0 is not an item of 'football'",
     ),
     "an item that was not claimed": (
-        lambda q: q.ack(Item("football", 0, Record(0, 1), 1, 9e9, 0, 0)),
+        lambda q: q.ack(Item("football", 0, Rec(0), 1, 9e9, 0, 0)),
         NotClaimed,
         "football/0/0 was only looked at",
     ),

@@ -18,6 +18,7 @@ from kqlib.virtual.partition import Operation, PartitionServer
 from kqlib.virtual.store import ItemStore, Place
 from kqlib.virtual.writer import Fenced, WriteFailed
 from tests.patience import PATIENCE, WAIT, until
+from tests.unit.records import Rec
 
 
 class Writer:
@@ -38,31 +39,6 @@ class Writer:
 
     def close(self) -> None:
         pass
-
-
-class Message:
-    """What a consumer would give."""
-
-    def __init__(self, queue: str, offset: int, value: bytes = b"x") -> None:
-        self._key, self._offset, self._value = queue.encode(), offset, value
-
-    def error(self) -> None:
-        return None
-
-    def key(self) -> bytes:
-        return self._key
-
-    def value(self) -> bytes:
-        return self._value
-
-    def offset(self) -> int:
-        return self._offset
-
-    def headers(self) -> None:
-        return None
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1_000
 
 
 PROOF, FAREWELL = (Out("games.offsets", value, b"owner", None, 0) for value in (b"mine", b"left"))
@@ -147,7 +123,7 @@ def test_what_comes_while_a_commit_runs_shares_the_next_one(server: PartitionSer
 def test_a_put_is_answered_when_this_node_has_read_it(server: PartitionServer) -> None:
     future = server.ask(put(seen=True))
     assert server.ask(depth()).result(WAIT) == 0 and not future.done()
-    server.arrive([Message("q", 0)])
+    server.arrive([Rec(0, b"q")])
     assert future.result(WAIT) == [0] and server.ask(depth()).result(WAIT) == 1
 
 
@@ -167,9 +143,9 @@ def test_an_answer_to_a_reader_brings_a_proof_when_the_last_one_is_old(
 def test_a_claim_waits_for_its_queue_and_holds_nobody_up(server: PartitionServer) -> None:
     waiting = server.ask(claim(wait=20))
     assert server.ask(depth()).result(WAIT) == 0
-    server.arrive([Message("other", 0)])
+    server.arrive([Rec(0, b"other")])
     assert server.ask(depth()).result(WAIT) == 0 and not waiting.done()
-    server.arrive([Message("q", 1, b"here")])
+    server.arrive([Rec(1, b"q", data=b"here")])
     assert [item.record.data for item in waiting.result(WAIT)] == [b"here"]
 
 
@@ -182,7 +158,7 @@ def test_who_has_gone_is_not_given_anything(server: PartitionServer) -> None:
     waiting = server.ask(claim(wait=20))
     server.ask(depth()).result(WAIT)
     assert waiting.cancel()
-    server.arrive([Message("q", 0)])
+    server.arrive([Rec(0, b"q")])
     assert len(server.ask(claim()).result(WAIT)) == 1
 
 
@@ -248,7 +224,7 @@ def test_nothing_is_answered_before_the_log_was_read_to_its_end(writer: Writer) 
     server = server_of(writer, end=2)
     with pytest.raises(Unavailable, match="its records are being read"):
         server.ask(depth()).result(WAIT)
-    server.arrive([Message("q", 0), Message("q", 1)])
+    server.arrive([Rec(0, b"q"), Rec(1, b"q")])
     until(lambda: server.state == "serving")
     assert server.ask(depth()).result(WAIT) == 2
     server.drop("over")

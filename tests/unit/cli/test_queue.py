@@ -28,6 +28,7 @@ from kqlib.text import as_json
 from tests.conftest import Marked
 from tests.patience import PATIENCE
 from tests.unit.cli.conftest import run
+from tests.unit.records import Rec
 
 NOWHERE = "kq: no cluster: start one with `kq up`, or set KQ_BOOTSTRAP\n"
 
@@ -130,36 +131,12 @@ def test_a_payload_is_one_line_that_moves_no_cursor(data: bytes | None, shown: s
     assert output.short(data) == shown
 
 
-class Record:
-    """A record of the log."""
-
-    def __init__(self, **facts: Any) -> None:
-        self.facts = facts
-
-    def offset(self) -> int:
-        return 41
-
-    def key(self) -> bytes | None:
-        return self.facts.get("key")
-
-    def value(self) -> bytes | None:
-        return self.facts.get("value", b"goal")
-
-    def headers(self) -> Any:
-        return self.facts.get("headers")
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1_700_000_000_123
-
-
 def item(lease: int = 1, **facts: Any) -> Item:
-    return Item("football", 3, Record(**facts), 2, 0.0, 7, lease)
+    return Item("football", 3, Rec(41, **{"data": b"goal", "time": 1_700_000_000_123, **facts}), 2, 0.0, 7, lease)
 
 
 def test_an_item_as_json_keeps_text_readable_and_bytes_exact() -> None:
-    found = item(
-        key=b"ARS", value=b"\xff", headers=[("trace", b"1"), ("odd", b"\xfe"), ("none", None), ("kq-due", b"5")]
-    )
+    found = item(name=b"ARS", data=b"\xff", more=[("trace", b"1"), ("odd", b"\xfe"), ("none", None), ("kq-due", b"5")])
     shown = json.loads(as_json(output.item(found)))
     assert shown == {
         "id": "football/3/41",
@@ -174,7 +151,7 @@ def test_an_item_as_json_keeps_text_readable_and_bytes_exact() -> None:
 
 def test_a_command_learns_its_item_from_its_environment() -> None:
     headers = [("trace-id", b"1"), ("zero", b"a\0b"), ("none", None), ("kq-site", b"eu")]
-    assert work.environment(item(key=b"ARS", headers=headers), "eu") == {
+    assert work.environment(item(name=b"ARS", more=headers), "eu") == {
         "KQ_ITEM_ID": "football/3/41",
         "KQ_ITEM_ATTEMPT": "2",
         "KQ_ITEM_CREATED": "2023-11-14T22:13:20.123+00:00",
@@ -227,7 +204,7 @@ def test_a_command_that_cannot_be_run_is_a_reason_in_words(tmp_path: Path) -> No
 
 
 def test_a_command_that_does_not_read_its_stdin_is_not_waited_for() -> None:
-    commands_of("true").run(item(value=b"x" * 1_000_000))
+    commands_of("true").run(item(data=b"x" * 1_000_000))
 
 
 @pytest.mark.parametrize(
