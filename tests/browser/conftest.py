@@ -95,10 +95,8 @@ def width(image: Locator) -> int:
 def themed(page: Page, scheme: str) -> None:
     """Wait until JupyterLab has the theme that the browser asks for."""
     light = str(scheme == "light").lower()
-    expect(page.locator(f"body[data-jp-theme-light={light}]")).to_be_attached(timeout=WAIT_MS)
-    expect(page.locator("#jupyterlab-splash")).to_have_count(
-        0, timeout=WAIT_MS
-    )  # it lies over all while the theme changes
+    expect(page.locator(f"body[data-jp-theme-light={light}]")).to_be_attached()
+    expect(page.locator("#jupyterlab-splash")).to_have_count(0)  # it lies over all while the theme changes
 
 
 @pytest.fixture
@@ -110,13 +108,13 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
         page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
         pages.append(page)
         page.set_default_timeout(WAIT_MS)
-        page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook), timeout=WAIT_MS)
+        page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook))
         themed(page, scheme)
         tabs = page.locator("#jp-main-dock-panel [role=tab]")
-        tabs.filter(has_text=notebook).click(timeout=WAIT_MS)  # 00 may have opened in front of it
-        expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible(timeout=WAIT_MS)
+        tabs.filter(has_text=notebook).click()  # 00 may have opened in front of it
+        expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible()
         # the kernel's own sign says idle too early, and a click on Run is lost then
-        expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible(timeout=WAIT_MS)
+        expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible()
         return page
 
     yield visit
@@ -139,7 +137,7 @@ def play(house: Path, visit: Visit) -> Callable[..., Locator]:
         page.locator(".jp-CodeCell .cm-content:visible").first.click()
         page.keyboard.press("Shift+Enter")
         shown = page.locator(".jp-OutputArea-output .widget-vbox").first
-        expect(shown.locator("img, table").first).to_be_visible(timeout=WAIT_MS)
+        expect(shown.locator("img, table").first).to_be_visible()
         return shown
 
     return play

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, expect
 
-from .conftest import ROOT, WAIT_MS, themed, width
+from .conftest import ROOT, themed, width
 
 SHOTS = ROOT / "build" / "playgrounds"
 Play = Callable[..., Locator]
@@ -23,7 +23,7 @@ def words(shown: Locator) -> Locator:
     twin = shown.locator("pre")
     if not twin.is_visible():
         shown.get_by_role("button", name="in words").press("Enter")
-        expect(twin).to_be_visible(timeout=WAIT_MS)
+        expect(twin).to_be_visible()
     return twin
 
 
@@ -35,13 +35,13 @@ def choose(shown: Locator, name: str, option: str) -> None:
 def press(shown: Locator, button: str) -> None:
     """Press a button, and wait until it can be pressed again."""
     shown.get_by_role("button", name=button).press("Enter")
-    expect(shown.get_by_role("button", name=button)).to_be_enabled(timeout=WAIT_MS)
+    expect(shown.get_by_role("button", name=button)).to_be_enabled()
 
 
 def shots(shown: Locator, name: str) -> None:
     """A light and a dark screenshot to look at; the picture is there, and it has a sentence for those who do not see it."""
     SHOTS.mkdir(parents=True, exist_ok=True)
-    expect(shown.locator("img, table").first).to_be_visible(timeout=WAIT_MS)
+    expect(shown.locator("img, table").first).to_be_visible()
     for image in shown.locator("img").all():
         assert width(image) > 200
         assert (image.get_attribute("alt") or "").strip()
@@ -58,18 +58,18 @@ def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play) 
     twin = words(shown)
     expect(twin).to_contain_text("LAL-BOS → p2")
     shown.get_by_label("key").fill("MCI-LIV")
-    expect(twin).to_contain_text("MCI-LIV → p0", timeout=WAIT_MS)
+    expect(twin).to_contain_text("MCI-LIV → p0")
     for _ in range(2):
         shown.get_by_role("slider").press("ArrowRight")
-    expect(twin).to_contain_text("6 partitions", timeout=WAIT_MS)
+    expect(twin).to_contain_text("6 partitions")
     choose(shown, "hash", "crc32")
-    expect(twin).to_contain_text("crc32 · 6 partitions", timeout=WAIT_MS)
+    expect(twin).to_contain_text("crc32 · 6 partitions")
     shown.get_by_label("key").fill("")
-    expect(shown.get_by_role("alert")).to_contain_text("an empty key", timeout=WAIT_MS)
+    expect(shown.get_by_role("alert")).to_contain_text("an empty key")
     shown.get_by_label("key").fill("LAL-BOS")
-    expect(shown.get_by_role("alert")).to_have_count(0, timeout=WAIT_MS)
+    expect(shown.get_by_role("alert")).to_have_count(0)
     press(shown, "in words")
-    expect(twin).to_be_hidden(timeout=WAIT_MS)
+    expect(twin).to_be_hidden()
     shots(shown, "keys")
 
 
@@ -78,10 +78,10 @@ def test_schemas_reader_writer_and_level_are_picked(play: Play) -> None:
     twin = words(shown)
     expect(twin).to_contain_text("v3 reads v1 · BACKWARD lets v3 follow v1")
     choose(shown, "level", "FORWARD")
-    expect(twin).to_contain_text("FORWARD does not let v3 follow v1", timeout=WAIT_MS)
+    expect(twin).to_contain_text("FORWARD does not let v3 follow v1")
     choose(shown, "reader", "v1")
     choose(shown, "writer", "v3")
-    expect(twin).to_contain_text("v1 cannot read v3", timeout=WAIT_MS)
+    expect(twin).to_contain_text("v1 cannot read v3")
     shots(shown, "schemas")
 
 
@@ -93,7 +93,7 @@ def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play)
     choose(shown, "order", "at-most-once")
     choose(shown, "killed after", "commit")
     press(shown, "run it")
-    expect(twin).to_contain_text("[lost 1, once 9]", timeout=WAIT_MS)
+    expect(twin).to_contain_text("[lost 1, once 9]")
     expect(twin).to_contain_text("15 not run yet")
     shots(shown, "delivery")
 
@@ -104,18 +104,18 @@ def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play
     twin = words(shown)
     expect(twin).to_contain_text("1 member · 4 partitions · lag 0")
     press(shown, "join")
-    expect(twin).to_contain_text("2 members", timeout=WAIT_MS)
+    expect(twin).to_contain_text("2 members")
     press(shown, "pause")
     press(shown, "put 1000 records")
-    expect(twin).to_contain_text(re.compile(r"lag [1-9]"), timeout=WAIT_MS)  # ben's half stays while he is busy
+    expect(twin).to_contain_text(re.compile(r"lag [1-9]"))  # ben's half stays while he is busy
     press(shown, "crash")
-    expect(twin).to_contain_text("1 member ", timeout=WAIT_MS)
-    expect(twin).to_contain_text("lag 0", timeout=WAIT_MS)  # by itself: ann works on
+    expect(twin).to_contain_text("1 member ")
+    expect(twin).to_contain_text("lag 0")  # by itself: ann works on
     choose(shown, "see", "over time")
-    expect(twin).to_contain_text("ben crashes", timeout=WAIT_MS)
+    expect(twin).to_contain_text("ben crashes")
     shots(shown, "group")
     press(shown, "crash")
-    expect(shown.get_by_role("alert")).to_contain_text("'ben' has crashed", timeout=WAIT_MS)
+    expect(shown.get_by_role("alert")).to_contain_text("'ben' has crashed")
 
 
 @pytest.mark.parametrize(
@@ -127,30 +127,30 @@ def test_queue_workers_are_added_stalled_woken_and_killed_and_floor_and_top_move
     twin = words(shown)
     expect(twin).to_contain_text("nobody works · 2 partitions · 3 + 3 records")
     press(shown, "kill")
-    expect(shown.get_by_role("alert")).to_contain_text("'ann' is not there", timeout=WAIT_MS)
+    expect(shown.get_by_role("alert")).to_contain_text("'ann' is not there")
     press(shown, "add")
-    expect(twin).to_contain_text("(ann)", timeout=WAIT_MS)  # by itself: it has claimed
+    expect(twin).to_contain_text("(ann)")  # by itself: it has claimed
     press(shown, "stall")
     expect(twin).to_contain_text("ann stalled")
     if not whole:
         press(shown, "wake")
-        expect(twin).to_contain_text(MOVED, timeout=WAIT_MS)
+        expect(twin).to_contain_text(MOVED)
         return
     choose(shown, "who", "ben")
     press(shown, "add")
-    expect(twin).to_contain_text("(ben)", timeout=WAIT_MS)  # it took over when ann's session was over
+    expect(twin).to_contain_text("(ben)")  # it took over when ann's session was over
     shots(shown, "queue")
     choose(shown, "who", "ann")
     press(shown, "wake")
     choose(shown, "see", "deliveries")
-    expect(twin).to_contain_text("⛔ refused", timeout=WAIT_MS)  # its ack came too late
+    expect(twin).to_contain_text("⛔ refused")  # its ack came too late
     choose(shown, "who", "ben")
     press(shown, "kill")
-    expect(twin).to_contain_text("ben", timeout=WAIT_MS)
+    expect(twin).to_contain_text("ben")
     shots(shown, "queue-deliveries")
     choose(shown, "see", "now")
     press(shown, "put one that fails")
     expect(twin).to_contain_text("ben killed")
-    expect(twin).to_contain_text("X✕", timeout=WAIT_MS)  # three attempts, two delays: a dead letter
-    expect(twin).to_contain_text("0 not done", timeout=WAIT_MS)
-    expect(twin).to_contain_text(MOVED, timeout=WAIT_MS)
+    expect(twin).to_contain_text("X✕")  # three attempts, two delays: a dead letter
+    expect(twin).to_contain_text("0 not done")
+    expect(twin).to_contain_text(MOVED)

@@ -193,7 +193,8 @@ def test_by_key_nothing_goes_out_before_all_that_is_open_was_read() -> None:
     assert take(some) == [(0, 2), (3, 2)]
 
 
-def test_an_inherited_item_on_its_last_two_attempts_is_out_alone() -> None:
+@pytest.mark.parametrize("acked", [True, False], ids=["done", "used up"])
+def test_an_inherited_item_on_its_last_two_attempts_is_out_alone(acked: bool) -> None:
     ledger = Ledger()
     ledger.claim([0])  # its worker is gone
     some = owner(ledger, max_attempts=3)
@@ -205,10 +206,10 @@ def test_an_inherited_item_on_its_last_two_attempts_is_out_alone() -> None:
     assert take(some) == [] and some.why_blocked() == ALONE  # the others are out
     some.ack([1, 2])
     assert some.why_blocked() == "" and take(some) == [(0, 3)]
-    some.release(0, 0)
-    assert take(some) == [(3, 1)] and some.used_up == [0]
+    some.ack([0]) if acked else some.release(0, 0)
+    assert take(some) == [(3, 1)] and some.used_up == ([] if acked else [0])
     arrive(some, Rec(4))
-    assert take(some) == [(4, 1)]  # while it is buried
+    assert take(some) == [(4, 1)]  # also while the used up one is buried
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
