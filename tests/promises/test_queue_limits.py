@@ -67,7 +67,7 @@ def test_an_idle_process_leaves_its_partitions_to_others_and_comes_back(
     name = topic(kq_cluster, 2)
     queue = here.queue(name)
     queue.put_many([Put(b"0", key=b"a"), Put(b"1", key=b"b"), Put(b"2", key=b"c"), Put(b"3", key=b"d")])
-    held = queue.claim(wait=WAIT)
+    held = queue.claim(lease=600, wait=WAIT)
     monkeypatch.setattr(subscriptions, "IDLE", 1.0)
     time.sleep(2)
     assert here._session.partitions, "a lease is open: it stays"
