@@ -91,8 +91,7 @@ class ShareQueue(Putting, WorkMixin):
         with self._sending:
             if self._made is None:
                 self._made = Sender(self.cluster, batch=1)
-            sender = self._made
-        return self._ids(self._send(sender, puts), puts)
+        return self._ids(self._send(self._made, puts), puts)
 
     def _usable(self) -> None:
         self._check_here()
@@ -334,9 +333,8 @@ class ShareQueue(Putting, WorkMixin):
         deadline = time.monotonic() + CLOSE
         for member in members:
             member.thread.join(max(0.0, deadline - time.monotonic()))
-        made, self._made = self._made, None
-        if made is not None:
-            made.close(0.2)
+        if self._made is not None:
+            self._made.close(0.2)
         _LIVE.discard(self)
 
     def __enter__(self) -> Self:
