@@ -15,12 +15,12 @@ from pathlib import Path
 
 
 def cache() -> Path:
-    """The directory for what can be fetched again; made if need be."""
+    """The directory for what can be fetched again; made if it is not there."""
     return _made("KQ_CACHE", "XDG_CACHE_HOME", "~/.cache", "~/Library/Caches", 0o777)
 
 
 def state() -> Path:
-    """The directory for what this user did; made if need be, readable by no other user."""
+    """The directory for what this user did; made if it is not there, readable by no other user."""
     return _made("KQ_STATE", "XDG_STATE_HOME", "~/.local/state", "~/Library/Application Support", 0o700)
 
 

@@ -36,7 +36,7 @@ class Reaper:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._children: dict[str, Child] = {}
         self._gone = False
-        self._knowing, self._writing = threading.Lock(), threading.Lock()
+        self._children_lock, self._write_lock = threading.Lock(), threading.Lock()
         self._reader = threading.Thread(target=self._listen, name="kqlib-reaper", daemon=True)
         self._reader.start()
 
@@ -49,7 +49,7 @@ class Reaper:
     ) -> Child:
         """Start a child whose output goes to the end of `log`."""
         child = Child(self, name)
-        with self._knowing:
+        with self._children_lock:
             self._children[name] = child
             if self._gone:
                 child.finished(-signal.SIGKILL, "its reaper is gone")
@@ -64,14 +64,14 @@ class Reaper:
     def tell(self, **order: Any) -> None:
         """Send one order; a reaper that is gone has killed its children, so nothing is left to order."""
         line = json.dumps(order).encode() + b"\n"
-        with self._writing, contextlib.suppress(BrokenPipeError, ValueError):
+        with self._write_lock, contextlib.suppress(BrokenPipeError, ValueError):
             assert self._process.stdin
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
     def close(self, timeout: float = 10) -> None:
         """End every child and remove the directory; returns when both are gone."""
-        with self._writing, contextlib.suppress(BrokenPipeError):
+        with self._write_lock, contextlib.suppress(BrokenPipeError):
             assert self._process.stdin
             self._process.stdin.close()
         # a large directory on a slow disk: the reaper goes on by itself
@@ -95,7 +95,7 @@ class Reaper:
                     self._children[event["started"]].began(event["pid"])
                 else:
                     self._children[event["ended"]].finished(event["code"], event.get("why", ""))
-        with self._knowing:  # closed, or the reaper itself was killed: nothing runs any more
+        with self._children_lock:  # closed, or the reaper itself was killed: nothing runs any more
             self._gone = True
             for child in self._children.values():
                 child.finished(-signal.SIGKILL, "its reaper is gone")

@@ -69,7 +69,7 @@ def test_nothing_is_changed_for_a_site_that_never_was_here(desk: Desk) -> None:
         answer = desk(word, *more, "--site", "drupal-ue")
         assert answer.code == 2
         assert answer.err.startswith(
-            f"kq: site 'drupal-ue' has never used '{desk.name}' (nobody has; --site or KQ_SITE"
+            f"kq: site 'drupal-ue' has never used '{desk.name}' (no site has; --site or KQ_SITE"
         )
         assert answer.err.endswith("Nothing was changed\n")
     assert desk.depth() == 1
@@ -344,11 +344,11 @@ def test_a_story_of_an_item_that_is_out_says_who_can_have_it_and_who_knows_until
     (stands,) = [each for each in desk("story", f"{desk.name}/0/0", "--json").json["events"] if not each["when"]]
     knows = "only that process knows whether it is claimed, and until when"
     assert (stands["what"], " at " in who) == ("open", True)
-    assert stands["how"] == f"attempt 1 (floor 0, top 1); {who} has its partition: {knows}"
+    assert stands["how"] == f"attempt 1 (floor 0, top 1); {who} owns its partition: {knows}"
     terminal.type("release\r")
     terminal.wait_for("0/0: released.")
     assert terminal.end() == 0
-    assert desk("story", f"{desk.name}/0/0").out.endswith("so nobody has it: the next claim gets it\n")
+    assert desk("story", f"{desk.name}/0/0").out.endswith("so no worker has it: the next claim gets it\n")
 
 
 def test_of_what_is_not_there_a_story_says_so(desk: Desk) -> None:

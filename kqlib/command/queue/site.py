@@ -121,5 +121,5 @@ def _never_used(site: Site, queue: str) -> str:
     known = users(site, queue)
     if site.name in known:
         return ""
-    others = f"{', '.join(known)} {'has' if len(known) == 1 else 'have'}" if known else "nobody has"
-    return f"site '{site.name}' has never used '{queue}' ({others}; --site or KQ_SITE says whose queue is meant)"
+    others = f"{', '.join(known)} {'has' if len(known) == 1 else 'have'}" if known else "no site has"
+    return f"site '{site.name}' has never used '{queue}' ({others}; --site or KQ_SITE names the site that is meant)"

@@ -180,10 +180,10 @@ def _owner(site: Site, name: str, id_: str) -> str:
     topic, partition, _ = look.place(id_)
     owned = owners(site.cluster, name, topic)
     if owned is None:
-        return "which process has its partition could not be asked"
+        return "which process owns its partition could not be asked"
     if partition not in owned:
-        return "nobody has its partition, so nobody has it: the next claim gets it"
-    return f"{owned[partition]} has its partition: only that process knows whether it is claimed, and until when"
+        return "no process owns its partition, so no worker has it: the next claim gets it"
+    return f"{owned[partition]} owns its partition: only that process knows whether it is claimed, and until when"
 
 
 def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
