@@ -121,7 +121,7 @@ def queue_show(args: argparse.Namespace) -> int:
         if name != shown["site"]:
             print(f"  site     {name}: {'its state could not be read' if depth is None else count(depth, 'item')}")
     rows = [list(part.values()) for part in shown["partitions"]]
-    print(output.table(rows, (*PARTITION[:6], "tries", "who has it")))
+    print(output.table(rows, (*PARTITION[:6], "tries", "owner")))
     return 0
 
 
