@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.errors import LedgerLost
+from kqlib.errors import LedgerLost, Unreachable
 from kqlib.queue.assigned import Loading
 from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
@@ -135,3 +135,23 @@ def test_what_a_commit_skipped_is_noted_before_the_partition_is_anybodys(remembe
     assert key == (*KEY[:2], "incidents", 0)
     assert (incident["why"], incident["start"], incident["end"], incident["items"]) == ("skipped", 4, 7, 3)
     assert loading.ledger is not None and (loading.ledger.floor, loading.gone) == (7, 0)
+
+
+def test_a_state_counts_as_loaded_when_its_notes_are_stored() -> None:
+    notes: Any = Notes({})
+    looker: Any = Looker(3)
+    sender: Any = None
+    loadings, write = [Loading(AT, "raise")], notes.write
+    seen = list[Any]()
+
+    def unanswered(_notes: list[Any], _sender: object) -> None:
+        seen.append(loadings[0].ledger)
+        notes.write = write
+        raise Unreachable(address="h:1", why="no answer to a note")
+
+    notes.write = unanswered
+    loader = Loader("here", looker, notes, sender, lambda: None)
+    loader.load(loadings)
+    assert loader.done.get(timeout=WAIT) is loadings[0]
+    loader.close()
+    assert (seen, notes.written, loadings[0].ledger is None) == ([None], [(KEY, "id")], False)
