@@ -184,6 +184,23 @@ class Assigned:
         if broken:
             self.load(broken)
 
+    def take_over(self, loading: Loading, mark: int) -> Partition | None:
+        """Own this partition from now on. None: its state could not be read, or it was dropped meanwhile.
+
+        mark: up to where it was purged.
+        """
+        at, ledger = loading.at, loading.ledger
+        if self.loadings.get(at) is not loading:
+            return None
+        del self.loadings[at]
+        if loading.error or ledger is None:
+            self.broken[at] = loading.error or KqError("it could not be loaded")
+            return None
+        ledger.epoch += 1
+        partition = self.partitions[at] = Partition(self.terms[at[0]], at[1], ledger, loading.low, mark)
+        partition.losses.take_over(loading.incidents, loading.gone)
+        return partition
+
     def drop(self, at: Place, why: str) -> None:
         """This partition is not ours any more: its leases are void, its ledger is never committed again."""
         if loading := self.loadings.pop(at, None):

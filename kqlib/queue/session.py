@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from kqlib.errors import KqError, Unreachable
+from kqlib.errors import Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
@@ -353,20 +353,12 @@ class Session(Assigned):
             self._hold(ours)
 
     def _take_loaded(self) -> None:
+        """Take over the partitions whose states were read."""
         while not self._loader.done.empty():
-            each = self._loader.done.get()
+            loading = self._loader.done.get()
             with self.changed:
-                if self.loadings.get(each.at) is not each:
-                    continue
-                del self.loadings[each.at]
-                if each.error or each.ledger is None:
-                    self.broken[each.at] = each.error or KqError("it could not be loaded")
-                else:
-                    each.ledger.epoch += 1
-                    mark = self.notes.purge_mark(each.at, each.ledger.topic)
-                    partition = Partition(self.terms[each.at[0]], each.at[1], each.ledger, each.low, mark)
-                    partition.losses.take_over(each.incidents, each.gone)
-                    self.partitions[each.at] = partition
+                mark = self.notes.purge_mark(loading.at, loading.ledger.topic) if loading.ledger else 0
+                if (partition := self.take_over(loading, mark)) is not None:
                     self.notes.apply(partition)
                     partition.changed()
                     partition.awaited = partition.version  # the new epoch is committed before the first claim
