@@ -35,6 +35,12 @@ Stored = tuple[int, str]  # a state of ours as it was committed: floor and text
 Run = tuple[int, int, int]  # from, to, attempts
 
 
+def ledger_of(stored: Stored) -> Ledger:
+    """The ledger that was stored."""
+    floor, text = stored
+    return Ledger.read(text, floor)
+
+
 @dataclass(frozen=True)
 class Seen:
     """One partition as the cluster shows it."""
@@ -67,7 +73,7 @@ class Incident:
 
     def runs(self) -> Iterator[Run]:
         """Which items these are, and the attempts of each; without our last state, all from `start` to `end`."""
-        ledger = Ledger.read(self.state[1], self.state[0]) if self.state else Ledger(self.start, self.start)
+        ledger = ledger_of(self.state) if self.state else Ledger(self.start, self.start)
         for start, end, attempts in [*ledger.runs(), (ledger.top, self.end, 0)]:
             begin, stop = max(start, self.start), min(end, self.end)
             if begin < stop:
@@ -105,7 +111,7 @@ class Incident:
 def found(seen: Seen, ledger: Ledger, last: Stored | None, mark: int, now: int) -> list[Incident]:
     """The new incidents. ledger: the state from which the next owner goes on. mark: up to where the queue was purged."""
     strange = seen.committed is not None and not seen.metadata
-    before = Ledger.read(last[1], last[0]) if strange and last else ledger.copy()
+    before = ledger_of(last) if strange and last else ledger.copy()
     before.purge(mark)
     happened = foreign(seen, last, mark, now) if strange else cut_off(seen, ledger.top, mark, now)
     return [*happened, *removed(before, seen.low, now)]
@@ -116,7 +122,7 @@ def newest(topic_id: str, *states: Stored | None) -> Stored | None:
     found: list[tuple[int, Stored]] = []
     for state in filter(None, states):
         with suppress(LedgerCorrupt):  # written by a newer kqlib
-            if (ledger := Ledger.read(state[1], state[0])).topic == topic_id:
+            if (ledger := ledger_of(state)).topic == topic_id:
                 found.append((ledger.epoch, state))
     return max(found, key=lambda each: each[0], default=(0, None))[1]
 
@@ -124,7 +130,7 @@ def newest(topic_id: str, *states: Stored | None) -> Stored | None:
 def foreign(seen: Seen, last: Stored | None, mark: int, now: int) -> list[Incident]:
     """What another program's commit did, beside our last state."""
     to = max(seen.low, min(seen.committed or 0, seen.end))
-    ledger = Ledger.read(last[1], last[0]) if last else Ledger(seen.low, seen.low)
+    ledger = ledger_of(last) if last else Ledger(seen.low, seen.low)
     skipped = Incident("skipped", ledger.floor, to, 0, now, last).from_(max(seen.low, mark))
     open_above = sum(end - max(start, to) for start, end, _ in ledger.runs() if end > to)
     done = max(0, ledger.top - to) - open_above

@@ -111,7 +111,7 @@ class Redrive:
         self._blocked = ""
         self.refused: dict[str, str] = {}
         self._missing = set(choice.ids or ())
-        self._aside = defaultdict[Partition, set[int]](set)
+        self._held_back = defaultdict[Partition, set[int]](set)
         into.site._notes.catch_up()
         into._usable()
         self._limit = into.site._facts(into.name)[0].limit  # as it is now
@@ -141,10 +141,10 @@ class Redrive:
 
     def _claim(self, most: int) -> list[Item]:
         items = self.letters.claim_many(most, lease=LEASE)
-        # what is set aside may be what fills the memory: it is read again when it is due
+        # What is held back may be what fills the memory: it is read again when it is due.
         if not items and self.letters.blocked:
             with self.letters._session.changed:
-                for partition in self._aside:
+                for partition in self._held_back:
                     partition.drop_payloads()
             items = self.letters.claim_many(most, lease=LEASE, wait=BLOCKED)
         return items
@@ -156,7 +156,7 @@ class Redrive:
                 meant = len(going) < most and self._is_older(item) and self.choice(item)
                 if meant and (out := self._out(item)) is not None:
                     going[item] = out
-            self._set_aside([item for item in items if self.dry_run or item not in going])
+            self._hold_back([item for item in items if self.dry_run or item not in going])
             for some in _batches(going, self._limit):
                 if not self.dry_run:
                     self._move(some)
@@ -193,19 +193,19 @@ class Redrive:
             acks = [Ack(self.letters._held(item), item.offset, item.lease) for item in some]
             self.into.site._end(Ending(list(some.values()), acks))
 
-    def _set_aside(self, items: list[Item]) -> None:
+    def _hold_back(self, items: list[Item]) -> None:
         """Make these due at the end only. That is kept in memory: if this process dies, they are due at once."""
         with self.letters._session.changed:
             for item in items:
                 with suppress(KqError):  # its partition went to another process
                     partition = self.letters._held(item)
                     partition.unclaim(item.offset, float("inf"))
-                    self._aside[partition].add(item.offset)
+                    self._held_back[partition].add(item.offset)
 
     def _make_due(self) -> None:
-        """Make the letters due again that were set aside."""
+        """Make the letters due again that were held back."""
         with self.letters._session.changed:
-            for partition, offsets in self._aside.items():
+            for partition, offsets in self._held_back.items():
                 partition.order.due_now(offsets)
             self.letters._session.changed.notify_all()
 
