@@ -35,7 +35,7 @@ Stored = tuple[int, str]  # a state of ours as it was committed: floor and text
 Run = tuple[int, int, int]  # from, to, attempts
 
 
-def ledger_of(stored: Stored) -> Ledger:
+def stored_ledger(stored: Stored) -> Ledger:
     """The ledger that was stored."""
     floor, text = stored
     return Ledger.read(text, floor)
@@ -73,7 +73,7 @@ class Incident:
 
     def runs(self) -> Iterator[Run]:
         """Which items these are, and the attempts of each; without our last state, all from `start` to `end`."""
-        ledger = ledger_of(self.state) if self.state else Ledger(self.start, self.start)
+        ledger = stored_ledger(self.state) if self.state else Ledger(self.start, self.start)
         for start, end, attempts in [*ledger.runs(), (ledger.top, self.end, 0)]:
             begin, stop = max(start, self.start), min(end, self.end)
             if begin < stop:
@@ -111,7 +111,7 @@ class Incident:
 def found(seen: Seen, ledger: Ledger, last: Stored | None, mark: int, now: int) -> list[Incident]:
     """The new incidents. ledger: the state from which the next owner goes on. mark: up to where the queue was purged."""
     strange = seen.committed is not None and not seen.metadata
-    before = ledger_of(last) if strange and last else ledger.copy()
+    before = stored_ledger(last) if strange and last else ledger.copy()
     before.purge(mark)
     happened = foreign(seen, last, mark, now) if strange else cut_off(seen, ledger.top, mark, now)
     return [*happened, *removed(before, seen.low, now)]
@@ -122,7 +122,7 @@ def newest(topic_id: str, *states: Stored | None) -> Stored | None:
     found: list[tuple[int, Stored]] = []
     for state in filter(None, states):
         with suppress(LedgerCorrupt):  # written by a newer kqlib
-            if (ledger := ledger_of(state)).topic == topic_id:
+            if (ledger := stored_ledger(state)).topic == topic_id:
                 found.append((ledger.epoch, state))
     return max(found, key=lambda each: each[0], default=(0, None))[1]
 
@@ -130,7 +130,7 @@ def newest(topic_id: str, *states: Stored | None) -> Stored | None:
 def foreign(seen: Seen, last: Stored | None, mark: int, now: int) -> list[Incident]:
     """What another program's commit did, beside our last state."""
     to = max(seen.low, min(seen.committed or 0, seen.end))
-    ledger = ledger_of(last) if last else Ledger(seen.low, seen.low)
+    ledger = stored_ledger(last) if last else Ledger(seen.low, seen.low)
     skipped = Incident("skipped", ledger.floor, to, 0, now, last).from_(max(seen.low, mark))
     open_above = sum(end - max(start, to) for start, end, _ in ledger.runs() if end > to)
     done = max(0, ledger.top - to) - open_above

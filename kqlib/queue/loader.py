@@ -134,7 +134,7 @@ class Loader:
             text = "site %s, %s: another program's commit set the offset to %s; going on from there. %s"
             log.warning(text, self.site, each.at, seen.committed, what)
             if happened.last:
-                ledger.epoch = max(ledger.epoch, incidents.ledger_of(happened.last).epoch)
+                ledger.epoch = max(ledger.epoch, incidents.stored_ledger(happened.last).epoch)
         if happened.new:
             new.append(((self.site, queue, "incidents", number), incidents.note(seen.topic_id, happened.known)))
         each.gone = sum(one.items for one in happened.new if one.why == "removed")
