@@ -169,7 +169,9 @@ def _written(cluster: Kafka, topic: str, records: Mapping[bytes, bytes | None]) 
     for key, value in records.items():
         producer.produce(topic, value, key, on_delivery=delivered)
     left = producer.flush(15)
-    return errors[0] if errors else "no answer in 15 s" * bool(left)
+    if errors:
+        return errors[0]
+    return "no answer in 15 s" if left else ""
 
 
 def _key(kind: str, name: str) -> bytes:

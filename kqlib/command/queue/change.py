@@ -44,7 +44,7 @@ def queue_put(args: argparse.Namespace) -> int:
             try:
                 ids += queue.put_many(some)
             except KqError as error:
-                before = f" {count(len(ids), 'item')} of this call were put before." * bool(ids)
+                before = f" {count(len(ids), 'item')} of this call were put before." if ids else ""
                 raise KqError(f"{error}{before}") from None
     if args.json:
         print(as_json(ids))

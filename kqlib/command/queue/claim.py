@@ -88,7 +88,7 @@ def _do(queue: Queue, item: Item, word: str, rest: str) -> str:
     if word == "release":
         delay = rules.delay(float(rest) if rest.replace(".", "", 1).isdecimal() else rest) if rest else 0.0
         queue.release(item, delay)
-        return "released" + f", due in {delay:g} s while this site is at work" * bool(delay)
+        return f"released, due in {delay:g} s while this site is at work" if delay else "released"
     if word == "bury":
         queue.bury(item, rest or "buried by hand")
         return f"buried, see {queue.name}.dead"

@@ -106,7 +106,7 @@ def queue_show(args: argparse.Namespace) -> int:
     remembered = f"order {terms['order']}, {terms['max_attempts'] or 'no limit of'} attempts" if terms else ""
     print(f"{shown['queue']}, site {shown['site']}: {shown['status']}, {remembered or 'nothing is remembered'}")
     oldest = f", the oldest {how_long(shown['oldest'])} old" if shown["oldest"] is not None else ""
-    claimed = f"; {shown['claimed']} of them handed out or passed over" * bool(shown["claimed"])
+    claimed = f"; {shown['claimed']} of them handed out or passed over" if shown["claimed"] else ""
     print(f"  items    {shown['depth']}{oldest}{claimed}")
     if shown["dead"] is not None:
         print(f"  dead     {shown['dead']}")

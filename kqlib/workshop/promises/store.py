@@ -51,7 +51,9 @@ def verdicts(
             fcntl.flock(lock, fcntl.LOCK_EX)  # the system unlocks it when this process ends
         stored = {queue: _read(file) for queue, file in files.items()}
         found = {(queue, name): verdict for queue, each in stored.items() for name, verdict in each.items()}
-        found |= score(left) if (left := [pair for pair in pairs if pair not in found]) else {}
+        left = [pair for pair in pairs if pair not in found]
+        if left:
+            found |= score(left)
         for queue, file in files.items():
             new = {name: found[queue, name] for name in promises}
             kept = {name: verdict for name, verdict in new.items() if verdict.answered or verdict.kept is not False}
