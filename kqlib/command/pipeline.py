@@ -300,7 +300,8 @@ def _report(found: Any) -> str:
     for verdict, count in found.counts.items():
         if count:
             ids = found.ids(verdict) if verdict in ("missing", "doubled") else []
-            more = f"  {', '.join(ids[:10])}{', …' * (len(ids) > 10)}" if ids else ""
+            shown = [*ids[:10], "…"] if len(ids) > 10 else ids
+            more = f"  {', '.join(shown)}" if shown else ""
             more = f"  {REMOVED}" if verdict == "removed" else more
             lines.append(f"  {verdict:<15}{count:>12,}{more}")
     if found.gone:

@@ -84,7 +84,8 @@ def _file(family: str, version: int | str) -> str:
     repo = places.repo()
     if repo is None:
         raise NotAllowed("the schemas are in data/games-v1.avsc … v4.avsc of kqlib's checkout, which is not here")
-    return (repo / "data" / f"{family}-{'v' * isinstance(version, int)}{version}.avsc").read_text(encoding="utf-8")
+    name = f"v{version}" if isinstance(version, int) else version
+    return (repo / "data" / f"{family}-{name}.avsc").read_text(encoding="utf-8")
 
 
 def values(those: Iterable[Event], version: int | str) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ class History:
         times = sorted({time for each in leases for time in (each.start, each.end) if time is not None})
         found = []
         for each in leases:
-            row = f"worker {each.worker}{', too late' * (each.start == each.end)}"
+            row = f"worker {each.worker}, too late" if each.start == each.end else f"worker {each.worker}"
             end = len(times) if each.end is None else times.index(each.end)
             found.append(Delivery(row, each.attempt, times.index(each.start), end, each.how))
         return item, tuple(found)

@@ -87,7 +87,8 @@ class _Replica:
     def words(self) -> str:
         """'★p0=10 epoch 3'."""
         end = f"={self.end}" if self.end else ""
-        return f"{'★' * self.leads}{self.name}{end}{' ' + self.note if self.note else ''}"
+        star, note = "★" if self.leads else "", f" {self.note}" if self.note else ""
+        return f"{star}{self.name}{end}{note}"
 
     @property
     def reserved(self) -> float:

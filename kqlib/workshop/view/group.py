@@ -98,7 +98,8 @@ def _counts(members: Sequence[Member], slots: Sequence[Slot]) -> str:
 
 def _held(member: Member, lags: Mapping[str, str]) -> str:
     """What a member has, in words."""
-    return (" · ".join(lags[name] for name in member.holds if name in lags) or "idle") + ", busy" * member.busy
+    words = " · ".join(lags[name] for name in member.holds if name in lags) or "idle"
+    return f"{words}, busy" if member.busy else words
 
 
 def _draw_member(canvas: Canvas, member: Member, y: float) -> None:
