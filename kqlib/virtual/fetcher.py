@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -18,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER
-from kqlib.queue.clients import leave
+from kqlib.queue.clients import Kept
 from kqlib.virtual.index import StoredRecord
 
 log = logging.getLogger("kqlib.virtual")
@@ -39,8 +40,7 @@ class RecordFetcher:
     """A thread that fetches."""
 
     def __init__(self, cluster: Kafka, topic: str) -> None:
-        self.cluster, self.topic = cluster, topic
-        self._consumer: Any = None
+        self.topic, self._kept = topic, Kept(cluster, partial(reader, cluster))
         self._thread = ThreadPoolExecutor(1, "kq-virtual-fetch")
 
     def fetch(self, partition: int, offsets: Sequence[int], fetched: Fetched) -> None:
@@ -50,31 +50,29 @@ class RecordFetcher:
     def close(self) -> None:
         """Stop."""
         self._thread.shutdown(wait=True, cancel_futures=True)
-        if self._consumer is not None:
-            self._consumer.close()
+        self._kept.close()
 
     def _fetch(self, partition: int, offsets: list[int], fetched: Fetched) -> None:
         found, gone = list[StoredRecord](), list[int]()
         try:
-            self._consumer = self._consumer or reader(self.cluster)
             found, gone = self._read(partition, offsets)
         except KafkaException as error:
             log.info("fetching: %s", error)
         fetched(found, gone)
-        if not found and not gone:  # Kafka is away, or this consumer is: the next one begins at the first address
-            leave(self._consumer)
-            self._consumer = None
+        if not found and not gone:  # Kafka is away, or this consumer is dead
+            self._kept.dead()
 
     def _read(self, partition: int, offsets: list[int]) -> tuple[list[StoredRecord], list[int]]:
         """The records, and the offsets that were read over and are not there."""
+        consumer = self._kept.now()
         left, asked, found, gone = deque(offsets), set(offsets), dict[int, StoredRecord](), list[int]()
         position, size, deadline = -FAR - 1, 0, time.monotonic() + PATIENCE
         while left and size < BYTES and time.monotonic() < deadline:
             if left[0] - position > FAR:
                 position = left[0]
-                self._consumer.assign([TopicPartition(self.topic, partition, position)])
-            first = self._consumer.poll(0.1)
-            for message in [first, *self._consumer.consume(200, 0)] if first is not None else []:
+                consumer.assign([TopicPartition(self.topic, partition, position)])
+            first = consumer.poll(0.1)
+            for message in [first, *consumer.consume(200, 0)] if first is not None else []:
                 if message.error() is None:
                     position = message.offset() + 1
                     if message.offset() in asked:

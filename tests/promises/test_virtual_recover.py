@@ -64,7 +64,7 @@ def test_a_node_whose_clients_hear_nobody_any_more_takes_others(
         deaf = {
             "the map's": (node._member, "_map_reader", reader(NOWHERE)),
             "the group's": (node._member, "_consumer", reader(NOWHERE)),
-            "the fetcher's": (node._fetcher, "_consumer", reader(NOWHERE)),
+            "the fetcher's": (node._fetcher._kept, "_client", reader(NOWHERE)),
         }
         for what, (where, name, client_of_nobody) in deaf.items():
             node.cluster.__dict__["admin"] = AdminClient({"bootstrap.servers": NOWHERE.bootstrap, "log_level": 0})
