@@ -32,7 +32,7 @@ from kqlib.errors import KqError, NotAllowed, NotInTime, PayloadTooLarge, TopicM
 from kqlib.kafka import Kafka, settings
 from kqlib.queue import Item, Put, Queue, dead
 from kqlib.queue.arguments import OURS, count
-from kqlib.queue.item import Out, size
+from kqlib.queue.item import Out
 from kqlib.queue.redrive import Choice, Redrive
 from kqlib.spark import frames
 
@@ -279,7 +279,6 @@ class Repair(Redrive):
             out = out._replace(value=made)
         else:
             raise NotAllowed(f"fix returns bytes, a Put or None, not {type(made).__name__} (for {letter.id})")
-        taken = size(out.value, out.key, out.headers or [])
-        if taken > self._limit:
-            raise PayloadTooLarge(topic=self.into.name, size=taken, limit=self._limit, safe="Nothing was stored.")
+        if out.size > self._limit:
+            raise PayloadTooLarge(topic=self.into.name, size=out.size, limit=self._limit, safe="Nothing was stored.")
         return out

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import arguments, dead
-from kqlib.queue.item import Put, put_of
+from kqlib.queue.item import Put, check_item, lease_lost, not_acked, put_of
 from kqlib.queue.put import SinglePut
 from kqlib.queue.redrive import broken_off
 from kqlib.queue.work import WorkMixin
@@ -160,8 +160,7 @@ class VirtualQueue(SinglePut, WorkMixin):
                 error.__dict__.update(items=refused, unknown=[asked[receipt] for receipt in receipts[at:]])
                 raise
         if refused:
-            why = f"{len(refused)} of {len(items)} were not acked; the others are. The first: {why}"
-            raise LeaseLost(why, items=refused)
+            raise not_acked(len(items), refused, why)
 
     def release(self, item: VirtualItem, delay: float = 0) -> None:
         """Not done: back to the front, or due after `delay` seconds. The attempt counts."""
@@ -212,14 +211,10 @@ class VirtualQueue(SinglePut, WorkMixin):
             self._on(verb, {"receipts": [self._receipt(item)], **body})
         except LeaseLost as error:
             why = next(iter((error.facts.get("refused") or {}).values()), error.facts["why"])
-            why = f"{item.id}: {why}. Nothing was changed; leave it, it comes again if it was not done"
-            raise LeaseLost(why) from None
+            raise lease_lost(item.id, why) from None
 
     def _receipt(self, item: VirtualItem) -> str:
-        if not isinstance(item, VirtualItem):
-            raise NotAllowed(f"this takes an item that claim() gave, not {type(item).__name__}")
-        if item.queue != self.name:
-            raise NotAllowed(f"{item.id} is not an item of '{self.name}'")
+        check_item(item, self.name, VirtualItem)
         return item.receipt
 
     def _on(self, verb: str, body: Any, wait: float = 0.0) -> Any:

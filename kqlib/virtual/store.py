@@ -22,7 +22,7 @@ from typing import Any
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue import dead
-from kqlib.queue.item import Headers, Out, Put, size
+from kqlib.queue.item import Headers, Out, Put
 from kqlib.queue.partition import Claimed
 from kqlib.queue.terms import Terms
 from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES
@@ -198,10 +198,11 @@ class ItemStore:
 
     def _record(self, queue: str, data: bytes | None, key: bytes | None, headers: Headers, limit: int) -> Out:
         own = [*headers, *([(KEY, key)] if key is not None else [])]
-        if (taken := size(data, queue.encode(), own)) > limit:
-            raise PayloadTooLarge(topic=queue, size=taken, limit=limit, safe="Nothing was stored.")
         where = partition_of(queue, self.place.partitions)
-        return Out(self.place.topic, data, queue.encode(), own or None, where)
+        out = Out(self.place.topic, data, queue.encode(), own or None, where)
+        if out.size > limit:
+            raise PayloadTooLarge(topic=queue, size=out.size, limit=limit, safe="Nothing was stored.")
+        return out
 
     # --- a queue as a log ---
 
