@@ -136,10 +136,8 @@ def _emptied(args: argparse.Namespace, empty: Callable[[Site], None], what: str,
         if args.yes:
             empty(site)
     changed = sentence.format(queue=args.queue, site=args.site, be="is" if args.yes else "would be")
-    effect = (
-        "count as done." if args.yes else "would count as done, claimed ones included. Nothing was done: add --yes."
-    )
-    text = f"{changed}: {count(depth, 'item')} {effect}"
+    effect = "marked done." if args.yes else "would be marked done, claimed ones included. Nothing was done: add --yes."
+    text = f"{changed}. {count(depth, 'item')} {effect}"
     answer(args, {"queue": args.queue, "site": args.site, "items": depth, what: args.yes}, text)
     return 0 if args.yes else 1
 
