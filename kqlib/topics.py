@@ -27,6 +27,7 @@ from confluent_kafka import admin as ka
 
 from kqlib import errors
 from kqlib.kafka.cluster import lacks
+from kqlib.runtime.patience import PATIENCE
 from kqlib.topic_rules import (
     QUEUES,
     Diff,
@@ -45,8 +46,9 @@ if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
 __all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "compare", "existing", "partitions_of"]
-PATIENCE = 10.0  # seconds for one answer of the cluster
-APPLIED = 30.0  # seconds until a plan is in force everywhere
+ANSWER = 10.0 * PATIENCE  # seconds for one answer of the cluster
+EACH = 0.2 * PATIENCE  # seconds more for each change that is asked for: a broker makes one topic after the other
+APPLIED = 30.0 * PATIENCE  # seconds until a plan is in force everywhere
 AGREED = 8  # looks in a row that must see what was done: each asks some broker, and brokers learn of it a little apart
 
 
@@ -83,7 +85,7 @@ class Plan:
     def diff(self, cluster: Kafka) -> Diff:
         """What `apply` would do now; changes nothing."""
         there = existing(cluster, list(self.all))
-        return compare(self.all, there, cluster.describe(PATIENCE).topics)
+        return compare(self.all, there, cluster.describe(ANSWER).topics)
 
     def apply(self, cluster: Kafka, quiet: bool = False) -> Diff | None:
         """Print what will be done, do it, wait until each partition has a leader. quiet: print nothing, return it.
@@ -201,7 +203,7 @@ def existing(cluster: Kafka, names: list[str]) -> dict[str, Existing]:
     """What the cluster has of these topics."""
     topics = _describe(cluster, names) if names else {}
     asked = [ka.ConfigResource(ka.ResourceType.TOPIC, name) for name in topics]
-    answers = cluster.admin.describe_configs(asked, request_timeout=PATIENCE) if asked else {}
+    answers = cluster.admin.describe_configs(asked, request_timeout=ANSWER) if asked else {}
     there = {}
     for name, entries in _answers(cluster, answers, "DESCRIBE_CONFIGS").items():
         config = {key: entry.value or "" for key, entry in entries.items()}
@@ -214,7 +216,7 @@ def existing(cluster: Kafka, names: list[str]) -> dict[str, Existing]:
 def _describe(cluster: Kafka, names: list[str]) -> dict[str, Any]:
     """What exists of these. `list_topics(name)` would create it where the brokers allow that; this does not."""
     admin = cluster.admin  # held while it works: a temporary one may never answer
-    return _answers(cluster, admin.describe_topics(TopicCollection(names), request_timeout=PATIENCE), "DESCRIBE")
+    return _answers(cluster, admin.describe_topics(TopicCollection(names), request_timeout=ANSWER), "DESCRIBE")
 
 
 def _answers(cluster: Kafka, futures: Mapping[Any, Any], right: str) -> dict[str, Any]:
@@ -232,7 +234,8 @@ def _answers(cluster: Kafka, futures: Mapping[Any, Any], right: str) -> dict[str
 
 def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
     """Ask for every change; on trial only whether it would be accepted. Returns where another process was faster, if so."""
-    admin, how = cluster.admin, {"validate_only": trial, "request_timeout": PATIENCE}
+    seconds = ANSWER + EACH * (len(diff.create) + len(diff.grow) + len(diff.alter))
+    admin, how = cluster.admin, {"validate_only": trial, "request_timeout": seconds}
     asked = {}  # by what is asked, and the right that it needs
     for name, topic in diff.create.items():
         new = ka.NewTopic(name, topic.partitions, topic.replicas or -1, config=topic.settings)

@@ -139,8 +139,8 @@ class Sender:
         self._fatal = self._fatal or fatal(error)
 
     def _hear(self) -> None:
-        while not self._stop:
-            self._producer.poll(0.1)
+        while (producer := self._producer) is not None and not self._stop:
+            producer.poll(0.1)
             if self._fatal or self._suspected or self._verdicts != self._cluster.verdicts:
                 self._judge()
 
@@ -149,7 +149,7 @@ class Sender:
         dead = self._fatal or judge(self._cluster, self._producer, RECONNECT_WITHIN)
         self._fatal = self._suspected = False
         self._verdicts = self._cluster.verdicts
-        if dead:
+        if dead and not self._stop:
             old = self._producer
             self._producer = Producer(self._cluster.client(**self._settings))
             old.purge()
@@ -158,10 +158,11 @@ class Sender:
     def close(self, seconds: float = 1.0) -> None:
         """Wait a moment for records on their way, then drop them."""
         self._stop = True
-        if self._producer is None:
+        producer = self._producer
+        if producer is None:
             return
         self._thread.join(0.5)
-        if len(self._producer) and self._producer.flush(seconds):
-            self._producer.purge()
-            self._producer.flush(0.1)
-        del self._producer  # its threads and connections end with it
+        if len(producer) and producer.flush(seconds):
+            producer.purge()
+            producer.flush(0.1)
+        self._producer = None  # its threads and connections end with it

@@ -175,7 +175,10 @@ def test_a_close_with_the_broker_gone_ends_all_that_waits_in_time_and_loses_noth
         assert time.monotonic() - begun < 6 * PATIENCE
     away.broker(1).start()
     with alone(away, "closes") as again:
-        assert [data for data, _ in drained(again.queue(name), 3)] == [b"0", b"1", b"2"]
+        came = [data for data, _ in drained(again.queue(name), 3)]
+        # the client may still have sent the ack when the broker was back: the verb said that it does not know
+        may_be_stored = isinstance(ends[1].exception(), Unreachable)
+        assert came == [b"0", b"1", b"2"] or (came == [b"0", b"2"] and may_be_stored)
         assert again.queue(outputs).depth() == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -408,3 +409,17 @@ def test_it_is_done_when_several_looks_in_a_row_agree_whoever_was_faster(monkeyp
     assert repr(done) == "+ scores: create, 3 partitions"
     assert trials == [True, True, True]
     assert seen == []
+
+
+def test_a_plan_of_many_topics_has_time_for_each_of_them() -> None:
+    given: list[float] = []
+
+    class Asked:
+        def create_topics(self, new: list[Any], validate_only: bool, request_timeout: float) -> dict[str, Any]:
+            given.append(request_timeout)
+            return {new[0].topic: SimpleNamespace(result=lambda: None)}
+
+    for many in (1, 101):
+        plan = {f"scores-{n}": Topic(partitions=1) for n in range(many)}
+        topics._send(SimpleNamespace(admin=Asked()), compare(plan, {}), trial=False)  # type: ignore[arg-type]
+    assert given[-1] - given[0] == pytest.approx(100 * topics.EACH)
