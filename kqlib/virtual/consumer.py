@@ -48,7 +48,7 @@ class NthRecord:
 
     def headers(self) -> Headers:
         """All headers."""
-        return self.stored.headers
+        return list(self.stored.headers)
 
     def timestamp(self) -> tuple[int, int]:
         """When it was put."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqlib.errors import NotAllowed
-from kqlib.virtual.index import QueueIndex, StoredState
+from kqlib.virtual.index import QueueIndex, RecordCache, StoredRecord, StoredState
 
 
 def index(*records: tuple[int, str]) -> QueueIndex:
@@ -117,3 +118,11 @@ def test_a_hundred_thousand_queues_fit_into_tens_of_megabytes() -> None:
         for name, entry in made.entries.items()
     )
     assert each + sys.getsizeof(made.entries) < 40_000_000
+
+
+def test_records_in_memory_are_nothing_for_the_garbage_collector_to_look_at() -> None:
+    cache, record = RecordCache(), StoredRecord(7, b"goal", None, (("by", b"ann"),), 5_000)
+    cache.add(record)
+    for _ in range(2):  # a tuple leaves the collector's list once those inside it have
+        gc.collect()
+    assert not gc.is_tracked(cache._records[7]) and cache.get(7) == record

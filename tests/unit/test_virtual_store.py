@@ -51,7 +51,7 @@ class Log:
         for at, each in enumerate(out.outs):
             if each.topic == "games":
                 key = next((value for name, value in each.headers or () if name == KEY), None)
-                kept = StoredRecord(len(self.data), each.value, key, each.headers or [], 5_000)
+                kept = StoredRecord(len(self.data), each.value, key, tuple(each.headers or ()), 5_000)
                 out.places[at] = kept.offset
                 self.data.append((queue_of(each.key), kept))
                 self.store.arrive(self.data[-1:])
