@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +78,9 @@ def test_the_schemas_are_at_an_address_or_on_the_cluster(
 
 def test_a_node_behind_a_proxy_advertises_the_address_that_clients_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kqlib.virtual, "Node", called)
+    # the handlers that it sets would stay for the tests after this one
+    own = SimpleNamespace(SIGTERM=signal.SIGTERM, SIGINT=signal.SIGINT, signal=lambda *_: None)
+    monkeypatch.setattr("kqlib.command.virtual.signal", own)
     with pytest.raises(Called) as caught:
         run("virtual", "serve", "games", "--host", "0.0.0.0", "--port", "80", "--advertise", "https://queues.example")
     assert caught.value.how == {
