@@ -1,4 +1,4 @@
-"""A queue in the words of Drupal's Queue API, for people who know them; the sites of one topic each see every item.
+"""A queue with the verbs of Drupal's Queue API. Each site of a topic gets every item.
 
 In:  a `Site` and a topic's name. Out: Drupal's seven verbs and `garbage_collection`.
 
@@ -9,8 +9,8 @@ In:  a `Site` and a topic's name. Out: Drupal's seven verbs and `garbage_collect
     queue.delete_item(item)                     # or release_item(item)
     queue.delete_queue()                        # everything in it counts as done for this site; topic and records stay
 
-kq.queues and the ledgers have which queues a site has, and where it is in them; Drupal's database does not. That outlives deletion:
-an item that was done never comes again when the queue is created again on the same topic.
+kq.queues and the ledgers say which queues a site has and what is done there; Drupal's database does not. That outlives deletion: if a
+queue is created again on the same topic, an item that was done does not come again.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class DrupalQueue:
 
 
 def _aside(queue: Queue, item: Item) -> None:
-    """To the dead letters with what cannot be read; where there are none, say so."""
+    """Bury an item that cannot be read; an error if there are no dead letters."""
     try:
         queue.bury(item, reason=UNREADABLE)
     except NotAllowed as error:

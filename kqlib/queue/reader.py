@@ -52,7 +52,7 @@ class Reader:
         self._counted: dict[tuple[str, str, int], Counted] = {}  # by site: what one puts back is no item of another
 
     def read(self, at: Place, start: int, end: int, most: int, seconds: float = PATIENCE) -> tuple[list[Any], bool]:
-        """Up to `most` records from start on, and below end; and: are these all that there are?"""
+        """Up to `most` records from start on and below end. The second value says whether these are all."""
         with self._lock:
             found, whole = self._first(at, start, end, most, seconds / 3)
             if not found and not whole:
@@ -98,7 +98,7 @@ class Reader:
     def _records(
         self, starts: Mapping[Place, int], ends: Mapping[Place, int], deadline: float
     ) -> Generator[tuple[Place, Any, int], None, None]:
-        """Each record until all ends are reached, and the offset behind it; no record where a log ends."""
+        """Each record until all ends are reached, with the offset behind it. Where a log ends, there is no record."""
         if not starts:
             return
         consumer = self._kept.now()
@@ -117,7 +117,7 @@ class Reader:
                         upto = each.offset() + (error is None)
                         yield at, each if error is None else None, upto
                         left -= {at} if upto >= ends[at] else set()
-        except NotAllowed:  # a refused consumer says so only once: the next reader takes another
+        except NotAllowed:  # a consumer reports this only once: the next call makes another one
             refused = True
             raise
         finally:

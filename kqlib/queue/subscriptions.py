@@ -16,7 +16,7 @@ VISIT = 20.0  # seconds that a visit lasts at most; it ends when the state is co
 
 
 class Subscriptions:
-    """Topics, and since when nobody claims from each."""
+    """The topics of a process, and when a claim last came to each."""
 
     def __init__(self) -> None:
         self._claimed: dict[str, float] = {}  # topic -> when a claim last came
@@ -30,7 +30,7 @@ class Subscriptions:
         self._visits.discard(topic)
 
     def refuse(self, topic: str) -> None:
-        """This user may not claim: leave at once. One topic without the right to see it stops the heartbeats for all topics."""
+        """This user may not claim from it: leave at once. A topic that the user may not see stops the heartbeats for all topics."""
         if topic in self._claimed:
             self._claimed[topic] = float("-inf")
 
