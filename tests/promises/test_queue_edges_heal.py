@@ -265,8 +265,8 @@ def test_who_claims_and_who_buries_works_again_when_the_clients_of_that_hear_nob
     monkeypatch.setattr(claim, "READ_WITHIN", 1.0)
     monkeypatch.setattr(transactions, "TIMEOUT", PATIENCE)
     monkeypatch.setattr(transactions, "PATIENCE", WAIT)
-    for room in (session, transactions):
-        monkeypatch.setattr(room, "RECONNECT_WITHIN", 0.5)
+    for module in (session, transactions):
+        monkeypatch.setattr(module, "RECONNECT_WITHIN", 0.5)
     with Site(Kafka(kq_cluster.bootstrap), name, session=SESSION) as site:
         queue = site.queue(name)
         queue.put(b"first")
