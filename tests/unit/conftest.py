@@ -1,13 +1,23 @@
-"""What unit tests share: a checkout with exercises, away from the real one."""
+"""What unit tests share: signals that stay as they are, and a checkout with exercises, away from the real one."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kqlib.runtime import places
 from tests.unit.checks_examples import REPLICAS, TOPICS
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """A test leaves the signals as it found them: a later test that is interrupted would fail for nothing."""
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    yield
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 @pytest.fixture
