@@ -66,7 +66,8 @@ def misfit(schema: Any, value: Any) -> str:
 
 # --- the quick test: a Python expression made from the schema, as dataclasses make their __init__ ------------------------
 
-# Tests of x; once it is evaluated it is y. fastavro itself checks text, bytes, symbols, unions, logical types and missing fields.
+# {x}: an expression for the value. {y}: a name that has the value once {x} was evaluated. fastavro itself checks text, bytes, symbols,
+# unions, logical types and missing fields.
 TESTS = {
     "null": "{x} is None",
     "boolean": "({x} is True or {y} is False)",

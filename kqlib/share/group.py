@@ -66,7 +66,9 @@ def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | N
         )
     for name, value in QUICK.items():
         if has.get(name) != value:
-            with suppress(KafkaException):  # its minimum is higher there, or nobody may: slower joining, no harm
+            with suppress(
+                KafkaException
+            ):  # the broker's minimum is higher, or a right is missing: joining takes longer
                 alter_group(cluster, group, {name: value})
     has |= other
     return Terms(int(has[LOCK]) / 1000, int(has[LIMIT]))

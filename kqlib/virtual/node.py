@@ -1,8 +1,8 @@
 """A node: owns some partitions of the virtual queues and answers for them over HTTP.
 
 In:  a cluster, the data topic's name, an address. Out: `with Node(cluster, "games") as node: node.url`.
-The nodes of one topic are one consumer group (`member`), which deals the partitions. Kafka's transactions decide who really has one
-(`partition`), and T.partitions says it to all (`ownership`). `routes` has the requests.
+The nodes of one topic are one consumer group (`member`), which assigns the partitions. Transactions prove which node owns a partition
+(`partition`), and the topic T.partitions names all owners (`ownership`). `routes` has the requests.
 """
 
 from __future__ import annotations
