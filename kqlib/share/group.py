@@ -66,9 +66,8 @@ def agree(cluster: Kafka, group: str, lease: float | None, max_attempts: int | N
         )
     for name, value in QUICK.items():
         if has.get(name) != value:
-            with suppress(
-                KafkaException
-            ):  # the broker's minimum is higher, or a right is missing: joining takes longer
+            # without it joining takes longer: the broker's minimum is higher, or this user lacks the right
+            with suppress(KafkaException):
                 alter_group(cluster, group, {name: value})
     has |= other
     return Terms(int(has[LOCK]) / 1000, int(has[LIMIT]))
