@@ -84,8 +84,8 @@ class Plan:
 
     def diff(self, cluster: Kafka) -> Diff:
         """What `apply` would do now; changes nothing."""
-        there = existing(cluster, list(self.all))
-        return compare(self.all, there, cluster.describe(ANSWER).topics)
+        topics = cluster.describe(ANSWER).topics  # first: after it the client knows a broker that is there
+        return compare(self.all, existing(cluster, list(self.all)), topics)
 
     def apply(self, cluster: Kafka, quiet: bool = False) -> Diff | None:
         """Print what will be done, do it, wait until each partition has a leader. quiet: print nothing, return it.
@@ -216,7 +216,17 @@ def existing(cluster: Kafka, names: list[str]) -> dict[str, Existing]:
 def _describe(cluster: Kafka, names: list[str]) -> dict[str, Any]:
     """What exists of these. `list_topics(name)` would create it where the brokers allow that; this does not."""
     admin = cluster.admin  # held while it works: a temporary one may never answer
-    return _answers(cluster, admin.describe_topics(TopicCollection(names), request_timeout=ANSWER), "DESCRIBE")
+
+    def ask() -> dict[str, Any]:
+        return _answers(cluster, admin.describe_topics(TopicCollection(names), request_timeout=ANSWER / 4), "DESCRIBE")
+
+    try:
+        return ask()
+    except (
+        errors.Unreachable
+    ):  # it may have waited for a broker that is away, because it takes that one for the controller
+        cluster.describe(ANSWER)
+        return ask()
 
 
 def _answers(cluster: Kafka, futures: Mapping[Any, Any], right: str) -> dict[str, Any]:

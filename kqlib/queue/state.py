@@ -27,11 +27,13 @@ from kqlib.queue.incidents import Incident, Seen, Stored
 from kqlib.queue.item import Place
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.rights import READ_QUEUE, SEE_GROUP, Right
+from kqlib.runtime.patience import PATIENCE
 
 if TYPE_CHECKING:
     from kqlib.queue.notes import Notes
 
 log = logging.getLogger("kqlib.queue")
+ASK_FOR = 2.0 * PATIENCE  # seconds for one answer about topics
 ANSWER = 0.5  # seconds for a coordinator's answer, until the client is asked whether it found one
 
 
@@ -138,7 +140,9 @@ def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[s
 def _describe(cluster: Kafka, topics: list[str], seconds: float) -> dict[str, Any]:
     """Ask about all of them in one request: an answer to come for each."""
     admin = cluster.admin  # held while it works
-    return dict(admin.describe_topics(TopicCollection(topics), request_timeout=seconds))
+    # a broker that is away may be taken for the controller, and waited for: asked again, the client knows another one
+    how = {"request_timeout": min(seconds, ASK_FOR)}
+    return dict(admin.describe_topics(TopicCollection(topics), **how))
 
 
 def _described(cluster: Kafka, topic: str, seconds: float, asked: dict[str, Any]) -> Any:

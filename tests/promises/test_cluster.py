@@ -14,8 +14,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ResourceType
 
+from kqlib import topics
 from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
 from kqlib.kafka import Kafka
+from kqlib.queue import state
+from kqlib.topics import Plan, Topic
 from kqlib.workshop.cluster import Cluster, node
 from kqlib.workshop.cluster.embedded import START
 from tests.patience import PATIENCE, WAIT, until
@@ -303,3 +306,18 @@ def test_a_cluster_beside_others_is_its_own_and_ends_when_nobody_holds_it_any_mo
     gc.collect()
     within(3, lambda: not psutil.pid_exists(pid) and not home.exists() and not marked.alive())
     assert kq_cluster.brokers == [1]
+
+
+def test_a_broker_that_is_away_costs_no_cpu_when_topics_are_asked_about(three: Cluster) -> None:
+    # a client that took it for the controller tried to connect 10,000 times a second: 2.5 s of CPU in 3 s
+    Plan({"football": Topic(partitions=1)}).apply(three, quiet=True)
+    clients = [Kafka(three.bootstrap) for _ in range(16)]
+    for each in clients:
+        each.describe()
+    three.broker(3).kill()
+    begun = time.process_time()
+    for each in clients:
+        assert list(state.topic_ids(each, ["football"], 10 * PATIENCE)) == ["football"]
+        assert topics.partitions_of(each, "football") == 1
+    assert time.process_time() - begun < 1
+    three.broker(3).start()

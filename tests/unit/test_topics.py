@@ -368,6 +368,9 @@ class Answers:
     def result(self) -> None:
         raise self.error
 
+    def describe(self, timeout: float) -> None:
+        """Asked in between, so that the client knows a broker that is there."""
+
 
 REFUSED = [
     (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicMissing, "'football' does not exist"),
