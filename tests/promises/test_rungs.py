@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from kqlib.errors import LeaseLost, TopicMissing
+from kqlib.errors import LeaseLost, QueueDeleted, TopicMissing
 from kqlib.workshop.ladder import LADDER, DeletedList, LeasesInMemory, SaveOffset
 from tests.patience import WAIT
 from tests.promises.play import create, delete
@@ -55,6 +55,20 @@ def test_the_list_is_collected_by_the_low_watermark_and_only_when_asked(kq_clust
     kq_cluster.admin.delete_records([part])[part].result(WAIT)
     assert queue.garbage_collection() == 3
     assert [queue._deleted(0, offset) for offset in range(5)] == [False, False, False, True, True]
+
+
+def test_the_list_outlives_the_queue(listed):
+    queue = listed()
+    queue.put(b"1")
+    item = queue.claim(wait=WAIT)
+    queue.ack(item)
+    queue.delete()
+    for verb in (lambda: queue.put(b"2"), queue.claim):
+        with pytest.raises(QueueDeleted):
+            verb()
+    other = listed()
+    other.create()
+    assert other._deleted(0, item.offset)
 
 
 def test_a_queue_without_a_topic_cannot_be_made_or_created(kq_cluster, kq_topic, listed):
