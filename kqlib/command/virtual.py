@@ -7,6 +7,7 @@ The token is never typed: a process list shows what is typed. It stands in KQ_VI
 from __future__ import annotations
 
 import argparse
+import gc
 import resource
 import signal
 import threading
@@ -71,6 +72,8 @@ def _serve(args: argparse.Namespace) -> int:
     how |= {"origins": args.allow_origin, "hosts": args.allow_host}
     _many_files()
     with current() as cluster, virtual.Node(cluster, args.topic, **how) as node:
+        # What is loaded by now stays. All requests wait for a full garbage collection, and now it need not look at these objects.
+        gc.freeze()
         print(node.url, flush=True)
         tell("Serving until Ctrl-C. The routes: /docs")
         done.wait()

@@ -6,6 +6,7 @@ In:  a cluster and a topic. Out: `Nodes`: start, signal, ask. `Caller.ask` asks 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import uuid
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ def _serve(line: Connection, bootstrap: str, topic: str, again: float, settings:
     member.AGAIN = again
     longest = time_callbacks() if settings.pop("timed", False) else []
     with Node(Kafka(bootstrap), topic, **settings) as node:
+        gc.freeze()  # as `kq virtual serve` does
         line.send((node.url, node.id))
         with suppress(EOFError):
             while line.recv() == "callbacks":
