@@ -19,7 +19,7 @@ from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import claimed
-from tests.promises.queues import SESSION, Start, alone, drained, taken, topic
+from tests.promises.queues import SESSION, Start, alone, drained, put, taken, topic
 
 
 def test_a_step_whose_partition_goes_meanwhile_writes_nothing(kq_cluster: Kafka, start: Start) -> None:
@@ -183,7 +183,7 @@ def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka)
 
         def over() -> bool:
             """Everything is done, and the new partitions are ours; or they never are."""
-            at_home = len(done) >= 150 and len(site._session.partitions_of(name)) == 3
+            at_home = len(done) >= 152 and len(site._session.partitions_of(name)) == 3
             return at_home or time.monotonic() > until
 
         working = threading.Thread(target=lambda: queue.work(handle, threads=4, until=over))
@@ -191,10 +191,13 @@ def test_steps_while_partitions_are_added_put_everything_once(kq_cluster: Kafka)
         assert at_work.wait(WAIT)
         for each in (name, outputs):
             kq_cluster.admin.create_partitions([NewPartitions(each, 3)])[each].result(WAIT)
+        kq_cluster.wait_for_topic(name, 3, WAIT)
+        for partition in (1, 2):
+            put(kq_cluster, name, b"%d" % (149 + partition), partition=partition)
         grown.set()
         working.join()
         assert queue.depth() == 0 and len(site._session.partitions_of(name)) == 3
-        assert [data for data, _ in drained(out, 150)] == sorted(b"%d" % n for n in range(150))
+        assert [data for data, _ in drained(out, 152)] == sorted(b"%d" % n for n in range(152))
 
 
 def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_comes_back(kq_cluster: Kafka) -> None:
