@@ -27,6 +27,7 @@ ROOMS = (
     "ledger",
     "scale",
     "queue",
+    "shapes",
     "puts",
     "pace",
     "threads",
@@ -39,6 +40,7 @@ ROUNDS, FEWER = 9, {"starts": 4, "keys": 5, "ledger": 5, "audit": 1, "spark": 1,
 NAMED = {"audit", "spark", "virtual"}  # minutes each: only when they are asked for
 WARM = {
     "queue",
+    "shapes",
     "puts",
     "pace",
     "threads",

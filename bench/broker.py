@@ -13,7 +13,7 @@ import functools
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -49,13 +49,17 @@ def close() -> None:
 
 
 @functools.cache
-def filled(name: str, items: int, partitions: int = 1) -> str:
-    """A queue's topic with so many items of 100 bytes; every site and group reads them anew."""
+def filled(name: str, items: int, partitions: int = 1, batch: int = BATCH, keys: Sequence[bytes] = KEYS) -> str:
+    """A queue's topic with so many items of 100 bytes; every site and group reads them anew. batch: records sent together."""
     kq.Plan({name: kq.QueueTopic(partitions=partitions)}).apply(broker(), quiet=True)
-    settings = {"batch_num_messages": BATCH, "linger_ms": 5, "queue_buffering_max_messages": max(100_000, items)}
+    settings = {
+        "batch_num_messages": batch,
+        "linger_ms": 5 if batch == BATCH else 50,
+        "queue_buffering_max_messages": max(100_000, items),
+    }
     producer = Producer(broker().client(**settings))
     for number in range(items):
-        producer.produce(name, DATA, KEYS[number % len(KEYS)])
+        producer.produce(name, DATA, keys[number % len(keys)])
         producer.poll(0)
     producer.flush(60)
     return name

@@ -27,10 +27,15 @@ def measured() -> dict[str, float]:
     row: dict[str, float] = {}
     costs: dict[str, float] = {}
     for batch, items in ITEMS.items():
-        ways = {"share group": _share(batch), "durable acks": _ours(batch, True), "riding acks": _ours(batch, False)}
+        topic = filled("bench-claims", max(ITEMS.values()))
+        ways = {
+            "share group": share(topic, batch),
+            "durable acks": ours(topic, batch, True),
+            "riding acks": ours(topic, batch, False),
+        }
         rates = {}
         for way, batches in ways.items():
-            done, times, cost = _run(batches, items)
+            done, times, cost = run(batches, items)
             rates[way] = row[f"{way}, {batch:,}, k/s"] = done / cost.seconds / 1e3
             costs |= _costs(f"{way}, {batch:,}", done, times, cost)
         row |= _ratios(rates, batch)
@@ -58,7 +63,7 @@ def _costs(way: str, items: int, times: list[float], cost: Spent) -> dict[str, f
     }
 
 
-def _run(batches: Batches, items: int) -> tuple[int, list[float], Spent]:
+def run(batches: Batches, items: int) -> tuple[int, list[float], Spent]:
     """Batch after batch until so many items are done; the first one has the joining in it."""
     first, times, done = next(batches), list[float](), 0
 
@@ -74,13 +79,13 @@ def _run(batches: Batches, items: int) -> tuple[int, list[float], Spent]:
     return done, times, cost
 
 
-def _share(batch: int) -> Batches:
+def share(topic: str, batch: int) -> Batches:
     """Kafka's share group: poll, acknowledge each, commit."""
     group = fresh("share")
     set_group(group, "share.auto.offset.reset", "earliest")
     settings = {"group.id": group, "share.acknowledgement.mode": "explicit", "max.poll.records": batch}
     consumer = ShareConsumer({"bootstrap.servers": broker().bootstrap, "log_level": 0, **settings})
-    consumer.subscribe([filled("bench-claims", max(ITEMS.values()))])
+    consumer.subscribe([topic])
     try:
         while True:
             if records := consumer.poll(10.0):
@@ -92,10 +97,10 @@ def _share(batch: int) -> Batches:
         consumer.close()
 
 
-def _ours(batch: int, wait: bool) -> Batches:
+def ours(topic: str, batch: int, wait: bool) -> Batches:
     """Ours: claim, ack."""
     with kq.Site(broker(), fresh("ours")) as site:
-        queue = site.queue(filled("bench-claims", max(ITEMS.values())), lease=300)
+        queue = site.queue(topic, lease=300)
         while True:
             if items := queue.claim_many(batch, wait=10):
                 queue.ack_many(items, wait=wait)
