@@ -4,7 +4,7 @@ In:  nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints 
 
 One worker, 100,000 items of 100 bytes with 97 keys. Ours claims 2,000 at once and acks them durably: two commits a batch, since
 the attempts are stored before anybody sees an item. The share group acknowledges each record and commits each poll; it takes what a
-poll gives, up to 2,000, since it hands out whole record batches. The order of the two is drawn for each shape.
+poll gives, up to 2,000, since it gives out whole record batches. The order of the two is drawn for each shape.
 """
 
 from __future__ import annotations
