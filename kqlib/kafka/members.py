@@ -59,6 +59,7 @@ class Asker:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings, self._lock = dict(settings), threading.Lock()
         self._child: subprocess.Popen[str] | None = None
+        self._closed = False
 
     def describe(self, group: str, seconds: float, operations: bool = False) -> Group:
         """Ask. KafkaException: Kafka's own answer, or an error of the client (a code below 0) if there was none."""
@@ -70,15 +71,24 @@ class Asker:
         return _group(answer or {"error": [_GONE, "the process that asked the group's coordinator ended"]})
 
     def close(self) -> None:
-        """End the child."""
+        """End the child, and with it a question that waits for its answer."""
+        self._closed = True
+        if (child := self._child) is not None:
+            child.kill()
         with self._lock:
             self._end()
 
     def _ask(self, question: str, seconds: float) -> dict[str, Any] | None:
         """The answer; None: the child has ended."""
+        if self._closed:
+            return None
         if self._child is None or self._child.poll() is not None:
             self._end()
-            self._child, seconds = self._started(), seconds + START
+            seconds += START
+            try:
+                self._child = self._started()
+            except OSError:  # this system starts no process now
+                return None
         assert self._child.stdin is not None and self._child.stdout is not None
         try:
             self._child.stdin.write(f"{question}\n")

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from confluent_kafka import KafkaException
 from kqlib import Cluster
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 PROGRAM = """
 from kqlib import Cluster, Plan, QueueTopic, Site
@@ -73,3 +75,25 @@ def test_no_answer_is_a_time_out_and_the_next_question_has_its_own_answer(monkey
             cluster.describe_group("players", 0.5)
         cluster.broker(1).resume()
         assert reading.described(cluster, "nobody") == []
+
+
+def test_a_cluster_that_is_closed_does_not_wait_for_an_answer() -> None:
+    cluster = Cluster()
+    assert reading.described(cluster, "nobody") == []
+    cluster.broker(1).pause()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(cluster.describe_group, "players", WAIT)
+        until(cluster._asks._lock.locked)  # type: ignore[union-attr]
+        begun = time.monotonic()
+        cluster.close()
+        assert time.monotonic() - begun < WAIT / 4
+        assert isinstance(asked.exception(WAIT / 4), KafkaException)
+
+
+def test_a_system_that_starts_no_process_costs_an_answer_and_no_more(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Kafka(kq_cluster.bootstrap) as cluster:
+        monkeypatch.setattr(sys, "executable", "/nowhere/python")
+        with pytest.raises(KafkaException):
+            cluster.describe_group("nobody")
