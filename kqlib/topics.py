@@ -222,9 +222,8 @@ def _describe(cluster: Kafka, names: list[str]) -> dict[str, Any]:
 
     try:
         return ask()
-    except (
-        errors.Unreachable
-    ):  # it may have waited for a broker that is away, because it takes that one for the controller
+    except errors.Unreachable:
+        # The client may take a broker that is away for the controller. After this it knows another one.
         cluster.describe(ANSWER)
         return ask()
 

@@ -16,6 +16,12 @@ from kqlib.errors import NotAllowed
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
+FAULTS = {
+    "late": "sent hours late, such as 0.01",
+    "doubled": "sent twice",
+    "broken": "followed by a broken copy",
+}
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq games`."""
@@ -37,21 +43,8 @@ def _season(parser: argparse.ArgumentParser) -> None:
     add("--rows", type=_many, required=True, metavar="N", help="how many rows")
     add("--sport", choices=("football", "basketball"), help="one of the two (default: both)")
     add("--seed", type=int, default=7, metavar="N", help="another seed gives other games (default: 7)")
-    add(
-        "--late",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="the share of events that are sent hours late, such as 0.01",
-    )
-    add("--doubled", type=float, default=0.0, metavar="SHARE", help="the share of events that are sent twice")
-    add(
-        "--broken",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="the share of events that are followed by a broken copy",
-    )
+    for name, what in FAULTS.items():
+        add(f"--{name}", type=float, default=0.0, metavar="SHARE", help=f"the share of events that are {what}")
 
 
 def _many(text: str) -> int:
@@ -64,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Make the season."""
     from kqlib.workshop.games import seasons
 
-    shares = {name: getattr(args, name) for name in ("late", "doubled", "broken")}
+    shares = {name: getattr(args, name) for name in FAULTS}
     season = seasons.rows(args.rows, args.seed, args.sport, **shares)
     if args.what == "show":
         for each in season:

@@ -38,9 +38,8 @@ class Loading:
 
     at: Place
     on_lost: str
-    was: str = (
-        ""  # the topic's id, if the state is read again under the same assignment; with another id it is not ours
-    )
+    # The topic's id, if the state is read again under the same assignment. With another id it is not ours.
+    was: str = ""
     ended: str = ""  # the id of a topic that was deleted while the partition was ours: no other process has it
     patience: float = 0.0  # seconds within which other processes learn that their topic was deleted
     latest: int = 0  # where its log ended when on_lost="latest" was chosen

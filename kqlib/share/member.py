@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 QUANTUM = 0.2  # seconds of one poll, after which a member notices that it is to close; records end it at once
 ANSWER = 4.0  # seconds for one answer of the broker; closing waits as long
-LINGER = (
-    1.5  # seconds without a claim until a member that polled for nothing leaves: its open fetch would take a record
-)
+# Seconds without a claim until a member that polled for nothing leaves: its open fetch would take a record.
+LINGER = 1.5
 RENEW = 60.0  # seconds of polling for nothing until a new member goes on: a client may have lost its cluster (librdkafka 5301)
 LOOK = 0.25  # seconds after which a waiting thread looks at the clock
 SETTLED = 0.3 * PATIENCE  # seconds of polling that show that there is nothing: the client cannot ask where the log ends
