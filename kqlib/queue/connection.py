@@ -77,7 +77,8 @@ class Connection:
         return f"Site('{self.name}'{', closed' * self._closed})"
 
     def _check_here(self) -> None:
-        forks.check(self._process, f"site '{self.name}'")
+        if os.getpid() != self._process:  # the words are made for the error only: a claim checks this 17 times
+            forks.check(self._process, f"site '{self.name}'")
 
     def _check_open(self) -> None:
         self._check_here()
