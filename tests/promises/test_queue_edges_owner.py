@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -200,6 +201,36 @@ def test_handlers_that_fail_now_and_then_do_not_slow_the_others_down(name: str, 
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------------
+
+
+def test_while_an_inherited_item_is_out_alone_the_others_wait_and_blocked_says_so(kq_cluster: Kafka, name: str) -> None:
+    put(kq_cluster, name, b"0")
+    with suppress(ZeroDivisionError), Site(kq_cluster, name, session=SESSION) as site:  # its owner dies of it
+        assert site.queue(name, max_attempts=3).claim(wait=WAIT)
+        raise ZeroDivisionError
+    put(kq_cluster, name, *(b"%d" % n for n in range(1, 6)))
+    with Site(kq_cluster, name, session=SESSION) as site:
+        queue = site.queue(name)
+        alone = queue.claim_many(9, wait=WAIT)
+        assert [(item.data, item.attempt) for item in alone] == [(b"0", 2)]
+        assert queue.claim() is None and "alone" in queue.blocked and queue.blocked == queue.stats()["blocked"]
+        queue.release(alone[0])  # it stays one that goes alone
+        alone = queue.claim_many(9)
+        assert data(alone) == [b"0"] and "alone" in queue.blocked
+        queue.ack(alone[0])
+        assert queue.blocked == ""
+        assert data(queue.claim_many(9)) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_blocked_is_empty_as_soon_as_everything_is_acked(name: str, here: Site) -> None:
+    queue, held = here.queue(name), list[Item]()
+    queue.put_many([(b"x", None)] * 3_500)
+    while items := queue.claim_many(3_500, wait=0 if held else WAIT):
+        held += items
+    assert "the ledger is full" in queue.blocked
+    queue.ack_many(held)
+    assert queue.blocked == ""
+    assert queue.claim() is not None
 
 
 @pytest.mark.parametrize("retry", [Retry(only=(OSError,)), Retry()], ids=["given up", "tried at once"])
