@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kqlib.workshop.doctor import doctor
     from kqlib.workshop.lab import lab
     from kqlib.workshop.promises import promises
+    from kqlib.workshop.wire.crash import crash
 
 # A name is loaded when it is first used: `import kqlib` loads nothing else.
 MODULES = {name: f"kqlib.{name}" for name in ("errors", "keys", "queue", "schemas", "spark", "topics", "virtual")}
@@ -35,6 +36,7 @@ NAMES = {
     "kqlib.workshop.doctor": ("doctor",),
     "kqlib.workshop.lab": ("lab",),
     "kqlib.workshop.promises": ("promises",),
+    "kqlib.workshop.wire.crash": ("crash",),
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Topic",
     "check",
     "connect",
+    "crash",
     "delivery",
     "doctor",
     "errors",

@@ -20,7 +20,7 @@ from kqlib.command.output import answer, near, tell
 from kqlib.errors import KqError
 from kqlib.text import count
 
-MODULES = ("games", "queue", "virtual", "pipeline", "metrics")
+MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash")
 EXAMPLE = """\
 example: three brokers that several notebooks share
   eval "$(kq up --brokers 3)" && kq lab
@@ -226,7 +226,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
     while left:
         word = left.pop(0)
         if word == "--":
-            another = mine[:1] == ["lab"] or mine[:2] == ["queue", "work"]
+            another = mine[:1] in (["lab"], ["crash"]) or mine[:2] == ["queue", "work"]
             return (mine, file, left) if another else ([*mine, word, *left], file, [])
         if word == "--config" and left:
             file = left.pop(0)

@@ -1,8 +1,9 @@
 """No child outlives its parent: a small process between Python and its JVMs that ends them when Python is gone.
 
 A notebook's kernel is ended by SIGKILL, so nothing that runs at exit can be relied on. The reaper is a process of its own
-session (Jupyter's stop button does not reach it). It starts the children, passes signals on to them, and reads its stdin.
-When that ends, or its parent has changed, it kills every child, waits for them, and removes the directory.
+session (Jupyter's stop button does not reach it). It starts each child in a process group of its own, passes signals on to them,
+and reads its stdin. When that ends, or its parent has changed, it kills every child, waits for them, and removes the directory.
+What a child has started dies with it, unless that has left the group.
 
 In:  lines of JSON on stdin, `{"start": name, "command": […], "log": path, …}` and `{"signal": 9, "to": name}`.
 Out: lines of JSON on stdout, `{"started": name, "pid": 1}`, `{"ended": name, "code": 0}`.
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 NO_DIRECTORY = "-"
+WHOLE_GROUP = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)  # these also reach a child's own children
+_ENDING = threading.Lock()
 
 
 class Reaper:
@@ -120,8 +123,16 @@ class Child:
         """Its exit code, or None when it still runs after `timeout` seconds."""
         return self.code if self._ended.wait(timeout) else None
 
+    def started(self, timeout: float = 10) -> int:
+        """Its pid, which is also the number of its process group, as soon as it has one. 0 if it did not start."""
+        self._started.wait(timeout)
+        return self.pid or 0
+
     def signal(self, number: int) -> None:
-        """Send it a signal. The reaper sends it: the pid is its child's, so no other process can be hit."""
+        """Send it a signal. The reaper sends it: the pid is its child's, so no other process can be hit.
+
+        SIGKILL, SIGSTOP and SIGCONT reach its own children as well, any other signal only itself.
+        """
         self._started.wait(10)
         self._reaper.tell(signal=int(number), to=self._name)
 
@@ -155,10 +166,10 @@ def _serve(directory: str, parent: int) -> None:
                     waiters.append((child, threading.Thread(target=_wait, args=(order["start"], child))))
                     waiters[-1][1].start()
             elif order["to"] in children:
-                children[order["to"]].send_signal(order["signal"])
+                _signal(children[order["to"]], order["signal"])
     finally:
         for child, _ in waiters:
-            child.kill()
+            _signal(child, signal.SIGKILL)
         for _, waiter in waiters:  # the directory goes when nobody writes into it any more
             waiter.join()
         if directory != NO_DIRECTORY:
@@ -188,6 +199,7 @@ def _start(order: dict[str, Any]) -> subprocess.Popen[bytes] | None:
                 stderr=log,
                 env=order["env"],
                 preexec_fn=_die_with_reaper,
+                process_group=0,  # its own children belong to it, and can be killed with it
             )
     except Exception as error:  # whatever is wrong with one order, the other children live on
         _say(ended=order["start"], code=127, why=str(error))
@@ -196,8 +208,21 @@ def _start(order: dict[str, Any]) -> subprocess.Popen[bytes] | None:
     return child
 
 
+def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+    """Signal a child; what kills, freezes or wakes it does the same to its own children."""
+    with _ENDING:  # a child that was waited for is gone: its number may be another's
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # only what has ended is left (macOS)
+                (os.killpg if number in WHOLE_GROUP else os.kill)(child.pid, number)
+
+
 def _wait(name: str, child: subprocess.Popen[bytes]) -> None:
-    _say(ended=name, code=child.wait())
+    """Wait for a child, kill what it leaves behind, and report its end."""
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and its number is still its own
+    _signal(child, signal.SIGKILL)
+    with _ENDING:
+        code = child.wait()
+    _say(ended=name, code=code)
 
 
 def _say(**word: Any) -> None:

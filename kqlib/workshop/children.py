@@ -147,6 +147,10 @@ class Command(Child):
         """Its number, as soon as it has one."""
         return self._child.pid
 
+    def started(self) -> int:
+        """Wait until it has a number, which is also that of its process group, and return it. 0 if it did not start."""
+        return self._child.started(START)
+
     @property
     def alive(self) -> bool:
         """Does it run? A paused one does."""

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,8 +23,9 @@ from kqlib.runtime import program
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop.children import Children, Command
 from kqlib.workshop.cluster import node as nodes
-from kqlib.workshop.cluster.node import Node
+from kqlib.workshop.cluster.node import Node, Wired
 from kqlib.workshop.cluster.secure import Security, allow_app
+from kqlib.workshop.wire.control import CLIENTS, Proxy, Wire
 
 MOST = 9
 START = 60.0 * PATIENCE  # seconds until a start is given up; it takes two
@@ -112,6 +113,8 @@ class Cluster(Kafka):
 
     secure: TLS, logins and access rules, users "deploy" and "app". auto_create: naming a topic creates it.
     config: any further broker setting, in Kafka's words.
+    wire: True gives `cluster.wire`, through which clients are seen, delayed, cut and killed. A number makes so many `cluster.wires`.
+    "all" puts the brokers among themselves on wires as well: `cluster.wire.brokers` and `cluster.wire.controllers`.
     """
 
     embedded = True
@@ -123,7 +126,9 @@ class Cluster(Kafka):
         secure: bool = False,
         auto_create: bool = False,
         config: dict[str, Any] | None = None,
+        wire: bool | int | str = False,
     ) -> None:
+        lanes = _lanes(wire, secure)
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST:
             raise NotAllowed(f"brokers must be a number from 1 to {MOST}, not {brokers!r}")
         super().__init__("")  # the address comes with the ports
@@ -135,20 +140,22 @@ class Cluster(Kafka):
         self._finish = weakref.finalize(self, forks.only_here(_finish), self._children, lock)
         more = {"auto.create.topics.enable": "true"} if auto_create else {}
         try:
-            self._begin(brokers, secure, more | {key: str(value) for key, value in (config or {}).items()})
+            self._begin(brokers, secure, lanes, more | {key: str(value) for key, value in (config or {}).items()})
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, brokers: int, secure: bool, extra: dict[str, str]) -> None:
+    def _begin(self, brokers: int, secure: bool, lanes: Sequence[str], extra: dict[str, str]) -> None:
         self._security = Security.make(self.home / "tls") if secure else None
         if self._security:
-            extra = self._security.node_properties() | extra
+            extra = self._security.node_properties(lanes) | extra
+        certificate = self._security.home / "broker.pem" if self._security else None
+        proxy = Proxy(self._children, lanes, brokers, certificate) if lanes else None
+        self.wires = [Wire(self, proxy, lane) for lane in lanes] if proxy else []
         for tries_left in (2, 1, 0):
-            ports = nodes.free_ports(2 * brokers)
-            self._nodes = [
-                Node(n, ports[2 * n - 2], ports[2 * n - 1], self.home / f"broker-{n}") for n in range(1, brokers + 1)
-            ]
+            self._nodes = self._numbered(brokers, lanes, proxy.ports if proxy else {})
+            if proxy:
+                proxy.call("targets", targets={(lane, n.id): n.wires[lane].port for n in self._nodes for lane in lanes})
             super().__init__(",".join(f"{nodes.HOST}:{n.port}" for n in self._nodes))
             if self._security:
                 self._own = self._security.client("deploy")
@@ -162,6 +169,18 @@ class Cluster(Kafka):
                 self._clear()  # another program took the port between the look and the bind: draw again
         if self._security:
             allow_app(self.admin)
+
+    def _numbered(self, brokers: int, lanes: Sequence[str], proxies: Mapping[tuple[str, int], int]) -> list[Node]:
+        """The nodes with ports of their own. The controllers' wire leads to the controllers' only listener."""
+        ports = iter(nodes.free_ports((2 + len(lanes)) * brokers))
+        made = []
+        for number in range(1, brokers + 1):
+            port, controller = next(ports), next(ports)
+            wired = {}
+            for lane in lanes:
+                wired[lane] = Wired(controller if lane == nodes.CONTROLLER else next(ports), proxies[lane, number])
+            made.append(Node(number, port, controller, self.home / f"broker-{number}", wired))
+        return made
 
     def _start_all(self, extra: dict[str, str]) -> None:
         """Format the disks, start every node, wait until the cluster says that all are in."""
@@ -185,6 +204,14 @@ class Cluster(Kafka):
         if number not in self._brokers:
             raise NotAllowed(f"this cluster has brokers {', '.join(map(str, self._brokers))}, not {number!r}")
         return self._brokers[number]
+
+    @property
+    def wire(self) -> Wire:
+        """What crosses between clients and brokers, if they use `cluster.wire.bootstrap`."""
+        self._check_open()
+        if not self.wires:
+            raise NotAllowed("this cluster has no wire; make it with wire=True")
+        return self.wires[0]
 
     def as_user(self, user: str) -> Kafka:
         """The same cluster seen by another user of a secure one: "deploy" or "app"."""
@@ -238,6 +265,16 @@ class Cluster(Kafka):
             return "Cluster(closed)"
         count = len(self._brokers)
         return f"Cluster({count} broker{'s' * (count > 1)}{', secure' * bool(self._security)})"
+
+
+def _lanes(wire: bool | int | str, secure: bool) -> list[str]:
+    """The listeners that go through the proxy."""
+    if wire == "all" and not secure:
+        return [CLIENTS, nodes.PEERS, nodes.CONTROLLER]
+    if isinstance(wire, int) and 0 <= wire <= MOST:
+        return [CLIENTS, *(f"{CLIENTS}{number}" for number in range(2, wire + 1))][:wire]
+    known = "True, a number of wires from 1 to 9" + ("" if secure else ', or "all"')
+    raise NotAllowed(f"wire is {known}, not {wire!r}{' of a secure cluster' if secure else ''}")
 
 
 def _finish(children: Children, lock: IO[str]) -> None:

@@ -16,13 +16,17 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kqlib.errors import BrokerDied, NotAllowed
 from kqlib.runtime import archive, program
 
 HOST = "127.0.0.1"
+PEERS, CONTROLLER = (
+    "PEERS",
+    "CONTROLLER",
+)  # listeners for brokers among themselves (if they are on the wire), for controllers
 # Ports that no client's own is drawn from: a restarted broker finds its port free.
 BELOW_EPHEMERAL = range(20_000, 32_000)
 FOREVER_MINUTES = 2**31 - 1
@@ -63,6 +67,14 @@ LAB = {
 
 
 @dataclass(frozen=True)
+class Wired:
+    """A listener on the wire: where the broker listens, and where the proxy does, which is what the broker advertises."""
+
+    port: int
+    proxy: int
+
+
+@dataclass(frozen=True)
 class Node:
     """A node's place in its cluster: id, ports, directory."""
 
@@ -70,6 +82,12 @@ class Node:
     port: int
     controller_port: int
     home: Path
+    wires: Mapping[str, Wired] = field(default_factory=dict)  # listeners whose address is the proxy's, by name
+
+    @property
+    def controller_address(self) -> int:
+        """The port at which other nodes find its controller."""
+        return self.wires[CONTROLLER].proxy if CONTROLLER in self.wires else self.controller_port
 
     @property
     def log(self) -> Path:
@@ -132,15 +150,19 @@ def properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str]) -> d
     """server.properties of one node; `extra` overrules."""
     copies = str(min(3, len(nodes)))
     in_sync = "2" if len(nodes) >= 3 else "1"
+    own = {"CLIENT": node.port, CONTROLLER: node.controller_port}
+    wires = {name: wire for name, wire in node.wires.items() if name != CONTROLLER}
+    listeners = own | {name: wire.port for name, wire in wires.items()}
+    advertised = own | {name: wire.proxy for name, wire in node.wires.items()}
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.id),
-        "controller.quorum.voters": ",".join(f"{n.id}@{HOST}:{n.controller_port}" for n in nodes),
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "CLIENT",
-        "listeners": f"CLIENT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
-        "advertised.listeners": f"CLIENT://{HOST}:{node.port},CONTROLLER://{HOST}:{node.controller_port}",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.quorum.voters": ",".join(f"{n.id}@{HOST}:{n.controller_address}" for n in nodes),
+        "controller.listener.names": CONTROLLER,
+        "inter.broker.listener.name": PEERS if PEERS in wires else "CLIENT",
+        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items()),
+        "advertised.listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in advertised.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
         "log.dirs": str(node.data),
         "default.replication.factor": copies,
         "offsets.topic.replication.factor": copies,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,17 +37,18 @@ class Security:
         _certify(home)
         return cls(home, {user: Secret(secrets.token_urlsafe(18)) for user in USERS})
 
-    def node_properties(self) -> dict[str, str]:
-        """What server.properties needs."""
+    def node_properties(self, wires: Iterable[str] = ()) -> dict[str, str]:
+        """What server.properties needs. Wires: listeners behind a proxy, which ends TLS for them."""
         users = " ".join(f'user_{user}="{password!s}"' for user, password in self.passwords.items())
         login = f'{PLAIN} required username="broker" password="{self.passwords["broker"]!s}" {users};'
+        behind = dict.fromkeys(wires, "SASL_PLAINTEXT")
+        protocols = {"CLIENT": "SASL_SSL", "CONTROLLER": "SASL_SSL"} | behind
         return {
-            "listener.security.protocol.map": "CLIENT:SASL_SSL,CONTROLLER:SASL_SSL",
+            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
             "sasl.mechanism.controller.protocol": "PLAIN",
-            "listener.name.client.plain.sasl.jaas.config": login,
-            "listener.name.controller.plain.sasl.jaas.config": login,
+            **{f"listener.name.{name.lower()}.plain.sasl.jaas.config": login for name in protocols},
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:broker;User:deploy",
             "ssl.keystore.type": "PEM",

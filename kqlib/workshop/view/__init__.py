@@ -17,6 +17,7 @@ from kqlib.workshop.view.picture import Picture
 from kqlib.workshop.view.record import record
 from kqlib.workshop.view.table import Cell, Table
 from kqlib.workshop.view.timeline import Block, Column, Row, timeline
+from kqlib.workshop.view.wire import wire
 
 __all__ = [
     "Block",
@@ -51,4 +52,5 @@ __all__ = [
     "record",
     "spread",
     "timeline",
+    "wire",
 ]

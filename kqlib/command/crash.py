@@ -1,0 +1,111 @@
+"""Run a command with an accident at each of its requests to Kafka, and judge it.
+
+In:  a command behind `--`, which reads KQ_TOPIC and writes its results to KQ_RESULTS through KQ_BOOTSTRAP. Out: a table, notes, and
+the shortest failing history. Exit status: 0 nothing went wrong, 1 items were lost, doubled or out of order, 2 an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kqlib.command.output import tell
+from kqlib.errors import NotAllowed
+
+EPILOG = """\
+The command finds its work in the environment: KQ_BOOTSTRAP, KQ_TOPIC, KQ_RESULTS, KQ_GROUP, KQ_TXN (a transactional id).
+example: kq crash -- python worker.py
+A result belongs to the item that the last whole number in its value names.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Define what can be typed after `kq crash`."""
+    parser.usage = "kq crash [OPTIONS] -- COMMAND …"
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add("--items", type=int, default=4, metavar="N", help="how many items each run has (default: 4)")
+    kinds = ("kill", "stop", "drop-answer", "cut", "error")
+    add("--accident", choices=kinds, default="kill", help="what happens at each request (default: kill)")
+    add("--points", action="store_true", help="only list the points, one run for each")
+    add("--only", action="append", default=[], metavar="POINT", help="only this one, like Produce:2:after; repeatable")
+    add("--sample", type=int, metavar="N", help="only so many, drawn at random")
+    add("--seed", type=int, default=0, metavar="N", help="another number draws others (default: 0)")
+    add("--all", action="store_true", help="also at polls, heartbeats and questions")
+    add("--twice", action="store_true", help="a second accident after each first one (50 pairs, unless --sample says)")
+    add(
+        "--quiet",
+        type=float,
+        default=3.0,
+        metavar="SECONDS",
+        help="a run without work for so long is over (default: 3)",
+    )
+    add("--pause", type=float, default=20.0, metavar="SECONDS", help="with --accident stop: for how long (default: 20)")
+    add("--patient", action="store_true", help="wait for the session of a dead member instead of leaving in its name")
+    add("--at-once", type=int, metavar="N", help="runs side by side (default: as many as cores)")
+    add("--allow", default="", metavar="WHAT", help="what is no failure: lost, doubled, order, judge; with commas")
+    add("--id", metavar="FILE:NAME", help="a function of a result's value: the number of its item")
+    add(
+        "--judge",
+        metavar="FILE:NAME",
+        help="a function of items and results, (key, value) each: complaints, or nothing",
+    )
+    add("--html", metavar="FILE", help="write the report as one page")
+    add("--json", action="store_true", help="for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it all, print the report."""
+    if not args.rest:
+        raise NotAllowed("which command? It stands behind --, as in: kq crash -- python worker.py")
+    from kqlib.workshop.wire.crash import crash
+    from kqlib.workshop.wire.verdict import last_number
+
+    report = crash(
+        args.rest,
+        args.items,
+        accident=args.accident,
+        only=args.only,
+        sample=args.sample,
+        seed=args.seed,
+        every=args.all,
+        twice=args.twice,
+        quiet=args.quiet,
+        pause=args.pause,
+        patient=args.patient,
+        allow=[word.strip() for word in args.allow.split(",") if word.strip()],
+        item_of=_function(args.id) if args.id else last_number,
+        judge=_function(args.judge) if args.judge else None,
+        at_once=args.at_once,
+        points_only=args.points,
+    )
+    if args.html:
+        Path(args.html).write_text(report.page(), encoding="utf-8")
+        tell(f"Written: {args.html}")
+    if args.json:
+        print(report.as_json())
+    elif args.points:
+        print("\n".join("+".join(map(str, points)) for points in report.points))
+    else:
+        print(report)
+    return 0 if args.points else report.status
+
+
+def _function(text: str) -> Callable[..., Any]:
+    """A function by its file and name: my.py:judge."""
+    file, _, name = text.rpartition(":")
+    path = Path(file)
+    if not file or not path.is_file():
+        raise NotAllowed(f"{text!r} names no function; write the file and the name, as in my.py:judge")
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    assert found and found.loader
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise NotAllowed(f"{file} has no function {name!r}")
+    return function  # type: ignore[no-any-return]

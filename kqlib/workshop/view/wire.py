@@ -1,0 +1,179 @@
+"""Requests in their order, as a sequence: clients on the left, brokers on the right, an arrow for each request.
+
+In:  requests as `Cluster.wire.seen()` has them. Out: `wire(requests, title="one item") -> Picture`. Its twin:
+
+    one item · 2 clients, 3 requests
+    worker 1 → 1  Produce 1       results/0 ×1, acks=all
+    worker 1 ✕ 1  OffsetCommit 1  games/0 = 1             killed before
+    worker 2 → 1  OffsetFetch 1   games/0 = 0
+
+✕ is a request to which something happened on the wire; a red word is the error code of its answer. Polls are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kqlib.text import count
+from kqlib.workshop.view.picture import (
+    EDGE,
+    NORMAL,
+    SMALL,
+    WIDE,
+    Canvas,
+    Picture,
+    aligned,
+    box,
+    cross,
+    fit,
+    left_out,
+    line,
+    number,
+    red,
+    shortened,
+    tag,
+    text,
+)
+
+HIGH, HEAD = 26, 24  # a row, and the names above the first
+GAP = 90  # between two clients, or two brokers
+STYLE = (
+    ".life{stroke:currentColor;stroke-opacity:.3;stroke-dasharray:2 3}.arrow{stroke:currentColor;stroke-width:1.2}"
+    ".tip{fill:currentColor}.name{fill:currentColor;fill-opacity:.07}"
+)
+
+
+class Request(Protocol):
+    """What is drawn of a request."""
+
+    @property
+    def client(self) -> str: ...
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def broker(self) -> int: ...
+    @property
+    def api(self) -> str: ...
+    @property
+    def nth(self) -> int: ...
+    @property
+    def what(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def accident(self) -> str: ...
+    @property
+    def poll(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A request between two named ends."""
+
+    client: str
+    broker: str
+    call: str
+    what: str
+    error: str
+    accident: str
+
+    @property
+    def sign(self) -> str:
+        return "✕" if self.accident else "→"
+
+
+def wire(requests: Iterable[Request], title: str = "wire", polls: bool = False) -> Picture:
+    """The picture of requests in their order. polls: with polls and heartbeats, whose number differs from run to run."""
+    chosen = [each for each in requests if polls or not each.poll]
+    arrows = _arrows(chosen)
+    clients = list(dict.fromkeys(each.client for each in arrows))
+    brokers = sorted({each.broker for each in arrows}, key=lambda name: (len(name), name))
+    canvas = Canvas(title, f"{count(len(clients), 'client')}, {count(len(arrows), 'request')}", y=30)
+    first, hidden, last = shortened(arrows)
+    _draw(canvas, clients, brokers, [*first, None, *last] if hidden else list(first), len(hidden))
+    rows = [(f"{each.client} {each.sign} {each.broker}", each.call, each.what, _end(each)) for each in arrows]
+    lines = aligned(rows) if rows else ["(no requests)"]
+    if hidden:
+        lines = [*lines[: len(first)], *left_out(hidden, "request"), *lines[-len(last) :]]
+    return canvas.picture(lines, STYLE)
+
+
+def _arrows(requests: Sequence[Request]) -> list[Arrow]:
+    """Requests between named ends: two processes with one client id get a number each."""
+    names: dict[tuple[str, int | None], str] = {}
+    processes: dict[str, list[int | None]] = {}
+    for each in requests:
+        mine = processes.setdefault(each.client, [])
+        if each.pid not in mine:
+            mine.append(each.pid)
+    for client, pids in processes.items():
+        for at, pid in enumerate(pids, 1):
+            names[client, pid] = f"{client} {at}" if len(pids) > 1 else client
+    return [
+        Arrow(
+            names[each.client, each.pid],
+            str(each.broker),
+            f"{each.api} {each.nth}",
+            each.what,
+            each.error,
+            each.accident,
+        )
+        for each in requests
+    ]
+
+
+def _end(arrow: Arrow) -> str:
+    """How it ended, if not well."""
+    return ", ".join(filter(None, (arrow.error, arrow.accident)))
+
+
+# --- the drawing -------------------------------------------------------------------------------------------------------
+
+
+def _draw(
+    canvas: Canvas, clients: Sequence[str], brokers: Sequence[str], arrows: Sequence[Arrow | None], hidden: int
+) -> None:
+    """The ends with their lifelines, then a row for each request. None stands for those that are left out."""
+    ends = [*clients, *(f"broker {name}" for name in brokers)]
+    inside = WIDE - 2 * EDGE - 60
+    gap = min(GAP, inside * 0.5 / max(1, len(ends) - 2))
+    places = {}
+    for at, name in enumerate(clients):
+        places[name] = EDGE + 40 + at * gap
+    for at, name in enumerate(reversed(brokers)):
+        places[f"broker {name}"] = WIDE - EDGE - 40 - at * gap
+    low = canvas.y + HEAD + HIGH * len(arrows) + 6
+    for name in ends:
+        x = places[name]
+        words = fit(name, NORMAL, gap - 8)
+        canvas.add(line(x, canvas.y + HEAD - 4, x, low, "life"))
+        canvas.add(box(x - 40, canvas.y, 80, 18, "name"), text(x, canvas.y + 13, words, anchor="middle"), right=x + 40)
+    y = canvas.y + HEAD
+    for each in arrows:
+        if each is None:
+            canvas.add(text(WIDE / 2, y + HIGH / 2 + 4, f"… {hidden} more", kind="faint", anchor="middle"))
+        else:
+            _row(canvas, each, places[each.client], places[f"broker {each.broker}"], y + HIGH - 6)
+        y += HIGH
+    canvas.y = low + 4
+
+
+def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> None:
+    """One request: an arrow with its name above. One that did not arrive ends at a cross; so does one whose answer did not."""
+    stops = "before" in arrow.accident or arrow.accident.startswith("request")
+    tip = start + (end - start) * 0.75 if stops else end
+    canvas.add(line(start, y, tip - (0 if stops else 5), y, "arrow"))
+    if stops:
+        canvas.add(red(cross(tip, y, 4)))
+    else:
+        canvas.add(tag("path", d=f"M{number(end)} {number(y)}l-6 -3v6z", class_="tip"))
+    if arrow.accident and not stops:
+        canvas.add(red(cross(start, y, 4)))
+    words = fit(f"{arrow.call}  {arrow.what}".strip(), NORMAL, end - start - 90)
+    canvas.add(text(start + 8, y - 4, words))
+    if ending := _end(arrow):
+        canvas.add(
+            tag("g", text(end - 8, y - 4, fit(ending, SMALL, 110), SMALL, "bold", anchor="end"), style="color:#dc2626")
+        )

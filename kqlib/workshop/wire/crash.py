@@ -1,0 +1,226 @@
+"""`kq.crash`: a command is run again and again, with an accident at each of its requests to Kafka, and each run is judged.
+
+In:  a command that reads KQ_TOPIC and writes KQ_RESULTS through KQ_BOOTSTRAP. Out: a `Report`.
+The command runs twice without an accident first. That says which requests it makes, and whether they are the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+from kqlib.errors import NotAllowed
+from kqlib.workshop.children import Children
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.wire.crossing import POLLS
+from kqlib.workshop.wire.life import ACCIDENTS, COORDINATOR, RETRIABLE, Point, Run, Setup, Stage
+from kqlib.workshop.wire.report import Report
+from kqlib.workshop.wire.verdict import KINDS, Id, Judge, last_number
+
+FIXED = (  # kinds of requests whose number the work fixes
+    *("Produce", "OffsetCommit", "TxnOffsetCommit", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"),
+    *("InitProducerId", "ShareAcknowledge", "ShareFetch"),
+)
+MOST = 1_000  # items
+TWICE = 50  # pairs of accidents, unless a sample is asked for
+SIDES = ("before", "after")
+AFTER_ONLY, BEFORE_ONLY = "drop-answer", "error"
+
+
+def crash(
+    command: Sequence[str],
+    items: int = 4,
+    *,
+    accident: str = "kill",
+    only: Iterable[str] = (),
+    sample: int | None = None,
+    seed: int = 0,
+    every: bool = False,
+    twice: bool = False,
+    quiet: float = 3.0,
+    pause: float = 20.0,
+    patient: bool = False,
+    allow: Iterable[str] = (),
+    item_of: Id = last_number,
+    judge: Judge | None = None,
+    at_once: int | None = None,
+    progress: bool | None = None,
+    points_only: bool = False,
+) -> Report:
+    """Run a command with an accident at each of its requests, and judge each run: `kq.crash(["python", "worker.py"])`.
+
+    accident: kill, stop (for `pause` seconds), drop-answer, cut or error. only: these points, like "Produce:2:after".
+    sample, seed: only so many points, drawn at random. every: all kinds of requests. twice: a second accident after the first.
+    quiet: seconds without work after which a run is over. patient: do not leave the group for a dead process.
+    item_of: which item a result belongs to. judge: a function of items and results that returns complaints.
+    """
+    setup = Setup(_command(command), _whole("items", items, MOST), accident, quiet, pause, patient, item_of, judge)
+    _check(setup, allow, sample, at_once)
+    begun = time.monotonic()
+    with _stages(setup, at_once or os.cpu_count() or 1) as stages:
+        first, second = _baseline(stages)
+        shared = sorted(first.ids & second.ids)
+        differs = _differs(first, second)
+        points = found = [(each,) for each in points_of(first, accident, every)]
+        if chosen := [tuple(map(Point.read, each.split("+"))) for each in only]:
+            points = chosen
+        elif sample is not None and not twice:
+            points = _sampled(points, sample, seed)
+        runs: list[Run] = []
+        if not points_only:
+            lanes = stages[:1] if shared else stages
+            runs = _all(lanes, points, progress)
+            if twice and not chosen:
+                points = _sampled(list(_pairs(runs)), TWICE if sample is None else sample, seed)
+                runs += _all(lanes, points, progress)
+    return Report(
+        setup.command,
+        setup.items,
+        accident,
+        tuple(allow),
+        first,
+        tuple(points),
+        tuple(runs),
+        left_out=0 if chosen else len(found) - len(points) if not twice else 0,
+        differs=differs,
+        shared=tuple(name for _, name in shared),
+        seconds=time.monotonic() - begun,
+    )
+
+
+def points_of(run: Run, accident: str, every: bool = False) -> list[Point]:
+    """Where an accident can happen in such a run: at each request whose number the work fixes, or at each of all."""
+    sides = SIDES[1:] if accident == AFTER_ONLY else SIDES[:1] if accident == BEFORE_ONLY else SIDES
+    found = []
+    for each in run.crossed:
+        if each.api in FIXED or every:
+            errors = RETRIABLE.get(each.api, COORDINATOR) if accident == "error" else ("",)
+            found += [Point(each.api, each.nth, side, error) for side in sides for error in errors]
+    return found
+
+
+def _pairs(runs: Iterable[Run]) -> Iterator[tuple[Point, ...]]:
+    """The points of each run's recovery, as a second accident after the first."""
+    for run in runs:
+        at = next((number for number, each in enumerate(run.crossed) if each.accident), len(run.crossed))
+        for each in run.crossed[at + 1 :]:
+            if each.api in FIXED:
+                yield from ((*run.points, Point(each.api, each.nth, side)) for side in SIDES)
+
+
+def _sampled(points: Sequence[tuple[Point, ...]], sample: int, seed: int) -> list[tuple[Point, ...]]:
+    """So many of them, in their order."""
+    chosen = sorted(random.Random(seed).sample(range(len(points)), min(sample, len(points))))
+    return [points[each] for each in chosen]
+
+
+def _baseline(stages: Sequence[Stage]) -> tuple[Run, Run]:
+    """Two runs without an accident: side by side, or one after the other if they are in each other's way."""
+    with ThreadPoolExecutor(2) as pool:
+        both = [*pool.map(lambda pair: pair[1].run(f"kq-crash-base-{pair[0]}"), enumerate(stages[:2]))]
+    if len(both) < 2 or (both[0].ids & both[1].ids):
+        both = [stages[0].run(f"kq-crash-alone-{number}") for number in range(2)]
+    for run in both:
+        if run.failed or run.verdict.lost:
+            raise NotAllowed(_useless(run))
+    return both[0], both[1]
+
+
+def _useless(run: Run) -> str:
+    """Why a command cannot be judged: it does not do its work even without an accident."""
+    tail = "\n".join(run.output.strip().splitlines()[-12:])
+    why = run.failed or f"{run.verdict} in KQ_RESULTS"
+    if not any(each.api == "Produce" for each in run.crossed):
+        why += "; it sent no Produce through KQ_BOOTSTRAP"
+    if all(name != run.topic for _, name in run.ids) and not run.failed:
+        why += "; it used another group than KQ_GROUP"
+    return f"without any accident, {why}. The end of its output:\n{tail or '(no output)'}"
+
+
+def _differs(first: Run, second: Run) -> dict[str, tuple[int, int]]:
+    """The kinds of requests of which there were more in one run than in the other, without polls."""
+    one, other = first.counts, second.counts
+    kinds = [api for api in one | other if api not in POLLS and one[api] != other[api]]
+    return {api: (one[api], other[api]) for api in sorted(kinds)}
+
+
+def _all(stages: Sequence[Stage], points: Sequence[tuple[Point, ...]], progress: bool | None) -> list[Run]:
+    """A run for each, as many side by side as there are stages."""
+    free: SimpleQueue[Stage] = SimpleQueue()
+    for stage in stages:
+        free.put(stage)
+
+    def one(numbered: tuple[int, tuple[Point, ...]]) -> Run:
+        number, its = numbered
+        stage = free.get()
+        try:
+            return stage.run(f"kq-crash-{len(its)}-{number}", its)
+        finally:
+            free.put(stage)
+
+    with _bar(len(points), progress) as step, ThreadPoolExecutor(len(stages)) as pool:
+        runs = []
+        try:
+            for run in pool.map(one, enumerate(points)):
+                runs.append(run)
+                step()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return runs
+
+
+@contextmanager
+def _bar(total: int, progress: bool | None) -> Iterator[Callable[[], object]]:
+    """A progress bar with the remaining time, on a terminal."""
+    from tqdm import tqdm
+
+    hidden = None if progress is None else not progress  # None: hidden where there is no terminal
+    with tqdm(total=total, desc="runs", unit="run", disable=hidden, dynamic_ncols=True) as bar:
+        yield bar.update
+
+
+@contextmanager
+def _stages(setup: Setup, number: int) -> Iterator[list[Stage]]:
+    """A cluster with so many wires, and a directory for the output of each run."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(wire=min(number, 9)))
+        children = stack.enter_context(Children())
+        yield [stack.enter_context(closing(Stage(cluster, wire, children, setup))) for wire in cluster.wires]
+
+
+# --- what was asked for -------------------------------------------------------------------------------------------------
+
+
+def _command(command: Any) -> list[str]:
+    if isinstance(command, str) or not command or not all(isinstance(each, str | os.PathLike) for each in command):
+        raise NotAllowed(f"a command is a list of words, as in ['python', 'worker.py'], not {command!r}")
+    return [os.fspath(each) for each in command]
+
+
+def _whole(name: str, value: Any, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise NotAllowed(f"{name} is a number from 1 to {most:,}, not {value!r}")
+    return value
+
+
+def _check(setup: Setup, allow: Iterable[str], sample: Any, at_once: Any) -> None:
+    if setup.accident not in ACCIDENTS:
+        raise NotAllowed(f"an accident is {', '.join(ACCIDENTS[:-1])} or {ACCIDENTS[-1]}, not {setup.accident!r}")
+    for each in allow:
+        if each not in KINDS:
+            raise NotAllowed(f"what can be allowed is {', '.join(KINDS[:-1])} or {KINDS[-1]}, not {each!r}")
+    if sample is not None:
+        _whole("sample", sample, 100_000)
+    if at_once is not None:
+        _whole("at_once", at_once, 9)
+    for name in ("quiet", "pause"):
+        value = getattr(setup, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 3600:
+            raise NotAllowed(f"{name} is a number of seconds from 0 to 3,600, not {value!r}")

@@ -1,0 +1,294 @@
+"""One run of a command under `kq crash`: topics of its own, an accident, its lives until the work is done, and the verdict.
+
+In:  a cluster with a wire for this run alone, a command, the points of its accidents. Out: a `Run`.
+A run is over when the command exits with 0, when the group's commits are at the topic's end and a second has passed, or when nothing
+but polls has crossed for some seconds. Then the command gets SIGTERM, and its shutdown is a part of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kqlib.errors import NotAllowed
+from kqlib.kafka import reading
+from kqlib.runtime.patience import PATIENCE
+from kqlib.workshop.children import Children, Command
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.wire.control import Wire
+from kqlib.workshop.wire.crossing import POLLS, Crossing
+from kqlib.workshop.wire.leaving import tidy
+from kqlib.workshop.wire.messages import Peer
+from kqlib.workshop.wire.verdict import Id, Judge, Pair, Verdict, judged, last_number, make_items
+
+LIVES = 6  # a command that was restarted so often does not end
+LOOK = 0.05
+ENDS = 10.0 * PATIENCE  # seconds from SIGTERM to the end
+AFTER_END = 1.0  # seconds after the group's commits are at the topic's end
+FIRST = 60.0 * PATIENCE  # seconds until a command's first request
+RETRIABLE = {  # error codes that a client gets over by itself
+    "Produce": ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS"),
+    "ShareFetch": ("NOT_LEADER_OR_FOLLOWER",),
+    "ShareAcknowledge": ("NOT_LEADER_OR_FOLLOWER",),
+}
+COORDINATOR = ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
+ACCIDENTS = ("kill", "stop", "drop-answer", "cut", "error")
+WORDS = {"kill": "killed", "stop": "stopped", "drop-answer": "answer dropped", "cut": "connection closed"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where an accident happens: the nth request of a kind in a run, before it reaches the broker or after it was done."""
+
+    api: str
+    nth: int
+    when: str
+    error: str = ""
+
+    def __str__(self) -> str:
+        return ":".join(filter(None, (self.api, str(self.nth), self.when, self.error)))
+
+    @classmethod
+    def read(cls, text: str) -> Point:
+        """A point as it was printed."""
+        api, nth, when, error = (*text.split(":"), "", "", "")[:4]
+        if not nth.isdigit() or int(nth) < 1 or when not in ("before", "after") or text.count(":") > 3:
+            raise NotAllowed(f"a point is written like Produce:2:after, not {text!r}")
+        return cls(api, int(nth), when, error)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is the same in all runs."""
+
+    command: Sequence[str]
+    items: int = 4
+    accident: str = "kill"
+    quiet: float = 3.0
+    pause: float = 20.0
+    patient: bool = False
+    of: Id = last_number
+    judge: Judge | None = None
+
+
+@dataclass(frozen=True)
+class Life:
+    """From a start of the command to its end."""
+
+    ended: str  # killed, exit, commits, quiet
+    code: int | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run and what came of it."""
+
+    topic: str
+    points: tuple[Point, ...]
+    verdict: Verdict
+    lives: tuple[Life, ...]
+    reached: bool  # did every accident happen?
+    seconds: float
+    recovery: float | None  # seconds from the first death to the next result's request
+    crossed: tuple[Crossing, ...] = field(repr=False)
+    output: str = field(repr=False, default="")
+    ids: frozenset[tuple[str, str]] = frozenset()  # groups and transactional ids that were used
+
+    @property
+    def work(self) -> list[Crossing]:
+        """The crossings that are no polls."""
+        return [each for each in self.crossed if not each.poll]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many requests of each kind."""
+        return Counter(each.api for each in self.crossed)
+
+    @property
+    def failed(self) -> str:
+        """Why this run says nothing, if so: the command did not end well."""
+        last = self.lives[-1]
+        if last.ended == "exit" and last.code:
+            return f"the command ended {len(self.lives)} times, at last with exit status {last.code}"
+        return ""
+
+
+class Stage:
+    """One wire on which runs follow one another."""
+
+    def __init__(self, cluster: Cluster, wire: Wire, children: Children, setup: Setup) -> None:
+        self.wire, self._setup, self._cluster, self._children = wire, setup, cluster, children
+        port = int(cluster.bootstrap.split(",")[0].rpartition(":")[2])
+        self._peer = Peer(wire._proxy.messages, port)
+
+    def run(self, name: str, points: Sequence[Point] = ()) -> Run:
+        """Run the command from a fresh start, with these accidents."""
+        begun = time.monotonic()
+        items = make_items(self._setup.items)
+        self._make(name, items)
+        self.wire.heal()
+        self.wire.clear()
+        log = self._children.home / f"{name}.log"
+        for point in points:
+            self._arm(point)
+        lives: list[Life] = []
+        while len(lives) < LIVES:
+            life = self._live(name, log, points, len(lives))
+            notes = () if self._setup.patient else tuple(tidy(self.wire.seen(), self._peer))
+            lives.append(replace(life, notes=notes))
+            if life.ended in ("commits", "quiet") or (life.ended == "exit" and not life.code):
+                break
+        reached = self.wire.wait(0)
+        self.wire.heal()
+        crossed = _numbered(self.wire.seen())
+        return Run(
+            name,
+            tuple(points),
+            judged(items, self._results(name), self._setup.of, self._setup.judge),
+            tuple(lives),
+            reached,
+            time.monotonic() - begun,
+            _recovery(crossed),
+            tuple(crossed),
+            log.read_text(errors="replace") if log.exists() else "",
+            _ids(crossed),
+        )
+
+    def close(self) -> None:
+        """Close the connection to the broker."""
+        self._peer.__exit__()
+
+    def _make(self, name: str, items: Sequence[Pair]) -> None:
+        """The two topics, and the items in the first."""
+        from confluent_kafka.admin import NewTopic
+
+        from kqlib.kafka.clients import Producer
+
+        for future in self._cluster.admin.create_topics([NewTopic(name, 1), NewTopic(f"{name}-results", 1)]).values():
+            future.result(30)
+        producer = Producer(self._cluster.client(linger_ms=0))
+        for key, value in items:
+            producer.produce(name, value, key)
+        if producer.flush(30):
+            raise NotAllowed("the items of a run could not be stored")
+
+    def _arm(self, point: Point) -> None:
+        """The rule of one accident. A process group is killed as a whole; its number comes with its start."""
+        accident, api, nth, when = self._setup.accident, point.api, point.nth, point.when
+        if accident == "error":
+            self.wire.error(api, point.error, nth, when)
+        elif accident == "cut":
+            self.wire.disconnect(api, nth, when)
+        elif accident == "drop-answer":
+            self.wire.drop(api, nth)
+        else:
+            self.wire.kill_group(api, nth, when, "KILL" if accident == "kill" else "STOP")
+
+    def _live(self, name: str, log: Path, points: Sequence[Point], before: int) -> Life:
+        """Start the command and watch it until its end."""
+        setup = self._setup
+        names = {"TOPIC": name, "RESULTS": f"{name}-results", "GROUP": name, "TXN": name}
+        env = {
+            **os.environ,
+            **{f"KQ_{key}": value for key, value in names.items()},
+            "KQ_BOOTSTRAP": self.wire.bootstrap,
+        }
+        for key in ("KQ_KAFKA_CONFIG", "KQ_CRASH"):
+            env.pop(key, None)
+        patient = setup.patient and before
+        child = self._children.run(name, setup.command, log, env)
+        self.wire.victim(child.started())
+        try:
+            return self._watch(child, name, max(setup.quiet, FIRST) if patient else setup.quiet)
+        finally:
+            child.kill()
+
+    def _watch(self, child: Command, name: str, quiet: float) -> Life:
+        """Until the command ends, or has nothing left to do."""
+        counts, met = self.wire.state()
+        begun, began, work = time.monotonic(), sum(counts.values()), _work(counts)
+        worked = at_end = 0.0  # when the last work crossed, when the commits were at the end
+        accidents = met
+        while child.wait(LOOK) is None:
+            now = time.monotonic()
+            counts, met = self.wire.state()
+            if _work(counts) != work or (not worked and sum(counts.values()) > began):
+                work, worked = _work(counts), now
+            if not at_end and now - worked < AFTER_END and self._committed(name) >= self._setup.items:
+                at_end = now
+            if met > accidents and self._setup.accident == "stop":
+                accidents = met
+                time.sleep(self._setup.pause)
+                child.signal(signal.SIGCONT)
+                worked = time.monotonic()
+            elif not worked and now - begun > FIRST:
+                raise NotAllowed(f"the command sent no request through KQ_BOOTSTRAP within {FIRST:.0f} s")
+            elif at_end and now - at_end > AFTER_END:
+                return self._end(child, "commits")
+            elif worked and now - worked > quiet:
+                return self._end(child, "quiet")
+        code = child.wait(0)
+        killed = code == -signal.SIGKILL and self.wire.state()[1] > accidents
+        return Life("killed" if killed else "exit", code)
+
+    def _end(self, child: Command, why: str) -> Life:
+        """End a command whose work is done."""
+        child.signal(signal.SIGTERM)
+        code = child.wait(ENDS)
+        if code is None:
+            return Life(why, None, (f"it did not end within {ENDS:.0f} s of SIGTERM",))
+        return Life("killed" if code == -signal.SIGKILL else why, code)  # at a request of its shutdown
+
+    def _committed(self, group: str) -> int:
+        """The group's committed offset; -1 without one."""
+        asked = {"GroupId": group, "Topics": [{"Name": group, "PartitionIndexes": [0]}]}
+        answer = self._peer.ask("OffsetFetch", 7, asked)
+        parts = [part for topic in answer.get("Topics") or () for part in topic["Partitions"]]
+        return max((part["CommittedOffset"] for part in parts), default=-1)
+
+    def _results(self, name: str) -> list[Pair]:
+        """What is committed in the results' topic."""
+        topic = f"{name}-results"
+        there = reading.bounds(self._cluster, topic, isolation_level="read_uncommitted")
+        found = reading.records(self._cluster, topic, there)
+        return [(message.key(), message.value()) for messages in found.values() for message in messages]
+
+
+def _work(counts: Mapping[str, int]) -> int:
+    """How many requests were no polls."""
+    return sum(number for api, number in counts.items() if api not in POLLS)
+
+
+def _numbered(crossed: Sequence[Crossing]) -> list[Crossing]:
+    """Each request with its number in the whole run, over all connections and lives."""
+    counts: Counter[str] = Counter()
+    made = []
+    for each in crossed:
+        counts[each.api] += 1
+        made.append(replace(each, nth=counts[each.api]))
+    return made
+
+
+def _recovery(crossed: Sequence[Crossing]) -> float | None:
+    """Seconds from the accident to the next Produce."""
+    accident = next((each.at for each in crossed if each.accident), None)
+    if accident is None:
+        return None
+    return next((each.at - accident for each in crossed if each.at > accident and each.api == "Produce"), None)
+
+
+def _ids(crossed: Sequence[Crossing]) -> frozenset[tuple[str, str]]:
+    """The groups and transactional ids in these requests."""
+    found = set()
+    for each in crossed:
+        for key in ("GroupId", "TransactionalId"):
+            with suppress(KeyError):
+                found |= {(key, each.request[key])} if each.request[key] else set()
+    return frozenset(found)
