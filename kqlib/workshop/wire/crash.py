@@ -16,8 +16,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from kqlib.errors import NotAllowed
+from kqlib.kafka import reading
 from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.cluster.embedded import START
 from kqlib.workshop.wire.crossing import POLLS
 from kqlib.workshop.wire.life import ACCIDENTS, COORDINATOR, RETRIABLE, Point, Run, Setup, Stage
 from kqlib.workshop.wire.report import Report
@@ -192,7 +194,17 @@ def _stages(setup: Setup, number: int) -> Iterator[list[Stage]]:
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(wire=min(number, 9)))
         children = stack.enter_context(Children())
+        _warm(cluster)
         yield [stack.enter_context(closing(Stage(cluster, wire, children, setup))) for wire in cluster.wires]
+
+
+def _warm(cluster: Cluster) -> None:
+    """Let the broker make its own topics, for groups and transactions: a first client would have to ask several times."""
+    import confluent_kafka as clients
+
+    producer = clients.Producer(cluster.client(transactional_id="kq-crash-warm"))
+    producer.init_transactions(START)
+    reading.committed(cluster, "kq-crash-warm", "kq-crash-warm", [0])
 
 
 # --- what was asked for -------------------------------------------------------------------------------------------------

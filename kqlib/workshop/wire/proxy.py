@@ -460,11 +460,12 @@ class Proxy:
 
     async def do_wait(self, lane: str, seconds: float) -> bool:
         """Wait until every rule of the lane has met its request."""
-        waits = [each.fired.wait() for each in self.rules if each.lane == lane]
-        try:
-            await asyncio.wait_for(asyncio.gather(*waits), seconds)
-        except TimeoutError:
-            return False
+        end = self.loop.time() + seconds
+        while waits := [each.fired for each in self.rules if each.lane == lane and not each.fired.is_set()]:
+            try:
+                await asyncio.wait_for(waits[0].wait(), end - self.loop.time())
+            except TimeoutError:
+                return False
         return True
 
     async def do_stand(self, **how: Any) -> None:
