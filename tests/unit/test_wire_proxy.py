@@ -121,6 +121,11 @@ def connect(wire: Wire) -> Iterator[Callable[..., Client]]:
         client.socket.close()
 
 
+def in_pieces(client: Client, data: bytes, size: int) -> None:
+    for at in range(0, len(data), size):
+        client.socket.sendall(data[at : at + size])
+
+
 def calls(wire: Wire) -> list[tuple[str, str, int, str]]:
     return [(each.client, each.api, each.nth, each.accident) for each in wire.seen()]
 
@@ -129,17 +134,12 @@ def test_bytes_pass_unchanged_however_they_are_cut_and_each_request_is_noted(wir
     client, sent = connect(), []
     for size in (0, 1, 2000, 2048, 2049, 70_000, 3_000_000):
         sent.append(client.frame(PRODUCE, bytes([size % 251]) * size))
-    for step in (7, 1_000_003):
+    for step, frames in ((7, sent[:3]), (1_000_003, sent)):
         broker.came.clear()
-        stream = b"".join(sent) if step > 7 else b"".join(sent[:3])
-        thread = threading.Thread(
-            target=lambda: [client.socket.sendall(stream[at : at + step]) for at in range(0, len(stream), step)]
-        )
-        thread.start()
-        count = 7 if step > 7 else 3
-        assert [client.answer()[0] for _ in range(count)] == list(range(1, count + 1))
-        thread.join()
-        assert broker.came == sent[:count]
+        with ThreadPoolExecutor() as pool:
+            pool.submit(in_pieces, client, b"".join(frames), step)
+            assert [client.answer()[0] for _ in frames] == list(range(1, len(frames) + 1))
+        assert broker.came == frames
     assert calls(wire) == [("tester", "Produce", number, "") for number in range(1, 11)]
     assert [each.bytes for each in wire.seen()] == [len(frame) for frame in sent[:3] + sent]
     assert all(each.ms is not None and each.ms >= 0 for each in wire.seen())

@@ -64,13 +64,14 @@ def crash(
     """
     setup = Setup(_command(command), _whole("items", items, MOST), accident, quiet, pause, patient, item_of, judge)
     _check(setup, allow, sample, at_once)
+    chosen = [tuple(map(Point.read, each.split("+"))) for each in only]
     begun = time.monotonic()
     with _stages(setup, at_once or os.cpu_count() or 1) as stages:
         first, second = _baseline(stages)
         shared = sorted(first.ids & second.ids)
         differs = _differs(first, second)
         points = found = [(each,) for each in points_of(first, accident, every)]
-        if chosen := [tuple(map(Point.read, each.split("+"))) for each in only]:
+        if chosen:
             points = chosen
         elif sample is not None and not twice:
             points = _sampled(points, sample, seed)

@@ -21,8 +21,15 @@ from typing import Any
 FIXED = {
     name: struct.Struct(f">{code}")
     for name, code in {
-        "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-        "int64": "q", "float64": "d", "uuid": "16s",
+        "bool": "?",
+        "int8": "b",
+        "int16": "h",
+        "uint16": "H",
+        "int32": "i",
+        "uint32": "I",
+        "int64": "q",
+        "float64": "d",
+        "uuid": "16s",
     }.items()
 }
 HEAD = struct.Struct(">ihhih")  # length, kind, version, correlation id, length of the client id

@@ -1,0 +1,23 @@
+"""kqlib's `step`: the result and the ack in one transaction.
+
+kq crash -- python examples/crash/kqlib_step.py
+"""
+
+import os
+
+import kqlib as kq
+
+TOPIC, RESULTS = os.environ["KQ_TOPIC"], os.environ["KQ_RESULTS"]
+
+with kq.connect() as cluster:
+    queues = {name: kq.QueueTopic(partitions=1) for name in (TOPIC, RESULTS)}
+    kq.Plan(queues).apply(cluster, quiet=True)
+    with kq.Site(cluster, os.environ["KQ_GROUP"]) as site:
+        queue = site.queue(TOPIC)
+        results = site.queue(RESULTS)
+
+        def handle(item):
+            with queue.step(item) as step:
+                step.put(results, b"done " + item.data, item.key)
+
+        queue.work(handle, ahead=0)

@@ -1,0 +1,23 @@
+"""kqlib's `work`: the result is written by the handler, then the item is acked. A crash in between writes it twice.
+
+kq crash --allow doubled -- python examples/crash/kqlib_work.py
+"""
+
+import os
+
+from confluent_kafka import Producer
+
+import kqlib as kq
+
+TOPIC, RESULTS = os.environ["KQ_TOPIC"], os.environ["KQ_RESULTS"]
+
+with kq.connect() as cluster:
+    kq.Plan({TOPIC: kq.QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+    producer = Producer(cluster.client(enable_idempotence=True))
+
+    def handle(item):
+        producer.produce(RESULTS, b"done " + item.data, item.key)
+        producer.flush()
+
+    with kq.Site(cluster, os.environ["KQ_GROUP"]) as site:
+        site.queue(TOPIC).work(handle, ahead=0)
