@@ -1,0 +1,247 @@
+"""The wire on a real Kafka: what clients send is seen and named, and each accident happens exactly where it was asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+from kqlib.errors import Closed, NotAllowed
+from kqlib.workshop import view
+from kqlib.workshop.cluster import Cluster
+from tests.patience import WAIT
+from tests.promises.play import create, put, values
+
+
+@pytest.fixture(scope="module")
+def wired() -> Iterator[Cluster]:
+    """One broker, with a wire."""
+    with Cluster(wire=True) as made:
+        for name in ("seen", "killed", "refused", "lost"):
+            create(made, name)
+        producer = Producer(made.client(transactional_id="first"))
+        producer.init_transactions(WAIT)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def healed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test begins with a wire on which nothing happens and nothing was seen."""
+    wire = request.getfixturevalue("wired").wire if "wired" in request.fixturenames else None
+    if wire:
+        wire.heal()
+        wire.clear()
+    yield
+    if wire:
+        wire.heal()
+
+
+def first(reader: Consumer) -> Message:
+    deadline = time.monotonic() + WAIT
+    while (message := reader.poll(0.2)) is None:
+        assert time.monotonic() < deadline, "no record came"
+    assert message.error() is None
+    return message
+
+
+def test_what_a_client_sends_is_seen_in_its_order_with_what_matters_and_the_admins_requests_are_not(
+    wired: Cluster,
+) -> None:
+    wire = wired.wire
+    producer = Producer(wire.client(enable_idempotence=True))
+    producer.produce("seen", b"a")
+    producer.produce("seen", b"b")
+    assert producer.flush(WAIT) == 0
+    reader = Consumer(wire.client(group_id="readers", client_id="reader"))
+    reader.subscribe(["seen"])
+    reader.commit(first(reader), asynchronous=False)
+    reader.close()
+    wired.admin.list_topics(timeout=WAIT)
+    assert view.wire(wire.seen(), title="a record").text.splitlines() == [
+        "a record · 2 clients, 4 requests",
+        "rdkafka → 1  InitProducerId 1",
+        "rdkafka → 1  Produce 1         seen/0 ×2, acks=all",
+        "reader → 1   OffsetFetch 1     seen/0 = -1",
+        "reader → 1   OffsetCommit 1    seen/0 = 1",
+    ]
+    heartbeats = [each.what for each in wire.seen("reader") if each.api == "ConsumerGroupHeartbeat"]
+    assert (heartbeats[0], heartbeats[-1]) == ("group readers, joins", "group readers, leaves")
+    fetched = [each.what for each in wire.seen("reader") if each.api == "Fetch" and each.what]
+    assert fetched == ["seen/0 ×2"], "new versions of Fetch have the topic's id, not its name"
+    assert {each.pid for each in wire.seen()} == {psutil.Process().pid}
+    assert all(
+        each.ms is not None and each.ms < WAIT * 1000
+        for each in wire.seen()
+        if each.api not in {"Fetch", "FindCoordinator"}
+    )
+    assert wire.seen("nobody") == []
+
+
+def test_a_transaction_is_seen_with_its_partitions_its_offsets_and_its_end(wired: Cluster) -> None:
+    producer = Producer(wired.wire.client(transactional_id="t", retry_backoff_ms=1, retry_backoff_max_ms=5))
+    producer.init_transactions(WAIT)
+    reader = Consumer(wired.client(group_id="t"))
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.produce("seen", b"c")
+        producer.send_offsets_to_transaction([TopicPartition("seen", 0, 2)], reader.consumer_group_metadata(), WAIT)
+        end(WAIT)
+    reader.close()
+    found = [(each.api, each.what) for each in wired.wire.seen(polls=False) if not each.error]
+    assert found[0] == ("InitProducerId", "transactional")
+    assert ("Produce", "seen/0 ×1, acks=all, in a transaction") in found
+    assert ("TxnOffsetCommit", "seen/0 = 2") in found
+    assert [what for api, what in found if api == "EndTxn"] == ["commit", "abort"]
+
+
+def test_a_refused_produce_is_sent_again_and_one_whose_answer_says_so_is_stored_once_by_an_idempotent_producer(
+    wired: Cluster,
+) -> None:
+    for when in ("before", "after"):
+        wired.wire.error("Produce", "NOT_LEADER_OR_FOLLOWER", when=when)
+        put(wired.wire, "refused", when.encode())
+        wired.wire.error("Produce", "NOT_ENOUGH_REPLICAS", when=when)
+        put(wired.wire, "refused", b"again " + when.encode(), enable_idempotence=True)
+    accidents = [(each.error, each.accident) for each in wired.wire.seen() if each.accident]
+    assert accidents == [
+        (error, f"error {when}")
+        for when in ("before", "after")
+        for error in ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS")
+    ]
+    assert values(wired, "refused") == [b"before", b"again before", *[b"after"] * 2, b"again after"], (
+        "without idempotence twice"
+    )
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_commit_is_answered_with_the_error_that_was_asked_for(wired: Cluster, protocol: str) -> None:
+    reader = Consumer(wired.wire.client(group_id=f"refused-{protocol}", group_protocol=protocol))
+    reader.subscribe(["seen"])
+    message = first(reader)
+    error = {"classic": "ILLEGAL_GENERATION", "consumer": "STALE_MEMBER_EPOCH"}[protocol]
+    wired.wire.error("OffsetCommit", error, when="before")
+    with pytest.raises(KafkaException) as refused:
+        reader.commit(message, asynchronous=False)
+        reader.commit(message, asynchronous=False)  # a client may try a stale epoch again by itself
+        raise KafkaException(None)
+    assert refused.value.args[0] is None or refused.value.args[0].name() == error
+    assert next(each.error for each in wired.wire.seen() if each.api == "OffsetCommit") == error
+    reader.close()
+
+
+WORKER = """
+import sys
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": sys.argv[1], "linger.ms": 0, "log_level": 0})
+for number in range(3):
+    producer.produce(sys.argv[2], b"%d" % number)
+    producer.flush()
+    print(number, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(("when", "stored"), [("before", 2), ("after", 3)])
+def test_a_worker_dies_just_before_or_just_after_the_broker_stores_its_record(
+    wired: Cluster, when: str, stored: int
+) -> None:
+    before = len(values(wired, "killed"))
+    command = [sys.executable, "-c", WORKER, wired.wire.bootstrap, "killed"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdin and worker.stdout
+        assert worker.stdout.readline() == "0\n"
+        wired.wire.kill(worker.pid, "Produce", 3, when)
+        worker.stdin.write("\n\n\n")
+        worker.stdin.flush()
+        assert worker.wait(WAIT) == -9
+        assert worker.stdout.read() == "1\n"
+    assert len(values(wired, "killed")) - before == stored
+    assert wired.wire.seen(worker.pid)[-1].accident == f"killed {when}"
+
+
+def test_a_lost_answer_makes_a_client_send_again(wired: Cluster) -> None:
+    wired.wire.drop("Produce")
+    quick = {"socket_timeout_ms": 1000, "request_timeout_ms": 1000, "message_timeout_ms": 60_000}
+    put(wired.wire, "lost", b"once", enable_idempotence=True, **quick)
+    assert [each.accident for each in wired.wire.seen() if each.api == "Produce"] == ["answer lost", ""]
+    assert values(wired, "lost") == [b"once"]
+
+
+def test_a_cluster_without_a_wire_says_so_and_a_wrong_one_is_refused() -> None:
+    for wrong in ("some", -1, 10, 1.5, None):
+        with pytest.raises(NotAllowed, match='wire is True, a number of wires from 1 to 9, or "all", not'):
+            Cluster(wire=wrong)  # type: ignore[arg-type]
+    with pytest.raises(NotAllowed, match="of a secure cluster"):
+        Cluster(wire="all", secure=True)
+
+
+def test_through_tls_and_a_login_and_after_the_close_nothing_of_it_runs(within: Callable[..., float]) -> None:
+    with Cluster(wire=True, secure=True) as locked:
+        create(locked, "secret")
+        app: Any = locked.as_user("app")
+        through = app.client() | {"bootstrap.servers": locked.wire.bootstrap}
+        producer = Producer(through)
+        producer.produce("secret", b"x")
+        assert producer.flush(WAIT) == 0
+        assert [(each.api, each.what) for each in locked.wire.seen() if not each.poll] == [
+            ("Produce", "secret/0 ×1, acks=all")
+        ]
+        with pytest.raises(KafkaException, match="uthentic"):
+            wrong = Producer(through | {"sasl.password": "wrong", "log_level": 0})
+            wrong.list_topics(timeout=5)
+            wrong.poll(1)
+        wire, process = locked.wire, psutil.Process(locked.wire._proxy._child.pid)
+    within(5, lambda: not process.is_running(), "the proxy is still there")
+    with pytest.raises(Closed):
+        wire.seen()
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """Three brokers whose own connections are on wires too."""
+    with Cluster(3, wire="all") as made:
+        create(made, "copied", 1, 3)
+        yield made
+
+
+def in_sync(cluster: Cluster) -> set[int]:
+    return set(cluster.partitions("copied")[0].isrs)
+
+
+def test_a_broker_that_clients_cannot_reach_is_still_in_the_cluster_and_its_partitions_stay_with_it(
+    three: Cluster,
+) -> None:
+    leader = three.leader("copied", 0)
+    three.wire.cut(leader)
+    producer = Producer(three.wire.client(message_timeout_ms=3000, socket_timeout_ms=1000))
+    failed: list[object] = []
+    producer.produce("copied", b"x", on_delivery=lambda error, _: failed.append(error))
+    producer.flush(WAIT)
+    assert failed[0] is not None
+    assert three.brokers == [1, 2, 3] and three.leader("copied", 0) == leader
+    three.wire.heal()
+    put(three.wire, "copied", b"y")
+
+
+def test_a_follower_that_is_cut_from_its_leader_falls_out_of_sync_and_comes_back(
+    three: Cluster, within: Callable[..., float]
+) -> None:
+    within(30, lambda: in_sync(three) == {1, 2, 3})
+    leader = three.leader("copied", 0)
+    follower = next(number for number in (1, 2, 3) if number != leader)
+    assert {each.api for each in three.wire.brokers.seen()} >= {"Fetch"}
+    assert {each.api for each in three.wire.controllers.seen()} >= {"BrokerHeartbeat", "Fetch"}
+    three.wire.brokers.cut(leader, pid=three.broker(follower).pid)
+    producer = Producer(three.client(acks=1))
+    producer.produce("copied", b"z")
+    assert producer.flush(WAIT) == 0
+    within(60, lambda: follower not in in_sync(three), "the follower is still in sync")
+    assert three.brokers == [1, 2, 3], "the controller still sees it"
+    three.wire.brokers.heal()
+    within(60, lambda: in_sync(three) == {1, 2, 3}, "the follower did not come back")
