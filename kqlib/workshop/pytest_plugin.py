@@ -12,14 +12,20 @@
 - kq_cluster: one cluster for the whole run. KQ_BOOTSTRAP names it; else each worker of pytest-xdist starts an embedded one.
 - kq_topic: a new topic for each test, with one partition, or as many as `@pytest.mark.kq_partitions(4)` asks for.
 - kq_queue: a new queue for each test, on a site of its own, which is closed afterwards. It takes the same marker.
+- kq_crash: `kq.crash`, to run a worker of yours with an accident at each of its requests:
+
+    def test_my_worker_loses_nothing(kq_crash):
+        report = kq_crash([sys.executable, "worker.py"], sample=12)
+        assert report.clean, report
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +33,7 @@ import pytest
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
     from kqlib.queue import Queue
+    from kqlib.workshop.wire.report import Report
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,6 +76,14 @@ def kq_queue(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[Queu
     finally:
         _delete(kq_cluster, name)
         _delete(kq_cluster, f"{name}.dead")
+
+
+@pytest.fixture
+def kq_crash() -> Callable[..., Report]:
+    """`kq.crash` without a progress bar. Each call starts a cluster of its own."""
+    from kqlib.workshop.wire.crash import crash
+
+    return partial(crash, progress=False)
 
 
 def _forget(cluster: Kafka, name: str) -> None:

@@ -17,25 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kqlib.text import count
-from kqlib.workshop.view.picture import (
-    EDGE,
-    NORMAL,
-    SMALL,
-    WIDE,
-    Canvas,
-    Picture,
-    aligned,
-    box,
-    cross,
-    fit,
-    left_out,
-    line,
-    number,
-    red,
-    shortened,
-    tag,
-    text,
-)
+from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, ends
+from kqlib.workshop.view.svg import NORMAL, RED, SMALL, box, cross, fit, line, number, red, tag, text
 
 HIGH, HEAD = 26, 24  # a row, and the names above the first
 GAP = 90  # between two clients, or two brokers
@@ -81,7 +64,13 @@ class Arrow:
 
     @property
     def sign(self) -> str:
+        """An arrow, or a cross if something happened to it."""
         return "✕" if self.accident else "→"
+
+    @property
+    def end(self) -> str:
+        """How it ended, if not well."""
+        return ", ".join(filter(None, (self.error, self.accident)))
 
 
 def wire(requests: Iterable[Request], title: str = "wire", polls: bool = False) -> Picture:
@@ -91,13 +80,12 @@ def wire(requests: Iterable[Request], title: str = "wire", polls: bool = False) 
     clients = list(dict.fromkeys(each.client for each in arrows))
     brokers = sorted({each.broker for each in arrows}, key=lambda name: (len(name), name))
     canvas = Canvas(title, f"{count(len(clients), 'client')}, {count(len(arrows), 'request')}", y=30)
-    first, hidden, last = shortened(arrows)
-    _draw(canvas, clients, brokers, [*first, None, *last] if hidden else list(first), len(hidden))
-    rows = [(f"{each.client} {each.sign} {each.broker}", each.call, each.what, _end(each)) for each in arrows]
+    drawn, hidden = ends(arrows, "request")
+    middle = len(drawn) // 2 if hidden else len(drawn)
+    _draw(canvas, clients, brokers, [*drawn[:middle], *hidden, *drawn[middle:]])
+    rows = [(f"{each.client} {each.sign} {each.broker}", each.call, each.what, each.end) for each in drawn]
     lines = aligned(rows) if rows else ["(no requests)"]
-    if hidden:
-        lines = [*lines[: len(first)], *left_out(hidden, "request"), *lines[-len(last) :]]
-    return canvas.picture(lines, STYLE)
+    return canvas.picture([*lines[:middle], *hidden, *lines[middle:]], STYLE)
 
 
 def _arrows(requests: Sequence[Request]) -> list[Arrow]:
@@ -124,36 +112,29 @@ def _arrows(requests: Sequence[Request]) -> list[Arrow]:
     ]
 
 
-def _end(arrow: Arrow) -> str:
-    """How it ended, if not well."""
-    return ", ".join(filter(None, (arrow.error, arrow.accident)))
-
-
 # --- the drawing -------------------------------------------------------------------------------------------------------
 
 
-def _draw(
-    canvas: Canvas, clients: Sequence[str], brokers: Sequence[str], arrows: Sequence[Arrow | None], hidden: int
-) -> None:
-    """The ends with their lifelines, then a row for each request. None stands for those that are left out."""
-    ends = [*clients, *(f"broker {name}" for name in brokers)]
+def _draw(canvas: Canvas, clients: Sequence[str], brokers: Sequence[str], rows: Sequence[Arrow | str]) -> None:
+    """The ends with their lifelines, then a row for each request, and words for those that are left out."""
+    names = [*clients, *(f"broker {name}" for name in brokers)]
     inside = WIDE - 2 * EDGE - 60
-    gap = min(GAP, inside * 0.5 / max(1, len(ends) - 2))
+    gap = min(GAP, inside * 0.5 / max(1, len(names) - 2))
     places = {}
     for at, name in enumerate(clients):
         places[name] = EDGE + 40 + at * gap
     for at, name in enumerate(reversed(brokers)):
         places[f"broker {name}"] = WIDE - EDGE - 40 - at * gap
-    low = canvas.y + HEAD + HIGH * len(arrows) + 6
-    for name in ends:
+    low = canvas.y + HEAD + HIGH * len(rows) + 6
+    for name in names:
         x = places[name]
         words = fit(name, NORMAL, gap - 8)
         canvas.add(line(x, canvas.y + HEAD - 4, x, low, "life"))
         canvas.add(box(x - 40, canvas.y, 80, 18, "name"), text(x, canvas.y + 13, words, anchor="middle"), right=x + 40)
     y = canvas.y + HEAD
-    for each in arrows:
-        if each is None:
-            canvas.add(text(WIDE / 2, y + HIGH / 2 + 4, f"… {hidden} more", kind="faint", anchor="middle"))
+    for each in rows:
+        if isinstance(each, str):
+            canvas.add(text(WIDE / 2, y + HIGH / 2 + 4, each, kind="faint", anchor="middle"))
         else:
             _row(canvas, each, places[each.client], places[f"broker {each.broker}"], y + HIGH - 6)
         y += HIGH
@@ -173,7 +154,9 @@ def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> No
         canvas.add(red(cross(start, y, 4)))
     words = fit(f"{arrow.call}  {arrow.what}".strip(), NORMAL, end - start - 90)
     canvas.add(text(start + 8, y - 4, words))
-    if ending := _end(arrow):
+    if arrow.end:
         canvas.add(
-            tag("g", text(end - 8, y - 4, fit(ending, SMALL, 110), SMALL, "bold", anchor="end"), style="color:#dc2626")
+            tag(
+                "g", text(end - 8, y - 4, fit(arrow.end, SMALL, 110), SMALL, "bold", anchor="end"), style=f"color:{RED}"
+            )
         )
