@@ -78,12 +78,13 @@ def kq_queue(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[Queu
         _delete(kq_cluster, f"{name}.dead")
 
 
-@pytest.fixture
-def kq_crash() -> Callable[..., Report]:
-    """`kq.crash` without a progress bar. Each call starts a cluster of its own."""
-    from kqlib.workshop.wire.crash import crash
+@pytest.fixture(scope="session")
+def kq_crash() -> Iterator[Callable[..., Report]]:
+    """`kq.crash` without a progress bar, on one cluster for all tests."""
+    from kqlib.workshop.wire.crash import crash, crash_cluster
 
-    return partial(crash, progress=False)
+    with crash_cluster() as cluster:
+        yield partial(crash, progress=False, cluster=cluster)
 
 
 def _forget(cluster: Kafka, name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,7 @@ def crash(
     at_once: int | None = None,
     progress: bool | None = None,
     points_only: bool = False,
+    cluster: Cluster | None = None,
 ) -> Report:
     """Run a command with an accident at each of its requests, and judge each run: `kq.crash(["python", "worker.py"])`.
 
@@ -61,12 +63,13 @@ def crash(
     sample, seed: only so many points, drawn at random. every: all kinds of requests. twice: a second accident after the first.
     quiet: seconds without work after which a run is over. patient: do not leave the group for a dead process.
     item_of: which item a result belongs to. judge: a function of items and results that returns complaints.
+    at_once: runs side by side. cluster: one of yours, with that many wires; None starts one.
     """
     setup = Setup(_command(command), _whole("items", items, MOST), accident, quiet, pause, patient, item_of, judge)
     _check(setup, allow, sample, at_once)
     chosen = [tuple(map(Point.read, each.split("+"))) for each in only]
     begun = time.monotonic()
-    with _stages(setup, at_once or os.cpu_count() or 1) as stages:
+    with _stages(setup, at_once or os.cpu_count() or 1, cluster) as stages:
         first, second = _baseline(stages)
         shared = sorted(first.ids & second.ids)
         differs = _differs(first, second)
@@ -126,9 +129,9 @@ def _sampled(points: Sequence[tuple[Point, ...]], sample: int, seed: int) -> lis
 def _baseline(stages: Sequence[Stage]) -> tuple[Run, Run]:
     """Two runs without an accident: side by side, or one after the other if they are in each other's way."""
     with ThreadPoolExecutor(2) as pool:
-        both = [*pool.map(lambda pair: pair[1].run(f"kq-crash-base-{pair[0]}"), enumerate(stages[:2]))]
+        both = [*pool.map(lambda pair: pair[1].run(f"base-{pair[0]}"), enumerate(stages[:2]))]
     if len(both) < 2 or (both[0].ids & both[1].ids):
-        both = [stages[0].run(f"kq-crash-alone-{number}") for number in range(2)]
+        both = [stages[0].run(f"alone-{number}") for number in range(2)]
     for run in both:
         if run.failed or run.verdict.lost:
             raise NotAllowed(_useless(run))
@@ -163,7 +166,7 @@ def _all(stages: Sequence[Stage], points: Sequence[tuple[Point, ...]], progress:
         number, its = numbered
         stage = free.get()
         try:
-            return stage.run(f"kq-crash-{len(its)}-{number}", its)
+            return stage.run(f"{len(its)}-{number}", its)
         finally:
             free.put(stage)
 
@@ -190,22 +193,27 @@ def _bar(total: int, progress: bool | None) -> Iterator[Callable[[], object]]:
 
 
 @contextmanager
-def _stages(setup: Setup, number: int) -> Iterator[list[Stage]]:
-    """A cluster with so many wires, and a directory for the output of each run."""
+def _stages(setup: Setup, number: int, cluster: Cluster | None) -> Iterator[list[Stage]]:
+    """A stage for each wire of a cluster, and a directory for the output of each run."""
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(wire=min(number, 9)))
+        if cluster is None:
+            cluster = stack.enter_context(crash_cluster(number))
         children = stack.enter_context(Children())
-        _warm(cluster)
-        yield [stack.enter_context(closing(Stage(cluster, wire, children, setup))) for wire in cluster.wires]
+        mine = secrets.token_hex(2)
+        stages = [Stage(cluster, wire, children, setup, f"kq-crash-{mine}") for wire in cluster.wires[:number]]
+        if not stages:
+            raise NotAllowed("kq.crash needs a cluster with wires: kq.Cluster(wire=2)")
+        yield [stack.enter_context(closing(stage)) for stage in stages]
 
 
-def _warm(cluster: Cluster) -> None:
-    """Let the broker make its own topics, for groups and transactions: a first client would have to ask several times."""
-    import confluent_kafka as clients
+def crash_cluster(number: int | None = None) -> Cluster:
+    """A cluster for runs: a wire for each core. The broker has made its own topics already; a first client would ask several times."""
+    from kqlib.kafka.clients import Producer
 
-    producer = clients.Producer(cluster.client(transactional_id="kq-crash-warm"))
-    producer.init_transactions(START)
+    cluster = Cluster(wire=min(number or os.cpu_count() or 1, 9))
+    Producer(cluster.client(transactional_id="kq-crash-warm")).init_transactions(START)
     reading.committed(cluster, "kq-crash-warm", "kq-crash-warm", [0])
+    return cluster
 
 
 # --- what was asked for -------------------------------------------------------------------------------------------------

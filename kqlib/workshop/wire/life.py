@@ -125,13 +125,15 @@ class Run:
 class Stage:
     """One wire on which runs follow one another."""
 
-    def __init__(self, cluster: Cluster, wire: Wire, children: Children, setup: Setup) -> None:
+    def __init__(self, cluster: Cluster, wire: Wire, children: Children, setup: Setup, prefix: str) -> None:
         self.wire, self._setup, self._cluster, self._children = wire, setup, cluster, children
+        self._prefix = prefix  # of topics, groups and transactional ids
         port = int(cluster.bootstrap.split(",")[0].rpartition(":")[2])
         self._peer = Peer(wire._proxy.messages, port)
 
     def run(self, name: str, points: Sequence[Point] = ()) -> Run:
         """Run the command from a fresh start, with these accidents."""
+        name = f"{self._prefix}-{name}"
         begun = time.monotonic()
         items = make_items(self._setup.items)
         self._make(name, items)
