@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from kqlib.workshop import delivery, games, groups, nodes, play, snapshot, view
     from kqlib.workshop.checks import check, hint, progress, solution, source
     from kqlib.workshop.cluster import Cluster
+    from kqlib.workshop.crash import crash
     from kqlib.workshop.decoding import matrix, trial
     from kqlib.workshop.doctor import doctor
     from kqlib.workshop.lab import lab
     from kqlib.workshop.promises import promises
-    from kqlib.workshop.wire.crash import crash
 
 # A name is loaded when it is first used: `import kqlib` loads nothing else.
 MODULES = {name: f"kqlib.{name}" for name in ("errors", "keys", "queue", "schemas", "spark", "topics", "virtual")}
@@ -36,7 +36,7 @@ NAMES = {
     "kqlib.workshop.doctor": ("doctor",),
     "kqlib.workshop.lab": ("lab",),
     "kqlib.workshop.promises": ("promises",),
-    "kqlib.workshop.wire.crash": ("crash",),
+    "kqlib.workshop.crash": ("crash",),
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Run a command with an accident at each of its requests to Kafka, and judge it.
+"""Kill a worker at each of its requests to Kafka, and judge it.
 
 In:  a command behind `--`, which reads KQ_TOPIC and writes its results to KQ_RESULTS through KQ_BOOTSTRAP. Out: a table, notes, and
 the shortest failing history. Exit status: 0 nothing went wrong, 1 items were lost, doubled or out of order, 2 an error.
@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
     """Run it all, print the report."""
     if not args.rest:
         raise NotAllowed("which command? It stands behind --, as in: kq crash -- python worker.py")
-    from kqlib.workshop.wire.crash import crash
-    from kqlib.workshop.wire.verdict import last_number
+    from kqlib.workshop.crash import crash
+    from kqlib.workshop.crash.verdict import last_number
 
     report = crash(
         args.rest,

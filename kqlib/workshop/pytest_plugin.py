@@ -33,7 +33,7 @@ import pytest
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
     from kqlib.queue import Queue
-    from kqlib.workshop.wire.report import Report
+    from kqlib.workshop.crash import Report
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -81,7 +81,7 @@ def kq_queue(kq_cluster: Kafka, request: pytest.FixtureRequest) -> Iterator[Queu
 @pytest.fixture(scope="session")
 def kq_crash() -> Iterator[Callable[..., Report]]:
     """`kq.crash` without a progress bar, on one cluster for all tests."""
-    from kqlib.workshop.wire.crash import crash, crash_cluster
+    from kqlib.workshop.crash import crash, crash_cluster
 
     with crash_cluster() as cluster:
         yield partial(crash, progress=False, cluster=cluster)

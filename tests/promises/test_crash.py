@@ -14,7 +14,7 @@ import pytest
 
 import kqlib as kq
 from kqlib.errors import NotAllowed
-from kqlib.workshop.wire.report import Report
+from kqlib.workshop.crash import Report
 
 ROOT = Path(__file__).resolve().parents[2]
 Crash = Callable[..., Report]
@@ -160,7 +160,7 @@ def test_the_command_line_says_it_with_its_exit_status(tmp_path: Path) -> None:
 
 
 def test_the_name_is_public() -> None:
-    assert kq.crash.__module__ == "kqlib.workshop.wire.crash"
+    assert kq.crash.__module__ == "kqlib.workshop.crash.runs"
 
 
 # --- all points, and as production would wait ----------------------------------------------------------------------------

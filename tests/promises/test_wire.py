@@ -192,12 +192,12 @@ def test_through_tls_and_a_login_and_after_the_close_nothing_of_it_runs(within: 
         assert [(each.api, each.what) for each in locked.wire.seen() if not each.poll] == [
             ("Produce", "secret/0 ×1, acks=all")
         ]
-        said: list[str] = []
-        wrong = Producer(through | {"sasl.password": "wrong", "error_cb": lambda error: said.append(error.name())})
+        came: list[str] = []
+        wrong = Producer(through | {"sasl.password": "wrong", "error_cb": lambda error: came.append(error.name())})
         with pytest.raises(KafkaException):
             wrong.list_topics(timeout=2)
         wrong.poll(1)
-        assert "_AUTHENTICATION" in said
+        assert "_AUTHENTICATION" in came
         wire, process = locked.wire, psutil.Process(locked.wire._proxy._child.pid)
     within(5, lambda: not process.is_running(), "the proxy is still there")
     with pytest.raises(Closed):

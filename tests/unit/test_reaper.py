@@ -278,3 +278,39 @@ def test_a_reaper_closed_by_its_own_listening_thread_does_not_wait_for_itself(tm
     guard._reader.join(WAIT)
     assert not guard._reader.is_alive()
     assert wrong == []
+
+
+FAMILY = "sleep 61 & sleep 62 & echo ready; wait"
+
+
+def test_a_childs_own_children_are_frozen_woken_and_killed_with_it_and_none_outlives_it(tmp_path, marked, within):
+    log = tmp_path / "log"
+
+    def states():
+        return {psutil.Process(each.pid).status() for each in marked.alive("sleep 6")}
+
+    with Reaper() as guard:
+        child = guard.start("family", ["sh", "-c", FAMILY], log)
+        within(10, lambda: log.exists() and "ready" in log.read_text() and len(marked.alive("sleep 6")) == 2)
+        child.signal(signal.SIGSTOP)
+        within(10, lambda: states() == {psutil.STATUS_STOPPED})
+        child.signal(signal.SIGCONT)
+        within(10, lambda: states() == {psutil.STATUS_SLEEPING})
+        child.signal(signal.SIGKILL)
+        assert child.wait(WAIT) == -signal.SIGKILL
+        within(10, lambda: not marked.alive("sleep 6"))
+        assert guard.start("ends", ["sh", "-c", "sleep 63 & exit 4"], log).wait(WAIT) == 4
+        within(10, lambda: not marked.alive("sleep 63"), "a child's child outlives it")
+        guard.start("family", ["sh", "-c", FAMILY], log)
+        within(10, lambda: len(marked.alive("sleep 6")) == 2)
+    within(10, lambda: not marked.alive("sleep 6"), "a child's child outlives the reaper")
+
+
+def test_other_signals_reach_the_child_alone(tmp_path, marked, within):
+    log = tmp_path / "log"
+    with Reaper() as guard:
+        child = guard.start("a", ["sh", "-c", 'trap "echo asked; exit 0" TERM; sleep 61 & echo ready; wait'], log)
+        within(10, lambda: log.exists() and "ready" in log.read_text())
+        child.signal(signal.SIGTERM)
+        assert child.wait(WAIT) == 0
+    assert log.read_text() == "ready\nasked\n"

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +21,7 @@ from kqlib.errors import Closed, NotAllowed
 from kqlib.workshop.children import Children
 from kqlib.workshop.wire.control import Proxy, Wire
 from kqlib.workshop.wire.messages import HEAD
+from kqlib.workshop.wire.proxy import process_state
 from tests.patience import WAIT
 
 PRODUCE, COMMIT, HEARTBEAT, UNKNOWN = 0, 8, 12, 30_000
@@ -321,7 +321,7 @@ def test_a_process_is_stopped_and_its_request_or_answer_waits_until_it_goes_on(w
     wire.kill(sender.pid, "Produce", 2, when, "STOP")
     more(sender)
     assert wire.wait(WAIT)
-    assert Path(f"/proc/{sender.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    within(10, lambda: process_state(sender.pid) == "T")
     time.sleep(0.2)
     assert len(broker.came) == (1 if when == "before" else 2)
     os.kill(sender.pid, 18)

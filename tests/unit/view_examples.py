@@ -35,6 +35,7 @@ from kqlib.workshop.view import (
     record,
     svg,
     timeline,
+    wire,
 )
 from kqlib.workshop.view.lane import STATES
 from kqlib.workshop.view.matrix import drawn
@@ -53,6 +54,21 @@ HOSTILE = [
     "a" * 5000,
 ]
 HOSTILE_KEYS = [*HOSTILE, *(key.encode("utf-8", "surrogatepass") for key in HOSTILE), b"\xff\xfe\x00", None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request as the wire has it."""
+
+    client: str
+    pid: int
+    api: str
+    nth: int
+    what: str = ""
+    broker: int = 1
+    error: str = ""
+    accident: str = ""
+    poll: bool = False
 
 
 def records(text, first=0):
@@ -188,8 +204,37 @@ EXAMPLES = {
         ],
         "scores",
     ),
+    "wire": wire(
+        [
+            Call("worker", 1, "Produce", 1, "results/0 ×1, acks=all"),
+            Call("worker", 1, "OffsetCommit", 1, "games/0 = 1", accident="killed before"),
+            Call("worker", 2, "Heartbeat", 1, poll=True),
+            Call("worker", 2, "OffsetFetch", 1, "games/0 = 0"),
+        ],
+        "one item",
+    ),
 }
 GALLERY = {
+    "no request": wire([]),
+    "a request with everything": wire(
+        [Call("a client with a name " * 9, 1, "Fetch" * 9, 10**9, "topic " * 40, 5, "AN_ERROR" * 5, "killed after")]
+    ),
+    "a hundred requests of twelve clients to nine brokers": wire(
+        [
+            Call(
+                f"client {n % 12}",
+                n % 12,
+                "Produce",
+                n,
+                "games/0 ×1",
+                n % 9 + 1,
+                "NOT_LEADER" * (n % 7 == 0),
+                "request lost" * (n % 5 == 0),
+            )
+            for n in range(100)
+        ],
+        "many",
+    ),
     "no lanes": log([]),
     "one record": log([Lane(0, plain(1))]),
     "empty": log([Lane(n, floor=0, read=0) for n in range(3)]),

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from kqlib.text import count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, ends
-from kqlib.workshop.view.svg import NORMAL, RED, SMALL, box, cross, fit, line, number, red, tag, text
+from kqlib.workshop.view.svg import NORMAL, RED, SMALL, box, cross, fit, line, number, red, tag, text, width
 
 HIGH, HEAD = 26, 24  # a row, and the names above the first
 GAP = 90  # between two clients, or two brokers
@@ -152,11 +152,8 @@ def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> No
         canvas.add(tag("path", d=f"M{number(end)} {number(y)}l-6 -3v6z", class_="tip"))
     if arrow.accident and not stops:
         canvas.add(red(cross(start, y, 4)))
-    words = fit(f"{arrow.call}  {arrow.what}".strip(), NORMAL, end - start - 90)
-    canvas.add(text(start + 8, y - 4, words))
-    if arrow.end:
-        canvas.add(
-            tag(
-                "g", text(end - 8, y - 4, fit(arrow.end, SMALL, 110), SMALL, "bold", anchor="end"), style=f"color:{RED}"
-            )
-        )
+    ending = fit(arrow.end, SMALL, 110, bold=True)
+    taken = width(ending, SMALL, bold=True)
+    canvas.add(text(start + 8, y - 4, fit(f"{arrow.call}  {arrow.what}".strip(), NORMAL, end - start - taken - 26)))
+    if ending:
+        canvas.add(tag("g", text(end - 8, y - 4, ending, SMALL, "bold", anchor="end"), style=f"color:{RED}"))

@@ -24,7 +24,7 @@ from kqlib.workshop.wire.crossing import Crossing, crossings
 from kqlib.workshop.wire.messages import Messages
 
 if TYPE_CHECKING:
-    from kqlib.workshop.cluster import Cluster
+    from kqlib.kafka import Kafka
 
 START = 30.0 * PATIENCE  # seconds until the proxy listens; it takes a fifth of one
 ANSWER = 10.0 * PATIENCE
@@ -75,7 +75,7 @@ class Proxy:
 class Wire:
     """The wire of one listener: clients that go through `bootstrap` can be seen, delayed, cut and killed."""
 
-    def __init__(self, cluster: Cluster, proxy: Proxy, lane: str) -> None:
+    def __init__(self, cluster: Kafka, proxy: Proxy, lane: str) -> None:
         self._cluster, self._proxy, self.lane = cluster, proxy, lane
         self._topics: dict[bytes, str] = {}
 
@@ -229,16 +229,18 @@ class Wire:
             raise NotAllowed(f"process {how['pid']} has already sent {late} {api}; nth must be more than that")
 
     def _other(self, lane: str) -> Wire:
-        for each in self._cluster.wires:
-            if each.lane == lane:
-                return each
+        if any(each == lane for each, _ in self._proxy.ports):
+            return Wire(self._cluster, self._proxy, lane)
         raise NotAllowed('only clients are on this wire; make the cluster with wire="all"')
 
     def _stand(self, broker: int | None, client: str | None, pid: int | None, **how: Any) -> None:
         self._proxy.call("stand", lane=self.lane, broker=self._broker(broker), client=client, pid=pid, **how)
 
     def _broker(self, number: int | None) -> int | None:
-        return None if number is None else self._cluster.broker(number).id
+        if number is None:
+            return None
+        found: int = self._cluster.broker(number).id
+        return found
 
     def _names(self) -> Mapping[bytes, str]:
         """Topics by their ids. Asked for once, and again when there is a new one."""

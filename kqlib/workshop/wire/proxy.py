@@ -30,7 +30,7 @@ LARGEST = 2**30  # a request that says it is longer is none
 MOST = 10_000  # crossings that a lane remembers
 FOREVER = float("inf")
 LOOK = 0.02  # seconds between two looks at a stopped process
-NO_ANSWER, CLOSED = "no answer", "connection closed"
+STOPPED, GONE = ("T", "t"), ("X", "Z", "x")  # states of a process
 
 
 @dataclass
@@ -235,20 +235,19 @@ class Way(asyncio.Protocol):
         elif rule.action == "hold":
             self.send(frame, FOREVER)
         elif rule.action == "close":
-            crossed.accident = crossed.accident or CLOSED
             self.link.close()
         elif rule.action == "error":
             self.error(crossed, rule, frame)
 
-    def _when_it_runs(self, rule: Rule) -> None:
-        """Pass on what is held as soon as the stopped process goes on."""
-        state = _state(rule.target)
-        if state == "":
+    def _when_it_runs(self, rule: Rule, stopped: bool = False) -> None:
+        """Pass on what is held as soon as the stopped process goes on. It may take a moment until it stands."""
+        state = process_state(rule.target)
+        if state in GONE:
             self.link.close()
-        elif state in "Tt":
-            self.link.proxy.loop.call_later(LOOK, self._when_it_runs, rule)
-        else:
+        elif stopped and state not in STOPPED:
             self.release()
+        else:
+            self.link.proxy.loop.call_later(LOOK, self._when_it_runs, rule, state in STOPPED)
 
     def look(self, head: bytes, size: int) -> list[tuple[Crossed, Rule]]:
         """Note the frame that begins with these bytes. The rules that are about it."""
@@ -565,12 +564,14 @@ def _files(pid: int) -> Iterator[str]:
                 yield os.readlink(each.path)
 
 
-def _state(pid: int) -> str:
-    """A process's state: T is stopped. Empty if it is gone."""
+def process_state(pid: int) -> str:
+    """A process's state, where the system tells it; else it counts as stopped, and `release` lets it go on."""
+    if sys.platform != "linux":
+        return STOPPED[0]
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return ""
+        return GONE[0]
 
 
 async def main(address: str, jar: str, lanes: str, brokers: str, certificate: str) -> None:

@@ -21,10 +21,10 @@ from kqlib.kafka import reading
 from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.embedded import START
+from kqlib.workshop.crash.life import ACCIDENTS, COORDINATOR, RETRIABLE, Point, Run, Setup, Stage
+from kqlib.workshop.crash.report import Report
+from kqlib.workshop.crash.verdict import KINDS, Id, Judge, last_number
 from kqlib.workshop.wire.crossing import POLLS
-from kqlib.workshop.wire.life import ACCIDENTS, COORDINATOR, RETRIABLE, Point, Run, Setup, Stage
-from kqlib.workshop.wire.report import Report
-from kqlib.workshop.wire.verdict import KINDS, Id, Judge, last_number
 
 FIXED = (  # kinds of requests whose number the work fixes
     *("Produce", "OffsetCommit", "TxnOffsetCommit", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"),

@@ -78,10 +78,10 @@ def judged(items: Sequence[Pair], results: Sequence[Pair], of: Id = last_number,
     for key in dict.fromkeys(key for key, _ in items):
         mine = [each for each in first if items[each][0] == key]
         order += [(key or b"").decode()] if mine != sorted(mine) else []
-    said = judge(items, results) if judge else None
-    complaints = [said] if isinstance(said, str) else list(said or ())
+    found = judge(items, results) if judge else None
+    complaints = [found] if isinstance(found, str) else list(found or ())
     if not all(isinstance(each, str) for each in complaints):
-        raise NotAllowed(f"a judge returns sentences or nothing, not {said!r}")
+        raise NotAllowed(f"a judge returns sentences or nothing, not {found!r}")
     return Verdict(
         len(items),
         tuple(each for each in range(len(items)) if not counts[each]),

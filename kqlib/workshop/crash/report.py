@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kqlib.text import as_json, count
+from kqlib.workshop.crash.life import WORDS, Point, Run
+from kqlib.workshop.crash.verdict import KINDS, named
 from kqlib.workshop.view import Picture, Table
 from kqlib.workshop.view import wire as draw
 from kqlib.workshop.wire.crossing import Crossing
-from kqlib.workshop.wire.life import WORDS, Point, Run
-from kqlib.workshop.wire.verdict import KINDS, named
 
 DONE = {  # what the broker has done when it has answered
     "Produce": "stored",

@@ -1,8 +1,8 @@
 """One run of a command under `kq crash`: topics of its own, an accident, its lives until the work is done, and the verdict.
 
 In:  a cluster with a wire for this run alone, a command, the points of its accidents. Out: a `Run`.
-A run is over when the command exits with 0, when the group's commits are at the topic's end and a second has passed, or when nothing
-but polls has crossed for some seconds. Then the command gets SIGTERM, and its shutdown is a part of the run.
+A run is over when the command exits with 0. It is also over when the group's commits are at the topic's end and a second has passed,
+or when nothing but polls has crossed for some seconds. Then the command gets SIGTERM, and its shutdown is a part of the run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kqlib.kafka import reading
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.children import Children, Command
 from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.crash.leaving import tidy
+from kqlib.workshop.crash.verdict import Id, Judge, Pair, Verdict, judged, last_number, make_items
 from kqlib.workshop.wire.control import Wire
 from kqlib.workshop.wire.crossing import POLLS, Crossing
-from kqlib.workshop.wire.leaving import tidy
 from kqlib.workshop.wire.messages import Peer
-from kqlib.workshop.wire.verdict import Id, Judge, Pair, Verdict, judged, last_number, make_items
 
 LIVES = 6  # a command that was restarted so often does not end
 LOOK = 0.05

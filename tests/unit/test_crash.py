@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kqlib.errors import NotAllowed
-from kqlib.workshop.wire.crash import _command, _differs, _pairs, _sampled, crash, points_of
+from kqlib.workshop.crash.leaving import _members, _producers
+from kqlib.workshop.crash.life import Life, Point, Run
+from kqlib.workshop.crash.report import Report
+from kqlib.workshop.crash.runs import _command, _differs, _pairs, _sampled, crash, points_of
+from kqlib.workshop.crash.verdict import Verdict, judged, last_number, make_items
 from kqlib.workshop.wire.crossing import Crossing
-from kqlib.workshop.wire.leaving import _members, _producers
-from kqlib.workshop.wire.life import Life, Point, Run
-from kqlib.workshop.wire.report import Report
-from kqlib.workshop.wire.verdict import Verdict, judged, last_number, make_items
 
 # --- the judge ----------------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ def test_the_exit_status_says_what_went_wrong_and_what_is_allowed_is_no_failure(
     assert "failed" in report(failed).table.text
 
 
-def test_the_shortest_failing_history_is_told_in_sentences() -> None:
+def test_the_shortest_failing_history_reads_in_sentences() -> None:
     assert report(LOST, DOUBLED).story() == [
         "Killed before Produce 2 reached the broker.",
         "It was started 1 more time, and its group went on at its last commit.",
@@ -295,7 +295,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_is_refused_before_anything_starts(
     how: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kqlib.workshop.wire.crash.Cluster", lambda **_: pytest.fail("a cluster was started"))
+    monkeypatch.setattr("kqlib.workshop.crash.runs.Cluster", lambda **_: pytest.fail("a cluster was started"))
     with pytest.raises(NotAllowed) as refused:
         crash(**{"command": ["true"], **how})
     assert str(refused.value) == sentence
