@@ -105,7 +105,7 @@ def _function(text: str) -> Callable[..., Any]:
     assert found and found.loader
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    function = getattr(module, name, None)
+    function: Any = getattr(module, name, None)
     if not callable(function):
         raise NotAllowed(f"{file} has no function {name!r}")
-    return function  # type: ignore[no-any-return]
+    return function

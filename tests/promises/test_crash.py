@@ -99,6 +99,14 @@ def test_a_second_accident_comes_in_the_recovery(kq_crash: Crash) -> None:
     assert [life.ended for life in report.runs[0].lives] == ["killed", "killed", "exit"]
 
 
+def test_twice_visits_each_point_of_a_recovery_or_says_how_many_it_left_out(kq_crash: Crash) -> None:
+    report = kq_crash(simple(), 1, twice=True, sample=3, seed=5)
+    assert [len(run.points) for run in report.runs] == [1] * 4 + [2] * 3
+    assert all(run.reached for run in report.runs)
+    assert report.left_out > 0 and report.notes[0] == f"{report.left_out} points left out; --sample and --seed choose."
+    assert report.lost == 0
+
+
 @pytest.mark.parametrize("accident", ["cut", "error", "drop-answer"])
 def test_a_worker_gets_over_what_its_client_gets_over(kq_crash: Crash, accident: str) -> None:
     side = "after" if accident == "drop-answer" else "before"

@@ -32,6 +32,7 @@ LOOK = 0.05
 ENDS = 10.0 * PATIENCE  # seconds from SIGTERM to the end
 AFTER_END = 1.0  # seconds after the group's commits are at the topic's end
 FIRST = 60.0 * PATIENCE  # seconds until a command asks for records
+RAW = "read_uncommitted"
 RETRIABLE = {  # error codes that a client gets over by itself
     "Produce": ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS"),
     "ShareFetch": ("NOT_LEADER_OR_FOLLOWER",),
@@ -257,9 +258,10 @@ class Stage:
     def _results(self, name: str) -> list[Pair]:
         """What is committed in the results' topic."""
         topic = f"{name}-results"
-        there = reading.bounds(self._cluster, topic, isolation_level="read_uncommitted")
-        found = reading.records(self._cluster, topic, there)
-        return [(message.key(), message.value()) for messages in found.values() for message in messages]
+        ends = {at: end for at, (_, end) in reading.bounds(self._cluster, topic, isolation_level=RAW).items()}
+        patience = FIRST + reading.PATIENCE if self._setup.patient else reading.PATIENCE  # for an open transaction
+        found = reading.read(self._cluster, dict.fromkeys(ends, 0), ends, patience)
+        return [(message.key(), message.value()) for message in found]
 
 
 def _work(counts: Mapping[str, int]) -> int:

@@ -67,24 +67,20 @@ def crash(
     """
     setup = Setup(_command(command), _whole("items", items, MOST), accident, quiet, pause, patient, item_of, judge)
     _check(setup, allow, sample, at_once)
-    chosen = [tuple(map(Point.read, each.split("+"))) for each in only]
+    chosen: list[tuple[Point, ...]] = [tuple(map(Point.read, each.split("+"))) for each in only]
     begun = time.monotonic()
     with _stages(setup, at_once or os.cpu_count() or 1, cluster) as stages:
         first, second = _baseline(stages)
         shared = sorted(first.ids & second.ids)
-        differs = _differs(first, second)
-        points = found = [(each,) for each in points_of(first, accident, every)]
-        if chosen:
-            points = chosen
-        elif sample is not None and not twice:
-            points = _sampled(points, sample, seed)
-        runs: list[Run] = []
-        if not points_only:
-            lanes = stages[:1] if shared else stages
-            runs = _all(lanes, points, progress)
-            if twice and not chosen:
-                points = _sampled(list(_pairs(runs)), TWICE if sample is None else sample, seed)
-                runs += _all(lanes, points, progress)
+        lanes = stages[:1] if shared else stages
+        found = chosen or [(each,) for each in points_of(first, accident, every)]
+        points = found if chosen or twice or sample is None else _sampled(found, sample, seed)
+        runs = [] if points_only else _all(lanes, points, progress)
+        if twice and not chosen:
+            found = list(_pairs(runs))
+            more = _sampled(found, TWICE if sample is None else sample, seed)
+            runs += _all(lanes, more, progress)
+            points, found = points + more, points + found
     return Report(
         setup.command,
         setup.items,
@@ -93,8 +89,8 @@ def crash(
         first,
         tuple(points),
         tuple(runs),
-        left_out=0 if chosen else len(found) - len(points) if not twice else 0,
-        differs=differs,
+        left_out=len(found) - len(points),
+        differs=_differs(first, second),
         shared=tuple(name for _, name in shared),
         seconds=time.monotonic() - begun,
     )

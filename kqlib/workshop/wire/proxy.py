@@ -107,7 +107,8 @@ class Link:
         self.proxy, self.lane, self.broker = proxy, lane, broker
         self.client, self.pid = "", None  # type: tuple[str, int | None]
         self.waiting: dict[int, Crossed] = {}  # by correlation id, in their order
-        self.ways = {"to": ToBroker(self), "from": ToClient(self)}
+        self.answers = ToClient(self)
+        self.ways: dict[str, Way] = {"to": ToBroker(self), "from": self.answers}
 
     def close(self) -> None:
         """Close both connections, after what is on its way. What is held is dropped."""
@@ -314,7 +315,7 @@ class ToBroker(Way):
     def error(self, crossed: Crossed, rule: Rule, frame: bytes) -> None:
         proxy = self.link.proxy
         crossed.reply = proxy.messages.refused(proxy.messages.kinds[rule.kind], crossed.version, frame, rule.code)
-        self.link.ways["from"].reply()
+        self.link.answers.reply()
 
 
 class ToClient(Way):
@@ -387,7 +388,7 @@ class Proxy:
         self._totals[lane] = Counter()
         for broker in range(1, brokers + 1):
             server = await self.loop.create_server(
-                lambda broker=broker: Link(self, lane, broker).ways["to"],  # type: ignore[misc]
+                lambda broker=broker: Link(self, lane, broker).ways["to"],
                 HOST,
                 0,
                 ssl=tls,
