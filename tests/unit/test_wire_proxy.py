@@ -269,6 +269,26 @@ def test_the_connection_is_closed_before_or_after_a_request(wire, broker, connec
     assert connect().ask(PRODUCE)[0] == 1
 
 
+@pytest.mark.parametrize("action", ["disconnect", "drop"])
+def test_of_requests_in_one_packet_those_behind_an_accident_go_on_only_if_the_connection_does(
+    wire, broker, connect, action, within
+):
+    client = connect()
+    if action == "disconnect":
+        wire.disconnect("Produce", 2)
+    else:
+        wire.drop("Produce", 2, "request")
+    client.socket.sendall(b"".join(client.frame(PRODUCE, b"x" * 3000) for _ in range(4)))
+    answers = []
+    while len(answers) < 3 and (answer := client.answer()):
+        answers.append(answer[0])
+    assert answers in ([[], [1]] if action == "disconnect" else [[1, 3, 4]])
+    arrived = 1 if action == "disconnect" else 3
+    within(5, lambda: len(broker.came) == arrived)
+    time.sleep(0.1)
+    assert len(broker.came) == arrived
+
+
 SENDER = """
 import socket, struct, sys
 line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))

@@ -259,7 +259,7 @@ class Stage:
         """What is committed in the results' topic."""
         topic = f"{name}-results"
         ends = {at: end for at, (_, end) in reading.bounds(self._cluster, topic, isolation_level=RAW).items()}
-        patience = FIRST + reading.PATIENCE if self._setup.patient else reading.PATIENCE  # for an open transaction
+        patience = FIRST + reading.TIMEOUT if self._setup.patient else reading.TIMEOUT  # for an open transaction
         found = reading.read(self._cluster, dict.fromkeys(ends, 0), ends, patience)
         return [(message.key(), message.value()) for message in found]
 

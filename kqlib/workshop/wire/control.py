@@ -138,11 +138,6 @@ class Wire:
         """Lift every cut and delay and every rule whose request has not come, and pass on what was held."""
         self._proxy.call("heal", lane=self.lane)
 
-    def close(self, client: str | None = None, pid: int | None = None) -> int:
-        """Close the connections of a client, or of all. Return how many they were."""
-        count: int = self._proxy.call("close", lane=self.lane, client=client, pid=pid)
-        return count
-
     # --- accidents at one request ---------------------------------------------------------------------------------------
 
     def kill(

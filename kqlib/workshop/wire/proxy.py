@@ -69,6 +69,7 @@ class Rule:
     target: int = 0  # the process to kill or stop; 0: the lane's process group
     signal: int = signal.SIGKILL
     code: int = 0
+    delay: float = 0
     words: str = ""
     met: int = 0
     fired: asyncio.Event = field(default_factory=asyncio.Event)
@@ -106,12 +107,14 @@ class Link:
     def __init__(self, proxy: Proxy, lane: str, broker: int) -> None:
         self.proxy, self.lane, self.broker = proxy, lane, broker
         self.client, self.pid = "", None  # type: tuple[str, int | None]
+        self.closed = False
         self.waiting: dict[int, Crossed] = {}  # by correlation id, in their order
         self.answers = ToClient(self)
         self.ways: dict[str, Way] = {"to": ToBroker(self), "from": self.answers}
 
     def close(self) -> None:
         """Close both connections, after what is on its way. What is held is dropped."""
+        self.closed = True
         self.proxy.links.discard(self)
         for way in self.ways.values():
             if way.transport:
@@ -135,7 +138,8 @@ class Way(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None  # where it comes from
         self._rest = 0  # bytes of a frame that are passed on unseen
         self._kept = b""  # the beginning of a frame
-        self._rules: list[tuple[Crossed, Rule]] | None = None  # of the frame that begins in _kept
+        self._looked = False  # at the frame that begins in _kept
+        self._due: tuple[Crossed, Rule] | None = None  # what happens to that frame
         self._raw = False
         self._queue: deque[list[Any]] = deque()  # when it is due, and bytes
         self._pauses: set[str] = set()
@@ -162,15 +166,13 @@ class Way(asyncio.Protocol):
         if self.transport and bool(self._pauses) != before:
             (self.transport.pause_reading if self._pauses else self.transport.resume_reading)()
 
-    def send(self, data: bytes, due: float = 0) -> list[Any] | None:
+    def send(self, data: bytes, due: float = 0) -> None:
         """Pass bytes on, now or later, never before what was sent earlier."""
-        if not self._queue and not due:
-            if data:
-                self._sink.write(data)
-            return None
-        self._queue.append([due, data])
-        self.flush()
-        return self._queue[-1] if self._queue else None
+        if self._queue or due:
+            self._queue.append([due, data])
+            self.flush()
+        elif data:
+            self._sink.write(data)
 
     def flush(self) -> None:
         """Pass on what is due."""
@@ -207,23 +209,24 @@ class Way(asyncio.Protocol):
                 break
             if len(data) - at < min(size, KEPT):
                 break
-            if self._rules is None:
-                self._rules = self.look(data[at : at + min(size, KEPT)], size)
-            if self._rules:
+            if not self._looked:
+                self._looked, self._due = True, self.look(data[at : at + min(size, KEPT)], size)
+            if self._due:
                 if len(data) - at < size:
                     break
                 self.send(data[first:at])
-                self._apply(self._rules, data[at : at + size])
+                self.apply(*self._due, data[at : at + size])
+                if self.link.closed:  # by the accident: what came with the frame does not go on either
+                    return
                 first = at + size
-            self._rules = None
+            self._looked = False
             at += size
         self._rest = max(0, at - len(data))
         self.send(data[first:at])
         self._kept = data[at:]
 
-    def _apply(self, rules: list[tuple[Crossed, Rule]], frame: bytes) -> None:
-        """The first rule that says what becomes of the frame."""
-        crossed, rule = rules[0]
+    def apply(self, crossed: Crossed, rule: Rule, frame: bytes) -> None:
+        """Let it happen to this frame."""
         rule.fired.set()
         crossed.accident = rule.words
         if rule.action == "kill":
@@ -235,6 +238,8 @@ class Way(asyncio.Protocol):
                 self.link.proxy.loop.call_later(LOOK, self._when_it_runs, rule)
         elif rule.action == "hold":
             self.send(frame, FOREVER)
+        elif rule.action == "delay":
+            self.send(frame, self.link.proxy.loop.time() + rule.delay)
         elif rule.action == "close":
             self.link.close()
         elif rule.action == "error":
@@ -250,8 +255,8 @@ class Way(asyncio.Protocol):
         else:
             self.link.proxy.loop.call_later(LOOK, self._when_it_runs, rule, state in STOPPED)
 
-    def look(self, head: bytes, size: int) -> list[tuple[Crossed, Rule]]:
-        """Note the frame that begins with these bytes. The rules that are about it."""
+    def look(self, head: bytes, size: int) -> tuple[Crossed, Rule] | None:
+        """Note the frame that begins with these bytes. What shall happen to it, if anything."""
         raise NotImplementedError
 
     def error(self, crossed: Crossed, rule: Rule, frame: bytes) -> None:
@@ -284,7 +289,7 @@ class ToBroker(Way):
         else:
             self.pause("no broker yet", False)
 
-    def look(self, head: bytes, size: int) -> list[tuple[Crossed, Rule]]:
+    def look(self, head: bytes, size: int) -> tuple[Crossed, Rule] | None:
         _, kind, version, correlation, length = HEAD.unpack_from(head.ljust(HEAD.size, b"\0"))
         link, proxy = self.link, self.link.proxy
         client = head[HEAD.size : HEAD.size + max(0, length)].decode(errors="replace")
@@ -293,24 +298,19 @@ class ToBroker(Way):
             link.heed()
         crossed = proxy.note(link, kind, version, size, head)
         link.waiting[correlation] = crossed
-        due = [rule for rule in proxy.rules if rule.fits(link, kind) and proxy.turn(rule)]
-        for rule in due:
-            crossed.accident = rule.words
-        now = [(crossed, rule) for rule in due if rule.when == "before"]
-        later = [rule for rule in due if rule.when == "after"]
-        if later:
-            proxy.later[crossed.number] = later[0]
+        now = None
+        for rule in [rule for rule in proxy.rules if rule.fits(link, kind) and proxy.turn(rule)]:
+            if rule.when == "before":
+                now = now or (crossed, rule)
+            else:
+                proxy.later.setdefault(crossed.number, rule)
         delay = sum(each.delay for each in proxy.standing if _about(each, link))
-        return now or ([(crossed, Rule("delay", link.lane, kind, nth=0, code=int(delay * 1e6)))] if delay else [])
+        return now or ((crossed, Rule("delay", link.lane, kind, delay=delay)) if delay else None)
 
-    def _apply(self, rules: list[tuple[Crossed, Rule]], frame: bytes) -> None:
-        crossed, rule = rules[0]
-        if rule.action == "delay":
-            self.send(frame, self.link.proxy.loop.time() + rule.code / 1e6)
-            return
+    def apply(self, crossed: Crossed, rule: Rule, frame: bytes) -> None:
         if rule.action in ("kill", "drop", "close") and rule.signal != signal.SIGSTOP:
             self.link.waiting = {key: each for key, each in self.link.waiting.items() if each is not crossed}
-        super()._apply(rules, frame)
+        super().apply(crossed, rule, frame)
 
     def error(self, crossed: Crossed, rule: Rule, frame: bytes) -> None:
         proxy = self.link.proxy
@@ -325,14 +325,14 @@ class ToClient(Way):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self.link not in self.link.proxy.links:  # the client is gone already
+        if self.link.closed:  # the client is gone already
             transport.close()
 
-    def look(self, head: bytes, size: int) -> list[tuple[Crossed, Rule]]:
+    def look(self, head: bytes, size: int) -> tuple[Crossed, Rule] | None:
         correlation = ANSWER.unpack_from(head)[1]
         link = self.link
         if correlation not in link.waiting:
-            return []
+            return None
         for key in list(link.waiting):  # an earlier one has no answer: it asked for none, or its answer was ours
             crossed = link.waiting.pop(key)
             if key == correlation:
@@ -341,7 +341,7 @@ class ToClient(Way):
         if link.waiting:
             link.proxy.loop.call_soon(self.reply)
         rule = link.proxy.later.pop(crossed.number, None)
-        return [(crossed, rule)] if rule else []
+        return (crossed, rule) if rule else None
 
     def error(self, crossed: Crossed, rule: Rule, frame: bytes) -> None:
         messages = self.link.proxy.messages
@@ -485,13 +485,6 @@ class Proxy:
         for link in self.links:
             for way in link.ways.values() if link.lane == lane else ():
                 way.release()
-
-    async def do_close(self, lane: str, client: str | None = None, pid: int | None = None) -> int:
-        """Close connections."""
-        gone = [each for each in self.links if _about(Standing(lane, None, client, pid), each)]
-        for link in gone:
-            link.close()
-        return len(gone)
 
     async def do_seen(self, lane: str, after: int = 0) -> list[dict[str, Any]]:
         """What crossed."""
