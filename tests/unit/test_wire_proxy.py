@@ -287,6 +287,7 @@ def test_of_requests_in_one_packet_those_behind_an_accident_go_on_only_if_the_co
     within(5, lambda: len(broker.came) == arrived)
     time.sleep(0.1)
     assert len(broker.came) == arrived
+    assert [each.nth for each in wire.seen()] == ([1, 2] if action == "disconnect" else [1, 2, 3, 4])
 
 
 SENDER = """
