@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     """Run it all, print the report."""
     if not args.rest:
         raise NotAllowed("which command? It stands behind --, as in: kq crash -- python worker.py")
+    if args.html and not Path(args.html).parent.is_dir():
+        raise NotAllowed(f"there is no directory {Path(args.html).parent} for the report")
     from kqlib.workshop.crash import crash
     from kqlib.workshop.crash.verdict import last_number
 
@@ -104,7 +106,10 @@ def _function(text: str) -> Callable[..., Any]:
     found = importlib.util.spec_from_file_location(path.stem, path)
     assert found and found.loader
     module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:  # whatever is wrong in that file
+        raise NotAllowed(f"{file} cannot be loaded: {type(error).__name__}: {error}") from None
     function: Any = getattr(module, name, None)
     if not callable(function):
         raise NotAllowed(f"{file} has no function {name!r}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kqlib.command import main as cli
 from kqlib.errors import NotAllowed
 from kqlib.workshop.crash.leaving import _members, _producers
 from kqlib.workshop.crash.life import Life, Point, Run
@@ -303,3 +305,44 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
 def test_a_command_is_run_as_it_was_written() -> None:
     assert _command(("python", "a b.py")) == ["python", "a b.py"]
+
+
+TYPED = [
+    ([], "kq: which command? It stands behind --, as in: kq crash -- python worker.py"),
+    (["--"], "kq: which command? It stands behind --, as in: kq crash -- python worker.py"),
+    (["--items", "0", "--", "true"], "kq: items is a number from 1 to 1,000, not 0"),
+    (["--items", "x", "--", "true"], "kq crash: error: argument --items: invalid int value: 'x'"),
+    (["--accident", "flood", "--", "true"], "invalid choice: 'flood' (choose from"),
+    (["--only", "Produce:2", "--", "true"], "kq: a point is written like Produce:2:after, not 'Produce:2'"),
+    (["--allow", "lost,all", "--", "true"], "kq: what can be allowed is lost, doubled, order or judge, not 'all'"),
+    (
+        ["--judge", "no.py:judge", "--", "true"],
+        "kq: 'no.py:judge' names no function; write the file and the name, as in my.py:judge",
+    ),
+    (["--id", "my.py", "--", "true"], "kq: 'my.py' names no function; write the file and the name, as in my.py:judge"),
+    (["--id", "my.py:none", "--", "true"], "kq: my.py has no function 'none'"),
+    (["--judge", "bad.py:judge", "--", "true"], "kq: bad.py cannot be loaded: SyntaxError"),
+    (["--html", "no/such/place.html", "--", "true"], "kq: there is no directory no/such for the report"),
+    (["--acident", "kill", "--", "true"], "there is no '--acident' here; did you mean --accident?"),
+    (["worker.py"], "there is no 'worker.py' here"),
+]
+
+
+@pytest.mark.parametrize(("typed", "sentence"), TYPED)
+def test_what_is_mistyped_is_named_before_anything_starts(
+    typed: list[str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.py").write_text("x = 1\n")
+    Path("bad.py").write_text("def judge(\n")
+    monkeypatch.setattr("kqlib.workshop.crash.runs.Cluster", lambda **_: pytest.fail("a cluster was started"))
+    try:
+        status = cli.main(["crash", *typed])
+    except SystemExit as end:
+        status = end.code  # type: ignore[assignment]
+    assert status == 2
+    assert sentence in capsys.readouterr().err
