@@ -13,7 +13,7 @@ from kqlib.command import main as cli
 from kqlib.errors import NotAllowed
 from kqlib.workshop.crash.leaving import _members, _producers
 from kqlib.workshop.crash.life import Life, Point, Run
-from kqlib.workshop.crash.report import Report
+from kqlib.workshop.crash.report import Report, committed_early
 from kqlib.workshop.crash.runs import _command, _differs, _pairs, _sampled, crash, points_of
 from kqlib.workshop.crash.verdict import Verdict, judged, last_number, make_items
 from kqlib.workshop.wire.crossing import Crossing
@@ -263,6 +263,28 @@ def test_what_a_reader_has_to_know_is_noted() -> None:
     assert notes[2].startswith("Two runs used 't', so runs went one by one.")
     again = made("Produce!", points=(Point("Produce", 2, "after"),), lives=4)
     assert "In 1 run the command ended with an error and only another restart did the work." in report(again).notes
+
+
+def test_a_commit_before_the_result_is_noted_although_nothing_went_wrong() -> None:
+    batch = bytes(57) + (2).to_bytes(4, "big")
+    part = {"Index": 0, "Records": batch}
+    produce = crossing("Produce", 1, request={"TopicData": [{"Name": "results", "PartitionData": [part]}]})
+
+    def commit(offset: int, api: str = "OffsetCommit") -> Crossing:
+        topic = {"Name": "kq-crash-1-0", "Partitions": [{"PartitionIndex": 0, "CommittedOffset": offset}]}
+        return crossing(api, 1, request={"Topics": [topic]})
+
+    cases: list[tuple[tuple[Crossing, ...], list[int]]] = [
+        ((produce, commit(2)), []),
+        ((produce, commit(3)), [2]),
+        ((commit(1), produce), [0]),
+        ((commit(1, "TxnOffsetCommit"), produce), []),
+    ]
+    for crossed, early in cases:
+        base = made(crossed=crossed)
+        assert committed_early(base) == early
+        noted = any(each.startswith("Without any accident item") for each in report(FINE, base=base).notes)
+        assert noted == bool(early)
 
 
 def test_a_report_is_one_page_and_json() -> None:

@@ -17,7 +17,7 @@ from kqlib.workshop.crash.life import WORDS, Point, Run
 from kqlib.workshop.crash.verdict import KINDS, named
 from kqlib.workshop.view import Picture, Table
 from kqlib.workshop.view import wire as draw
-from kqlib.workshop.wire.crossing import Crossing
+from kqlib.workshop.wire.crossing import Crossing, records
 
 DONE = {  # what the broker has done when it has answered
     "Produce": "stored",
@@ -118,6 +118,8 @@ class Report:
             found.append(
                 f"The command sent {one} {api} in one run without an accident and {other} in another: points may be missed."
             )
+        if early := committed_early(self.base):
+            found.append(f"Without any accident item {early[0]} was committed before its result was stored.")
         if self.shared:
             found.append(
                 f"Two runs used {', '.join(map(repr, self.shared))}, so runs went one by one. KQ_TXN and KQ_GROUP are new in each run."
@@ -210,6 +212,20 @@ class Report:
             ],
         }
         return as_json(found)
+
+
+def committed_early(run: Run) -> list[int]:
+    """The items that were committed, outside of a transaction, before their result was stored."""
+    stored, early = 0, []
+    for each in run.crossed:
+        for topic in each.request.get("TopicData") or ():
+            stored += sum(records(part.get("Records")) for part in topic.get("PartitionData") or ()) * (
+                topic.get("Name") != run.topic
+            )
+        for topic in each.request.get("Topics") or () if each.api == "OffsetCommit" else ():
+            done = max((part["CommittedOffset"] for part in topic.get("Partitions") or ()), default=0)
+            early += [*range(stored, done)] if topic.get("Name") == run.topic else []
+    return early
 
 
 def _plain(run: Run) -> list[Crossing]:
