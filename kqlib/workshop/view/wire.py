@@ -21,6 +21,7 @@ from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, en
 from kqlib.workshop.view.svg import NORMAL, RED, SMALL, box, cross, fit, line, number, red, tag, text, width
 
 HIGH, HEAD = 26, 24  # a row, and the names above the first
+LONGEST = 190  # of the words at an arrow's end
 GAP = 90  # between two clients, or two brokers
 STYLE = (
     ".life{stroke:currentColor;stroke-opacity:.3;stroke-dasharray:2 3}.arrow{stroke:currentColor;stroke-width:1.2}"
@@ -152,8 +153,12 @@ def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> No
         canvas.add(tag("path", d=f"M{number(end)} {number(y)}l-6 -3v6z", class_="tip"))
     if arrow.accident and not stops:
         canvas.add(red(cross(start, y, 4)))
-    ending = fit(arrow.end, SMALL, 110, bold=True)
+    ending = fit(arrow.end, SMALL, LONGEST, bold=True)
     taken = width(ending, SMALL, bold=True)
-    canvas.add(text(start + 8, y - 4, fit(f"{arrow.call}  {arrow.what}".strip(), NORMAL, end - start - taken - 26)))
+    canvas.add(
+        text(
+            start + 8, y - 4, fit(" · ".join(filter(None, (arrow.call, arrow.what))), NORMAL, end - start - taken - 26)
+        )
+    )
     if ending:
         canvas.add(tag("g", text(end - 8, y - 4, ending, SMALL, "bold", anchor="end"), style=f"color:{RED}"))
