@@ -167,8 +167,11 @@ def test_a_sample_is_the_same_for_the_same_seed_and_keeps_the_order() -> None:
 
 
 def test_kinds_whose_number_differs_between_two_runs_are_named_polls_are_not() -> None:
-    assert _differs(made("Produce", "Fetch"), made("Produce", "Fetch", "Fetch")) == {}
-    assert _differs(made("Produce"), made("Produce", "Produce", "OffsetCommit")) == {
+    assert _differs(made("Produce", "Fetch"), made("Produce", "Fetch", "Fetch", "JoinGroup"), every=False) == {}
+    more = made("Produce", "Produce", "OffsetCommit", "Fetch", "JoinGroup")
+    assert _differs(made("Produce"), more, every=False) == {"OffsetCommit": (0, 1), "Produce": (1, 2)}
+    assert _differs(made("Produce"), more, every=True) == {
+        "JoinGroup": (0, 1),
         "OffsetCommit": (0, 1),
         "Produce": (1, 2),
     }
@@ -259,7 +262,7 @@ def test_the_shortest_failing_history_reads_in_sentences() -> None:
 def test_what_a_reader_has_to_know_is_noted() -> None:
     notes = report(FINE, left_out=9, differs={"Produce": (1, 2)}, shared=("t",)).notes
     assert notes[0] == "9 points left out; --sample and --seed choose."
-    assert notes[1].startswith("The command sent 1 Produce in one run without an accident and 2 in another")
+    assert notes[1] == "Two runs without an accident had 1 and 2 Produce: some points may have been missed."
     assert notes[2].startswith("Two runs used 't', so runs went one by one.")
     again = made("Produce!", points=(Point("Produce", 2, "after"),), lives=4)
     assert "In 1 run the command ended with an error and only another restart did the work." in report(again).notes

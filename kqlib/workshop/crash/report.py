@@ -114,10 +114,9 @@ class Report:
         found = []
         if self.left_out:
             found.append(f"{count(self.left_out, 'point')} left out; --sample and --seed choose.")
-        for api, (one, other) in self.differs.items():
-            found.append(
-                f"The command sent {one} {api} in one run without an accident and {other} in another: points may be missed."
-            )
+        if self.differs:
+            words = ", ".join(f"{one} and {other} {api}" for api, (one, other) in self.differs.items())
+            found.append(f"Two runs without an accident had {words}: some points may have been missed.")
         if early := committed_early(self.base):
             found.append(f"Without any accident item {early[0]} was committed before its result was stored.")
         if self.shared:

@@ -90,7 +90,7 @@ def crash(
         tuple(points),
         tuple(runs),
         left_out=len(found) - len(points),
-        differs=_differs(first, second),
+        differs=_differs(first, second, every),
         shared=tuple(name for _, name in shared),
         seconds=time.monotonic() - begun,
     )
@@ -145,10 +145,10 @@ def _useless(run: Run) -> str:
     return f"without any accident, {why}. The end of its output:\n{tail or '(no output)'}"
 
 
-def _differs(first: Run, second: Run) -> dict[str, tuple[int, int]]:
-    """The kinds of requests of which there were more in one run than in the other, without polls."""
+def _differs(first: Run, second: Run, every: bool) -> dict[str, tuple[int, int]]:
+    """The kinds of requests with points of which one run had more than the other. The number of polls always differs."""
     one, other = first.counts, second.counts
-    kinds = [api for api in one | other if api not in POLLS and one[api] != other[api]]
+    kinds = [api for api in one | other if (api in FIXED or (every and api not in POLLS)) and one[api] != other[api]]
     return {api: (one[api], other[api]) for api in sorted(kinds)}
 
 
