@@ -12,11 +12,8 @@
 - kq_cluster: one cluster for the whole run. KQ_BOOTSTRAP names it; else each worker of pytest-xdist starts an embedded one.
 - kq_topic: a new topic for each test, with one partition, or as many as `@pytest.mark.kq_partitions(4)` asks for.
 - kq_queue: a new queue for each test, on a site of its own, which is closed afterwards. It takes the same marker.
-- kq_crash: `kq.crash`, to run a worker of yours with an accident at each of its requests:
-
-    def test_my_worker_loses_nothing(kq_crash):
-        report = kq_crash([sys.executable, "worker.py"], sample=12)
-        assert report.clean, report
+- kq_crash: `kq.crash`, which kills a worker of yours at each of its requests and judges its results. The worker may be in any
+  language: `report = kq_crash([sys.executable, "worker.py"], sample=12)`, then `assert report.clean, report`.
 """
 
 from __future__ import annotations
