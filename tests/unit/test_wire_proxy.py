@@ -99,13 +99,21 @@ def broker() -> Iterator[Broker]:
         made.shutdown()
 
 
-@pytest.fixture
-def wire(broker: Broker) -> Iterator[Wire]:
-    cluster: Any = SimpleNamespace(broker=lambda number: SimpleNamespace(id=number), wires=[])
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[Proxy]:
     with Children() as children:
-        proxy = Proxy(children, ["WIRE"], 1, None)
-        proxy.call("targets", targets={("WIRE", 1): broker.server_address[1]})
-        yield Wire(cluster, proxy, "WIRE")
+        yield Proxy(children, ["WIRE"], 1, None)
+
+
+@pytest.fixture
+def wire(broker: Broker, proxy: Proxy) -> Iterator[Wire]:
+    """The proxy leads to this test's broker. Nothing happens on the wire, and nothing was seen."""
+    cluster: Any = SimpleNamespace(broker=lambda number: SimpleNamespace(id=number))
+    proxy.call("targets", targets={("WIRE", 1): broker.server_address[1]})
+    made = Wire(cluster, proxy, "WIRE")
+    made.clear()
+    yield made
+    made.heal()
 
 
 @pytest.fixture
@@ -398,7 +406,9 @@ def test_many_threads_command_it_while_bytes_pass(wire, connect):
         list(done)
 
 
-def test_after_its_end_a_call_says_that_it_is_closed(wire):
-    wire._proxy._child.kill()
-    with pytest.raises(Closed, match="This wire is closed"):
-        wire.seen()
+def test_after_its_end_a_call_says_that_it_is_closed():
+    with Children() as children:
+        ended = Proxy(children, ["WIRE"], 1, None)
+        ended._child.kill()
+        with pytest.raises(Closed, match="This wire is closed"):
+            ended.call("ports")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import difflib
+import os
 import pickle
 import signal as signals
 import socket
@@ -42,7 +43,7 @@ class Proxy:
         self.messages, self._address, self._log = Messages(jar), children.home / "wire", children.home / "wire.log"
         module = [sys.executable, "-P", "-m", "kqlib.workshop.wire.proxy"]
         words = [",".join(lanes), str(brokers), str(certificate or "")]
-        env = {"PYTHONPATH": ROOT}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])}
         self._child: Command = children.run("wire", [*module, str(self._address), str(jar), *words], self._log, env)
         deadline = time.monotonic() + START
         while not self._address.exists():
@@ -103,7 +104,16 @@ class Wire:
     def seen(self, client: str | int | None = None, *, polls: bool = True) -> list[Crossing]:
         """What has crossed, in order. client: a client id or the number of a process. polls: with polls, heartbeats, questions."""
         notes = self._proxy.call("seen", lane=self.lane)
-        found = crossings(notes, self._proxy.messages, self._names)
+        asked: list[None] = []
+
+        def name(topic: bytes) -> str:
+            """A topic's name. The cluster is asked once, if there is a new one."""
+            if topic not in self._topics and not asked:
+                self._learn_topics()
+                asked.append(None)
+            return self._topics.get(topic, "a topic")
+
+        found = crossings(notes, self._proxy.messages, name)
         return [each for each in found if client in (None, each.client, each.pid) and (polls or not each.poll)]
 
     def state(self) -> tuple[dict[str, int], int]:
@@ -237,8 +247,8 @@ class Wire:
         found: int = self._cluster.broker(number).id
         return found
 
-    def _names(self) -> Mapping[bytes, str]:
-        """Topics by their ids. Asked for once, and again when there is a new one."""
+    def _learn_topics(self) -> None:
+        """Note the names of all topics by their ids: new requests have nothing else."""
         from confluent_kafka import TopicCollection
 
         admin = self._cluster.admin
@@ -246,7 +256,6 @@ class Wire:
         for name, future in asked.items():
             number = str(future.result(ANSWER).topic_id)
             self._topics[base64.urlsafe_b64decode(number + "==")] = name
-        return self._topics
 
     def __repr__(self) -> str:
         return f"Wire({self.lane.lower()})"

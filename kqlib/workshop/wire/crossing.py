@@ -23,6 +23,7 @@ POLLS = (  # requests that come again and again, as often as time passes
     ),
 )
 ACKS = {0: "acks=0", 1: "acks=1", -1: "acks=all"}
+Topics = Callable[[bytes], str]  # a topic's name by its id
 RECORDS_AT = 57  # where a batch of records says how many it has
 
 
@@ -55,10 +56,8 @@ class Crossing:
         return f"Crossing({self.client} → {self.broker}: {', '.join(filter(None, words))})"
 
 
-def crossings(
-    notes: Iterable[Mapping[str, Any]], messages: Messages, topics: Callable[[], Mapping[bytes, str]]
-) -> Iterator[Crossing]:
-    """What the proxy noted, decoded. topics: names by topic id, asked for when a request has only the id."""
+def crossings(notes: Iterable[Mapping[str, Any]], messages: Messages, topics: Topics) -> Iterator[Crossing]:
+    """What the proxy noted, decoded. topics: a topic's name by its id, where a request has nothing else."""
     for note in notes:
         kind = messages.kinds.get(note["kind"], f"kind {note['kind']}")
         request, answer = _read(messages, kind, note)
@@ -97,7 +96,7 @@ def error_of(answer: Values, messages: Messages) -> str:
     return messages.errors.get(found, f"error {found}") if found else ""
 
 
-def in_words(kind: str, request: Values, answer: Values, topics: Callable[[], Mapping[bytes, str]]) -> str:
+def in_words(kind: str, request: Values, answer: Values, topics: Topics) -> str:
     """What a reader wants to know of such a request."""
     words = WORDS.get(kind)
     return ", ".join(filter(None, words(request, answer, topics))) if words and request else ""
@@ -110,16 +109,16 @@ def records(batch: bytes | None) -> int:
     return int.from_bytes(batch[RECORDS_AT : RECORDS_AT + 4], "big")
 
 
-Words = Callable[[Values, Values, Callable[[], Mapping[bytes, str]]], Iterable[str]]
+Words = Callable[[Values, Values, Topics], Iterable[str]]
 
 
-def _name(topic: Values, topics: Callable[[], Mapping[bytes, str]]) -> str:
+def _name(topic: Values, topics: Topics) -> str:
     """A topic's name. New versions send its id only."""
     name = topic.get("Name") or topic.get("Topic") or topic.get("TopicName")
-    return name or topics().get(topic.get("TopicId", b""), "a topic")
+    return name or topics(topic.get("TopicId", b""))
 
 
-def _produce(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _produce(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     for topic in request.get("TopicData") or ():
         for part in topic.get("PartitionData") or ():
             yield f"{_name(topic, topics)}/{part.get('Index')} ×{records(part.get('Records'))}"
@@ -127,34 +126,34 @@ def _produce(request: Values, answer: Values, topics: Any) -> Iterator[str]:
     yield _transaction(request)
 
 
-def _fetch(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _fetch(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     for topic in answer.get("Responses") or ():
         for part in topic.get("Partitions") or ():
             if found := records(part.get("Records")):
                 yield f"{_name(topic, topics)}/{part.get('PartitionIndex')} ×{found}"
 
 
-def _offsets(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _offsets(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     for topic in request.get("Topics") or ():
         for part in topic.get("Partitions") or ():
             if "CommittedOffset" in part:
                 yield f"{_name(topic, topics)}/{part['PartitionIndex']} = {part['CommittedOffset']}"
 
 
-def _committed(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _committed(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     for group in answer.get("Groups") or [answer]:
         for topic in group.get("Topics") or ():
             for part in topic.get("Partitions") or ():
                 yield f"{_name(topic, topics)}/{part.get('PartitionIndex')} = {part.get('CommittedOffset')}"
 
 
-def _partitions(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _partitions(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     several = [each for one in request.get("Transactions") or () for each in one.get("Topics") or ()]
     for topic in several or request.get("V3AndBelowTopics") or ():
         yield from (f"{_name(topic, topics)}/{number}" for number in topic.get("Partitions") or ())
 
 
-def _acknowledged(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _acknowledged(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     kinds = {0: "gap", 1: "accept", 2: "release", 3: "reject", 4: "renew"}
     for topic in request.get("Topics") or ():
         for part in topic.get("Partitions") or ():
@@ -169,21 +168,21 @@ def _range(batch: Values) -> str:
     return f"{first}" if first == last else f"{first}–{last}"
 
 
-def _member(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _member(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     yield f"group {request['GroupId']}" if request.get("GroupId") else ""
     epoch = request.get("MemberEpoch")
     yield {0: "joins", -1: "leaves", -2: "leaves for a moment"}.get(epoch, "") if epoch is not None else ""
 
 
-def _end(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _end(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     yield "commit" if request.get("Committed") else "abort"
 
 
-def _listed(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _listed(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     yield from (_name(each, topics) for each in request.get("Topics") or ())
 
 
-def _coordinator(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _coordinator(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     yield from request.get("CoordinatorKeys") or ([request["Key"]] if request.get("Key") else [])
 
 
@@ -191,7 +190,7 @@ def _transaction(request: Values) -> str:
     return "in a transaction" if request.get("TransactionalId") else ""
 
 
-def _nothing(request: Values, answer: Values, topics: Any) -> Iterator[str]:
+def _nothing(request: Values, answer: Values, topics: Topics) -> Iterator[str]:
     yield _transaction(request) and "transactional"
 
 
