@@ -93,6 +93,18 @@ def test_children_of_a_command_die_with_it_and_its_output_is_kept(kq_crash: Cras
     within(5, lambda: marked.alive("kq-crash") == marked.alive("import os, sys") == [], "a process is left")
 
 
+def test_a_worker_that_never_ends_gets_sigterm_when_its_work_is_done_and_one_that_ignores_it_is_named(
+    kq_crash: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kqlib.workshop.crash.life.ENDS", 0.5)
+    deaf = SIMPLE.replace("        sys.exit(END)", "        continue")
+    deaf = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{deaf}"
+    report = kq_crash(simple(text=deaf), 1, only=["OffsetCommit:1:after"])
+    assert [life.ended for life in report.runs[0].lives] == ["killed", "quiet"], "it commits nothing any more"
+    assert report.notes[0] == "It did not end within 0.5 s of SIGTERM."
+    assert report.clean
+
+
 def test_a_second_accident_comes_in_the_recovery(kq_crash: Crash) -> None:
     report = kq_crash(simple(), 1, only=["Produce:1:after+Produce:2:after"])
     assert [run.verdict.doubled for run in report.runs] == [(0,)]

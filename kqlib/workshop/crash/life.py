@@ -146,8 +146,8 @@ class Stage:
         lives: list[Life] = []
         while len(lives) < LIVES:
             life = self._live(name, log)
-            notes = () if self._setup.patient else tuple(tidy(self.wire.seen(), self._peer))
-            lives.append(replace(life, notes=notes))
+            done = [] if self._setup.patient else tidy(self.wire.seen(), self._peer)
+            lives.append(replace(life, notes=(*life.notes, *done)))
             if life.ended in ("commits", "quiet") or (life.ended == "exit" and not life.code):
                 break
         reached = self.wire.wait(0)
@@ -245,7 +245,7 @@ class Stage:
         child.signal(signal.SIGTERM)
         code = child.wait(ENDS)
         if code is None:
-            return Life(why, None, (f"it did not end within {ENDS:.0f} s of SIGTERM",))
+            return Life(why, None, (f"it did not end within {ENDS:g} s of SIGTERM",))
         return Life("killed" if code == -signal.SIGKILL else why, code)  # at a request of its shutdown
 
     def _committed(self, group: str) -> int:
