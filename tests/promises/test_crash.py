@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import kqlib as kq
 from kqlib.errors import NotAllowed
 from kqlib.workshop.crash import Report
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 Crash = Callable[..., Report]
@@ -177,6 +179,17 @@ def test_the_command_line_says_it_with_its_exit_status(tmp_path: Path) -> None:
     assert (run["doubled"], run["lost"], run["judge"]) == ([0], [], ["3 results of 2"])
     assert "Produce:1:after: doubled item 0, 3 results of 2" in page.read_text()
     assert f"Written: {page}" in ran.stderr
+
+
+def test_ctrl_c_ends_all_of_it_at_once(tmp_path: Path, marked: Any, within: Any) -> None:
+    words = [sys.executable, "-m", "kqlib", "crash", "--", *example("at_least_once")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path) as running:
+        within(30, lambda: marked.alive("at_least_once.py") and marked.alive("kafka.Kafka"), "no worker was started")
+        within(30, lambda: len(marked.alive("at_least_once.py")) > 1, "no worker was started")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(10 * PATIENCE) == 130
+        assert running.stdout and "Traceback" not in running.stdout.read()
+    within(5, lambda: marked.alive() == [], "a process is left")
 
 
 def test_the_name_is_public() -> None:

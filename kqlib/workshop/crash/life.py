@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kqlib.errors import NotAllowed
+from kqlib.errors import Closed, NotAllowed
 from kqlib.kafka import reading
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.children import Children, Command
@@ -129,6 +129,7 @@ class Stage:
     def __init__(self, cluster: Cluster, wire: Wire, children: Children, setup: Setup, prefix: str) -> None:
         self.wire, self._setup, self._cluster, self._children = wire, setup, cluster, children
         self._prefix = prefix  # of topics, groups and transactional ids
+        self._stopped = False
         port = int(cluster.bootstrap.split(",")[0].rpartition(":")[2])
         self._peer = Peer(wire._proxy.messages, port)
 
@@ -165,6 +166,10 @@ class Stage:
             log.read_text(errors="replace") if log.exists() else "",
             _ids(crossed),
         )
+
+    def stop(self) -> None:
+        """Let the run that is on end at once, without a verdict."""
+        self._stopped = True
 
     def close(self) -> None:
         """Close the connection to the broker."""
@@ -221,6 +226,8 @@ class Stage:
         worked, at_end = time.monotonic(), 0.0  # when work crossed last, when the commits were seen at the end
         quiet = self._setup.quiet * PATIENCE
         while child.wait(LOOK) is None:
+            if self._stopped:
+                raise Closed(thing="run")
             now = time.monotonic()
             counts, met = self.wire.state()
             if _work(counts) != work:

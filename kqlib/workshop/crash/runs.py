@@ -124,10 +124,9 @@ def _sampled(points: Sequence[tuple[Point, ...]], sample: int, seed: int) -> lis
 
 def _baseline(stages: Sequence[Stage]) -> tuple[Run, Run]:
     """Two runs without an accident: side by side, or one after the other if they are in each other's way."""
-    with ThreadPoolExecutor(2) as pool:
-        both = [*pool.map(lambda pair: pair[1].run(f"base-{pair[0]}"), enumerate(stages[:2]))]
-    if len(both) < 2 or (both[0].ids & both[1].ids):
-        both = [stages[0].run(f"alone-{number}") for number in range(2)]
+    both = list(_side_by_side(stages, [("base-0", ()), ("base-1", ())]))
+    if len(stages) > 1 and both[0].ids & both[1].ids:
+        both = list(_side_by_side(stages[:1], [("alone-0", ()), ("alone-1", ())]))
     for run in both:
         if run.failed or run.verdict.lost:
             raise NotAllowed(_useless(run))
@@ -153,29 +152,37 @@ def _differs(first: Run, second: Run, every: bool) -> dict[str, tuple[int, int]]
 
 
 def _all(stages: Sequence[Stage], points: Sequence[tuple[Point, ...]], progress: bool | None) -> list[Run]:
-    """A run for each, as many side by side as there are stages."""
+    """A run for each, with a progress bar."""
+    named = [(f"{len(its)}-{number}", its) for number, its in enumerate(points)]
+    with _bar(len(points), progress) as step:
+        runs = []
+        for run in _side_by_side(stages, named):
+            runs.append(run)
+            step()
+    return runs
+
+
+def _side_by_side(stages: Sequence[Stage], named: Sequence[tuple[str, tuple[Point, ...]]]) -> Iterator[Run]:
+    """Runs in their order, as many at a time as there are stages. After an error or Ctrl-C those that are on end at once."""
     free: SimpleQueue[Stage] = SimpleQueue()
     for stage in stages:
         free.put(stage)
 
-    def one(numbered: tuple[int, tuple[Point, ...]]) -> Run:
-        number, its = numbered
+    def one(name: str, points: tuple[Point, ...]) -> Run:
         stage = free.get()
         try:
-            return stage.run(f"{len(its)}-{number}", its)
+            return stage.run(name, points)
         finally:
             free.put(stage)
 
-    with _bar(len(points), progress) as step, ThreadPoolExecutor(len(stages)) as pool:
-        runs = []
+    with ThreadPoolExecutor(len(stages)) as pool:
         try:
-            for run in pool.map(one, enumerate(points)):
-                runs.append(run)
-                step()
+            yield from pool.map(one, *zip(*named, strict=True)) if named else ()
         except BaseException:
+            for stage in stages:
+                stage.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return runs
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 from kqlib.text import count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, ends
@@ -27,29 +27,6 @@ STYLE = (
     ".life{stroke:currentColor;stroke-opacity:.3;stroke-dasharray:2 3}.arrow{stroke:currentColor;stroke-width:1.2}"
     ".tip{fill:currentColor}.name{fill:currentColor;fill-opacity:.07}"
 )
-
-
-class Request(Protocol):
-    """What is drawn of a request."""
-
-    @property
-    def client(self) -> str: ...
-    @property
-    def pid(self) -> int | None: ...
-    @property
-    def broker(self) -> int: ...
-    @property
-    def api(self) -> str: ...
-    @property
-    def nth(self) -> int: ...
-    @property
-    def what(self) -> str: ...
-    @property
-    def error(self) -> str: ...
-    @property
-    def accident(self) -> str: ...
-    @property
-    def poll(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -74,7 +51,7 @@ class Arrow:
         return ", ".join(filter(None, (self.error, self.accident)))
 
 
-def wire(requests: Iterable[Request], title: str = "wire", polls: bool = False) -> Picture:
+def wire(requests: Iterable[Any], title: str = "wire", polls: bool = False) -> Picture:
     """The picture of requests in their order. polls: with polls and heartbeats, whose number differs from run to run."""
     chosen = [each for each in requests if polls or not each.poll]
     arrows = _arrows(chosen)
@@ -89,7 +66,7 @@ def wire(requests: Iterable[Request], title: str = "wire", polls: bool = False) 
     return canvas.picture([*lines[:middle], *hidden, *lines[middle:]], STYLE)
 
 
-def _arrows(requests: Sequence[Request]) -> list[Arrow]:
+def _arrows(requests: Sequence[Any]) -> list[Arrow]:
     """Requests between named ends: two processes with one client id get a number each."""
     names: dict[tuple[str, int | None], str] = {}
     processes: dict[str, list[int | None]] = {}
