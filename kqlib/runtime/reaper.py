@@ -218,10 +218,15 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> None:
 
 def _wait(name: str, child: subprocess.Popen[bytes]) -> None:
     """Wait for a child, kill what it leaves behind, and report its end."""
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and its number is still its own
-    _signal(child, signal.SIGKILL)
-    with _ENDING:
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and its number is still its own
+        _signal(child, signal.SIGKILL)
+        with _ENDING:
+            code = child.wait()
+    else:  # macOS before Python 3.13; the number stays taken as long as a process of its group is left
         code = child.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
     _say(ended=name, code=code)
 
 
