@@ -23,7 +23,7 @@ from tests.promises.play import create, put, values
 def wired() -> Iterator[Cluster]:
     """One broker, with a wire."""
     with Cluster(wire=True) as made:
-        for name in ("seen", "killed", "refused", "lost"):
+        for name in ("seen", "killed", "refused", "lost", "restarted"):
             create(made, name)
         producer = Producer(made.client(transactional_id="first"))
         producer.init_transactions(WAIT)
@@ -171,6 +171,16 @@ def test_a_lost_answer_makes_a_client_send_again(wired: Cluster) -> None:
     put(wired.wire, "lost", b"once", enable_idempotence=True, **quick)
     assert [each.accident for each in wired.wire.seen() if each.api == "Produce"] == ["answer lost", ""]
     assert values(wired, "lost") == [b"once"]
+
+
+def test_a_broker_that_was_killed_and_started_again_is_reached_through_the_same_wire(wired: Cluster) -> None:
+    address = wired.wire.bootstrap
+    producer = Producer(wired.wire.client())
+    wired.broker(1).kill().start()
+    producer.produce("restarted", b"after")
+    assert producer.flush(WAIT) == 0
+    assert wired.wire.bootstrap == address
+    assert values(wired, "restarted") == [b"after"]
 
 
 def test_a_cluster_without_a_wire_says_so_and_a_wrong_one_is_refused() -> None:
