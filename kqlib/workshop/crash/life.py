@@ -232,7 +232,8 @@ class Stage:
             counts, met = self.wire.state()
             if _work(counts) != work:
                 work, worked = _work(counts), now
-            if not at_end and now - worked < AFTER_END and self._committed(name) >= self._setup.items:
+            reads = _fetched(counts) > fetched
+            if reads and not at_end and self._committed(name) >= self._setup.items:
                 at_end = now
             if met > accidents and self._setup.accident == "stop":
                 accidents = met
@@ -241,7 +242,7 @@ class Stage:
                 worked = time.monotonic()
             elif at_end and now - at_end > AFTER_END:
                 return self._end(child, "commits")
-            elif now - worked > (quiet if _fetched(counts) > fetched else max(quiet, FIRST)):
+            elif now - worked > (quiet if reads else max(quiet, FIRST)):
                 return self._end(child, "quiet")
         code = child.wait(0)
         killed = code == -signal.SIGKILL and self.wire.state()[1] > accidents
