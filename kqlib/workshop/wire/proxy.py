@@ -534,11 +534,11 @@ class Proxy:
 
 def process_of(port: int, ours: int, likely: set[int]) -> int | None:
     """The process that has the other end of a connection, where the system tells it (Linux). likely: look there first."""
-    ends = re.compile(rf":{port:04X} [0-9A-F]+:{ours:04X} (?:\S+ +){{6}}(\d+)", re.ASCII)
+    ends = re.compile(rf":{port:04X} [0-9A-F]+:{ours:04X} (.+)")
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # Java's connections are in the second
         with suppress(OSError):
-            if found := ends.search(re.sub(" +", " ", Path(table).read_text())):
-                name = f"socket:[{found[1]}]"
+            if found := ends.search(Path(table).read_text()):
+                name = f"socket:[{found[1].split()[6]}]"
                 return next((pid for pid in _processes(likely) if name in _files(pid)), None)
     return None
 
