@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from kqlib.errors import Closed, NotAllowed
+from kqlib.kafka import tools
 from kqlib.workshop import view
 from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
@@ -23,7 +24,7 @@ from tests.promises.play import create, put, values
 def wired() -> Iterator[Cluster]:
     """One broker, with a wire."""
     with Cluster(wire=True) as made:
-        for name in ("seen", "killed", "refused", "lost", "restarted"):
+        for name in ("seen", "killed", "refused", "lost", "restarted", "java"):
             create(made, name)
         producer = Producer(made.client(transactional_id="first"))
         producer.init_transactions(WAIT)
@@ -75,11 +76,8 @@ def test_what_a_client_sends_is_seen_in_its_order_with_what_matters_and_the_admi
     fetched = [each.what for each in wire.seen("reader") if each.api == "Fetch" and each.what]
     assert fetched == ["seen/0 ×2"], "new versions of Fetch have the topic's id, not its name"
     assert {each.pid for each in wire.seen()} == {psutil.Process().pid}
-    assert all(
-        each.ms is not None and each.ms < WAIT * 1000
-        for each in wire.seen()
-        if each.api not in {"Fetch", "FindCoordinator"}
-    )
+    times = [each.ms for each in wire.seen() if each.api in {"Produce", "OffsetCommit"}]
+    assert all(time is not None and 0 <= time < WAIT * 1000 for time in times)
     assert wire.seen("nobody") == []
 
 
@@ -171,6 +169,25 @@ def test_a_lost_answer_makes_a_client_send_again(wired: Cluster) -> None:
     put(wired.wire, "lost", b"once", enable_idempotence=True, **quick)
     assert [each.accident for each in wired.wire.seen() if each.api == "Produce"] == ["answer lost", ""]
     assert values(wired, "lost") == [b"once"]
+
+
+def test_a_java_client_is_seen_and_gets_over_errors_in_its_newest_versions(wired: Cluster) -> None:
+    put(wired, "java", b"one", b"two")
+    for api, error, when in (
+        ("Fetch", "NOT_LEADER_OR_FOLLOWER", "before"),
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", "after"),
+    ):
+        wired.wire.error(api, error, when=when)
+    words = ["--topic", "java", "--from-beginning", "--max-messages", "2", "--group", "java"]
+    printed = tools.run("console-consumer", words, wired.wire.bootstrap, {}, WAIT)
+    assert [line for line in printed.splitlines() if line in ("one", "two")] == ["one", "two"]
+    seen = wired.wire.seen("console-consumer")
+    assert [each.accident for each in seen if each.error] == ["error after", "error before"]
+    assert [each.what for each in seen if each.api == "Fetch" and each.what] == ["java/0 ×2"]
+    newest = {api: wired.wire._proxy.messages.newest(api) for api in ("FindCoordinator", "OffsetFetch")}
+    assert {each.api: each.version for each in seen if each.api in newest} == newest
+    if sys.platform == "linux":
+        assert len({each.pid for each in seen} - {None}) == 1
 
 
 def test_a_broker_that_was_killed_and_started_again_is_reached_through_the_same_wire(wired: Cluster) -> None:
