@@ -182,7 +182,11 @@ def test_a_java_client_is_seen_and_gets_over_errors_in_its_newest_versions(wired
     printed = tools.run("console-consumer", words, wired.wire.bootstrap, {}, WAIT)
     assert [line for line in printed.splitlines() if line in ("one", "two")] == ["one", "two"]
     seen = wired.wire.seen("console-consumer")
-    assert [each.accident for each in seen if each.error] == ["error after", "error before"]
+    accidents = [(each.api, each.error, each.accident) for each in seen if each.accident]
+    assert accidents == [
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", "error after"),
+        ("Fetch", "NOT_LEADER_OR_FOLLOWER", "error before"),
+    ]
     assert [each.what for each in seen if each.api == "Fetch" and each.what] == ["java/0 ×2"]
     newest = {api: wired.wire._proxy.messages.newest(api) for api in ("FindCoordinator", "OffsetFetch")}
     assert {each.api: each.version for each in seen if each.api in newest} == newest
