@@ -257,6 +257,11 @@ def test_the_shortest_failing_history_reads_in_sentences() -> None:
     ]
     assert report(LOST).story()[0] == "Killed after the broker had stored Produce 1, before OffsetCommit 1."
     assert report(FINE).story() == []
+    stuck = Run(**{**vars(LOST), "lives": (Life("quiet", 0),)})
+    assert report(stuck).story()[1:-1] == ["Item 2 was never written, and then nothing crossed any more."]
+    assert "kq crash --accident cut --only Produce:1:after -- python" in report(LOST, accident="cut").story()[-1]
+    mixed = made("Produce!", points=(Point("Produce", 1, "before"),), verdict=Verdict(4, order=("k0", "k2")), lives=2)
+    assert report(mixed).story()[2] == "Keys whose results came out of order: k0, k2."
 
 
 def test_what_a_reader_has_to_know_is_noted() -> None:

@@ -265,24 +265,27 @@ def _story(run: Run, report: Report) -> Iterator[str]:
     if run.failed:
         yield f"{run.failed[0].upper()}{run.failed[1:]}."
         return
-    yield f"It was started {count(len(run.lives) - 1, 'more time')}, and its group went on at its last commit."
+    restarts = len(run.lives) - 1
+    if restarts:
+        yield f"It was started {count(restarts, 'more time')}, and its group went on at its last commit."
     kind = run.verdict.wrong(report.allow)[0]
+    stuck = kind == "lost" and run.lives[-1].ended == "quiet"
     if kind in ("lost", "doubled"):
         items = getattr(run.verdict, kind)
         verb = "was" if len(items) == 1 else "were"
-        fate = (
-            f"{verb} committed and never written" if kind == "lost" else f"{verb} written, and read and written again"
-        )
-        yield f"{named(items).capitalize()} {fate}."
+        fate = "committed and never written" if kind == "lost" else "written, and read and written again"
+        fate = "never written, and then nothing crossed any more" if stuck else fate
+        yield f"{named(items).capitalize()} {verb} {fate}."
     else:
         yield (
-            f"{'; '.join(getattr(run.verdict, kind))}: results came out of order."
+            f"Keys whose results came out of order: {', '.join(run.verdict.order)}."
             if kind == "order"
             else f"{run.verdict}."
         )
-    if kind in ADVICE:
+    if kind in ADVICE and not stuck:
         yield ADVICE[kind]
-    yield f"To see it again: kq crash --only {_spelled(run.points)} -- {shlex.join(report.command)}"
+    how = "" if report.accident == "kill" else f"--accident {report.accident} "
+    yield f"To see it again: kq crash {how}--only {_spelled(run.points)} -- {shlex.join(report.command)}"
 
 
 def _call(point: Point) -> str:
