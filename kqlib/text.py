@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from typing import Any
 
 Key = bytes | str | None
@@ -37,6 +38,14 @@ def spelled(key: Key) -> str:
         return "no key"
     readable = clean((as_bytes(key) or b"").decode("utf-8", "backslashreplace"))
     return cut(readable, LONGEST_NAME) or "(empty)"
+
+
+def near(word: str, known: Iterable[str], most: int = 1) -> str:
+    """The end of a sentence about a mistyped word: '; did you mean topic?'. Empty if no known word is like it."""
+    import difflib  # rarely needed
+
+    found = difflib.get_close_matches(word, list(known), most)
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def how_long(seconds: float) -> str:

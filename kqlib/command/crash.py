@@ -1,7 +1,7 @@
 """Kill a worker at each of its requests to Kafka, and judge it.
 
 In:  a command behind `--`, which reads KQ_TOPIC and writes its results to KQ_RESULTS through KQ_BOOTSTRAP. Out: a table, notes, and
-the shortest failing history. Exit status: 0 nothing went wrong, 1 items were lost, doubled or out of order, 2 an error.
+the shortest failing history. Exit status: 0 nothing went wrong, 1 something did (lost, doubled, out of order, died), 2 an error.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a run without work for so long is over (default: 3)",
     )
     add("--pause", type=float, default=20.0, metavar="SECONDS", help="with --accident stop: for how long (default: 20)")
+    add("--takeover", action="store_true", help="with --accident stop: a second worker starts meanwhile")
     add("--patient", action="store_true", help="wait for the session of a dead member instead of leaving in its name")
     add("--at-once", type=int, metavar="N", help="runs side by side (default: as many as cores)")
-    add("--allow", default="", metavar="WHAT", help="what is no failure: lost, doubled, order, judge; with commas")
+    add(
+        "--allow", default="", metavar="WHAT", help="what is no failure: lost, doubled, order, judge, died; with commas"
+    )
     add("--id", metavar="FILE:NAME", help="a function of a result's value: the number of its item")
     add(
         "--judge",
@@ -78,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         twice=args.twice,
         quiet=args.quiet,
         pause=args.pause,
+        takeover=args.takeover,
         patient=args.patient,
         allow=[word.strip() for word in args.allow.split(",") if word.strip()],
         item_of=_function(args.id) if args.id else last_number,

@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kqlib.command.output import answer, near, tell
+from kqlib.command.output import answer, tell
 from kqlib.errors import KqError
-from kqlib.text import count
+from kqlib.text import count, near
 
 MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash")
 EXAMPLE = """\

@@ -6,9 +6,8 @@ In:  items, rows, bytes. Out: text. Answers go to stdout, notices (`tell`) to st
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kqlib.text import as_json, clean, cut, plain
@@ -25,12 +24,6 @@ def tell(text: str) -> None:
 def answer(args: argparse.Namespace, value: Any, text: object) -> None:
     """Print an answer: `value` as JSON for programs (--json), `text` for people."""
     print(as_json(value) if args.json else text)
-
-
-def near(word: str, words: Iterable[str]) -> str:
-    """The end of a sentence about a mistyped word: which one was meant."""
-    found = difflib.get_close_matches(word, list(words), 1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def item(found: Item) -> dict[str, Any]:

@@ -6,7 +6,6 @@ this process turned into the tool (`become`, for the command line).
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from kqlib.kafka import settings
 from kqlib.runtime import program
 from kqlib.runtime.patience import PATIENCE
 from kqlib.runtime.reaper import Reaper
+from kqlib.text import near
 
 _TOOLS = "org.apache.kafka.tools."
 _CONNECT = "org.apache.kafka.connect."
@@ -108,9 +108,8 @@ def command(tool: str, args: Sequence[str], bootstrap: str | None, own: Mapping[
     """The Java command of a tool, with the address and, if this cluster asks for one, the file with the login."""
     known = {**ASKING, **OTHER}
     if tool not in known:
-        near = difflib.get_close_matches(tool, known, 3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names())}"
-        raise NotAllowed(f"there is no tool {tool!r}; {hint}")
+        hint = near(tool, known, 3) or f"; there are {', '.join(names())}"
+        raise NotAllowed(f"there is no tool {tool!r}{hint}")
     filled: list[str] = []  # before the arguments: tools with sub-commands (features) take it only there
     if tool in ASKING and bootstrap and not any(arg.startswith(ADDRESSED) for arg in args):
         filled += ["--bootstrap-server", bootstrap]

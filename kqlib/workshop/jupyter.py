@@ -5,7 +5,6 @@ In:  a notebook (its number, its name or a file). Out: this process becomes Jupy
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from urllib.parse import quote
 
 from kqlib.errors import NotAllowed
 from kqlib.runtime import places
+from kqlib.text import near
 
 FIRST = "00"
 
@@ -42,9 +42,8 @@ def choose(repo: Path, asked: str) -> Path:
     file = Path(asked).resolve()
     if file.is_file() and file.suffix == ".ipynb" and file.is_relative_to(repo):
         return file.relative_to(repo)
-    near = difflib.get_close_matches(stem, there, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(there) or 'none'}"
-    raise NotAllowed(f"there is no notebook {asked!r} in this checkout; {hint}")
+    hint = near(stem, there) or f"; there are {', '.join(there) or 'none'}"
+    raise NotAllowed(f"there is no notebook {asked!r} in this checkout{hint}")
 
 
 def command(repo: Path, notebook: Path, browser: bool, extra: Sequence[str]) -> list[str]:

@@ -40,11 +40,19 @@ T = TypeVar("T")
 _open: dict[str, Lab] = {}  # one lab of a name in a process: its cell run again closes the one before
 
 
-def lab(name: str, *, brokers: int = 1, auto_create: bool = False, at: str | None = None) -> Lab:
+def lab(
+    name: str,
+    *,
+    brokers: int = 1,
+    auto_create: bool = False,
+    wire: bool | int | str = False,
+    at: str | None = None,
+) -> Lab:
     """A notebook's cluster and everything to play on it: `lab = kq.lab("03-keys")`.
 
     brokers: how many an embedded one has, and how many your own must have at least.
     auto_create: naming a topic creates it (embedded only; notebook 01 shows why not).
+    wire: as in `kq.Cluster(wire=True)`; then `lab.cluster.wire` shows what crosses (embedded only).
     at: rebuild the notebook's state up to this named step, after a kernel restart in the middle. The notebook's first cell says how
     many brokers it has. A wrong name lists the steps.
     """
@@ -56,18 +64,20 @@ def lab(name: str, *, brokers: int = 1, auto_create: bool = False, at: str | Non
             return _open[name]
     if name in _open:
         _open.pop(name).close()
-    _open[name] = Lab(name, _cluster(name, brokers, auto_create))
+    _open[name] = Lab(name, _cluster(name, brokers, auto_create, wire))
     return _open[name]
 
 
-def _cluster(name: str, brokers: int, auto_create: bool) -> kafka.Kafka:
+def _cluster(name: str, brokers: int, auto_create: bool, wire: bool | int | str) -> kafka.Kafka:
     own = kafka.named()
     if own is None:
-        return Cluster(brokers, auto_create=auto_create)
+        return Cluster(brokers, auto_create=auto_create, wire=wire)
     if auto_create:
         raise NotAllowed(
             f"lab '{name}' needs a broker that creates topics by itself: an embedded one. Unset KQ_BOOTSTRAP"
         )
+    if wire:
+        raise NotAllowed(f"lab '{name}' needs a cluster with a wire: an embedded one. Unset KQ_BOOTSTRAP")
     if len(own.brokers) < brokers:
         raise NotAllowed(
             f"lab '{name}' needs {brokers} brokers; the cluster of KQ_BOOTSTRAP has {len(own.brokers)}. Unset KQ_BOOTSTRAP"
@@ -80,6 +90,7 @@ class Lab:
 
     def __init__(self, name: str, cluster: kafka.Kafka) -> None:
         self.name, self.cluster, self._mark, self._process = name, cluster, Mark(), os.getpid()
+        self._entry = cluster.wire if isinstance(cluster, Cluster) and cluster.wires else cluster
         self.random = random.Random(name)
         random.seed(name)  # for a cell that imports random
         self._notes = None if cluster.embedded else LabNotes(cluster, name)
@@ -93,8 +104,11 @@ class Lab:
         return self.cluster.admin
 
     def client(self, **extra: Any) -> dict[str, Any]:
-        """Settings for any confluent_kafka client: `Producer(lab.client())`, `Consumer(lab.client() | {"group.id": "a"})`."""
-        return self.cluster.client(**{"throttle_cb": self._mark, **extra})
+        """Settings for any confluent_kafka client: `Producer(lab.client())`, `Consumer(lab.client() | {"group.id": "a"})`.
+
+        In a lab with a wire the client goes through it.
+        """
+        return self._entry.client(**{"throttle_cb": self._mark, **extra})
 
     def kafka(self, tool: str, *args: str) -> str:
         """The output of one of Kafka's own tools: `print(lab.kafka("topics", "--list"))`."""

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 import kqlib as kq
+from kqlib.command import main as cli
 from kqlib.errors import NotAllowed
 from kqlib.workshop.crash import Report
 from tests.patience import PATIENCE
@@ -46,6 +47,7 @@ def test_a_worker_that_commits_first_loses_the_item_between_its_two_requests(kq_
     assert max(run.recovery for run in report.runs) < 30, "without leaving in its name: 45 s"
 
 
+@pytest.mark.nightly
 def test_a_worker_that_writes_first_doubles_it_which_can_be_allowed(kq_crash: Crash) -> None:
     points = ["Produce:2:after", "OffsetCommit:2:before", "OffsetCommit:2:after"]
     report = kq_crash(example("at_least_once"), 2, only=points, allow=["doubled"])
@@ -113,6 +115,7 @@ def test_a_second_accident_comes_in_the_recovery(kq_crash: Crash) -> None:
     assert [life.ended for life in report.runs[0].lives] == ["killed", "killed", "exit"]
 
 
+@pytest.mark.nightly
 def test_twice_visits_each_point_of_a_recovery_or_says_how_many_it_left_out(kq_crash: Crash) -> None:
     report = kq_crash(simple(), 1, twice=True, sample=3, seed=5)
     assert [len(run.points) for run in report.runs] == [1] * 4 + [2] * 3
@@ -121,7 +124,7 @@ def test_twice_visits_each_point_of_a_recovery_or_says_how_many_it_left_out(kq_c
     assert report.lost == 0
 
 
-@pytest.mark.parametrize("accident", ["cut", "error", "drop-answer"])
+@pytest.mark.parametrize("accident", [pytest.param("cut", marks=pytest.mark.nightly), "error", "drop-answer"])
 def test_a_worker_gets_over_what_its_client_gets_over(kq_crash: Crash, accident: str) -> None:
     side = "after" if accident == "drop-answer" else "before"
     error = ":NOT_LEADER_OR_FOLLOWER" if accident == "error" else ""
@@ -131,6 +134,7 @@ def test_a_worker_gets_over_what_its_client_gets_over(kq_crash: Crash, accident:
     assert len(report.runs[0].lives) == 1
 
 
+@pytest.mark.nightly
 def test_a_stopped_worker_goes_on_after_its_pause(kq_crash: Crash) -> None:
     report = kq_crash(simple(), 2, accident="stop", pause=1, only=["Produce:1:after"])
     assert report.clean and report.runs[0].reached, report
@@ -153,6 +157,7 @@ def test_a_command_that_ends_with_an_error_or_writes_nothing_is_an_error_with_it
         kq_crash(silent, 2)
 
 
+@pytest.mark.nightly
 def test_two_runs_that_use_one_transactional_id_are_named_and_go_one_by_one(kq_crash: Crash) -> None:
     text = SIMPLE.replace(
         "producer = Producer(base | MORE)",
@@ -166,19 +171,21 @@ def test_two_runs_that_use_one_transactional_id_are_named_and_go_one_by_one(kq_c
     assert report.notes[0].startswith("Two runs used 'mine', so runs went one by one.")
 
 
-def test_the_command_line_says_it_with_its_exit_status(tmp_path: Path) -> None:
+def test_the_command_line_says_it_with_its_exit_status(
+    kq_crash: Crash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kqlib.workshop.crash.crash", kq_crash)  # on the cluster of these tests
     page, judge = tmp_path / "report.html", tmp_path / "my.py"
     judge.write_text(
         "def judge(items, results):\n    return [f'{len(results)} results of {len(items)}']\ndef of(value):\n    return int(value)\n"
     )
-    kq_ = [sys.executable, "-m", "kqlib", "crash", "--items", "2", "--only", "Produce:1:after", "--json"]
     more = ["--judge", f"{judge}:judge", "--id", f"{judge}:of", "--html", str(page), "--", *simple()]
-    ran = subprocess.run([*kq_, *more], capture_output=True, text=True, check=False)
-    assert ran.returncode == 1, ran.stderr
-    run = json.loads(ran.stdout)["runs"][0]
+    assert cli.main(["crash", "--items", "2", "--only", "Produce:1:after", "--json", *more]) == 1
+    printed = capsys.readouterr()
+    run = json.loads(printed.out)["runs"][0]
     assert (run["doubled"], run["lost"], run["judge"]) == ([0], [], ["3 results of 2"])
     assert "Produce:1:after: doubled item 0, 3 results of 2" in page.read_text()
-    assert f"Written: {page}" in ran.stderr
+    assert f"Written: {page}" in printed.err
 
 
 def test_ctrl_c_ends_all_of_it_at_once(tmp_path: Path, marked: Any, within: Any) -> None:

@@ -312,7 +312,7 @@ def test_a_lab_opened_again_is_a_new_cluster_with_the_same_chance_and_the_first_
     monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
     monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
     assert setting(lab.cluster, ResourceType.BROKER, "1", "auto.create.topics.enable") == "false"
-    with kq.lab("90-embedded", auto_create=True) as second:
+    with kq.lab("90-embedded", auto_create=True, wire=True) as second:
         drawn = second.random.random(), random.random()
         assert repr(lab) == "Lab('90-embedded', Cluster(closed))"
         for attempt in (lab.client, lambda: lab.topic("a"), lambda: lab.group("a"), lambda: lab.kafka("topics")):
@@ -322,6 +322,8 @@ def test_a_lab_opened_again_is_a_new_cluster_with_the_same_chance_and_the_first_
         # nobody has spoken of a group on this cluster: its coordinator is not made yet
         assert "p0" in str(second.draw(second.topic("football"), group="nobody"))
         assert second.group("early") == "early"
+        put(second, "football", b"x")
+        assert "Produce" in {each.api for each in second.cluster.wire.seen()}, "a lab's clients go through its wire"
         assert setting(second.cluster, ResourceType.BROKER, "1", "auto.create.topics.enable") == "true"
         random.seed(0)
         assert drawn == (Lab("90-embedded", second.cluster).random.random(), random.random())

@@ -199,6 +199,7 @@ def test_what_cannot_be_noted_is_not_made(own: Kafka, within: Callable[..., floa
     [
         ({"brokers": 3}, "lab '98-more' needs 3 brokers; the cluster of KQ_BOOTSTRAP has 1"),
         ({"auto_create": True}, "lab '98-more' needs a broker that creates topics by itself"),
+        ({"wire": True}, "lab '98-more' needs a cluster with a wire: an embedded one"),
     ],
 )
 def test_what_needs_an_embedded_cluster_says_so(own: Kafka, asked: dict[str, Any], says: str) -> None:

@@ -11,12 +11,17 @@ import pytest
 
 from kqlib.command import main as cli
 from kqlib.errors import NotAllowed
+from kqlib.runtime import jars
 from kqlib.workshop.crash.leaving import _members, _producers
 from kqlib.workshop.crash.life import Life, Point, Run
 from kqlib.workshop.crash.report import Report, committed_early
+from kqlib.workshop.crash.retriable import POSSIBLE, RETRIABLE
 from kqlib.workshop.crash.runs import _command, _differs, _pairs, _sampled, crash, points_of
 from kqlib.workshop.crash.verdict import Verdict, judged, last_number, make_items
 from kqlib.workshop.wire.crossing import Crossing
+from kqlib.workshop.wire.messages import Messages
+
+MESSAGES = Messages(next(path for path in jars.fetch("broker") if path.name.startswith("kafka-clients-")))
 
 # --- the judge ----------------------------------------------------------------------------------------------------------
 
@@ -88,8 +93,8 @@ def test_a_verdict_reads_well() -> None:
 # --- points -------------------------------------------------------------------------------------------------------------
 
 
-def crossing(api: str, nth: int, at: float = 0, **more: Any) -> Crossing:
-    return Crossing(at, "worker", api, nth, 100, 1.0, 1, 7, 3, **more)
+def crossing(api: str, nth: int, at: float = 0, version: int = 3, **more: Any) -> Crossing:
+    return Crossing(at, "worker", api, nth, 100, 1.0, 1, 7, version, **more)
 
 
 def made(
@@ -109,20 +114,33 @@ def made(
 
 def test_points_are_the_requests_whose_number_the_work_fixes_each_before_and_after() -> None:
     run = made("Metadata", "Fetch", "Produce", "OffsetCommit", "Heartbeat", "Produce", "LeaveGroup")
-    spelled = [str(each) for each in points_of(run, "kill")]
+    spelled = [str(each) for each in points_of(run, "kill", MESSAGES)]
     assert spelled == [
         f"{each}:{side}" for each in ("Produce:1", "OffsetCommit:1", "Produce:2") for side in ("before", "after")
     ]
-    assert len(points_of(run, "kill", every=True)) == 14
-    assert [str(each) for each in points_of(run, "drop-answer")] == [
+    assert len(points_of(run, "kill", MESSAGES, every=True)) == 14
+    assert [str(each) for each in points_of(run, "drop-answer", MESSAGES)] == [
         "Produce:1:after",
         "OffsetCommit:1:after",
         "Produce:2:after",
     ]
-    assert [str(each) for each in points_of(run, "error")][2:4] == [
-        "OffsetCommit:1:before:COORDINATOR_LOAD_IN_PROGRESS",
-        "OffsetCommit:1:before:NOT_COORDINATOR",
-    ]
+
+
+def test_an_accident_of_errors_visits_each_retriable_code_that_a_broker_can_answer() -> None:
+    def errors(api: str, version: int, **request: Any) -> list[str]:
+        run = made(crossed=(crossing(api, 1, version=version, request=request),))
+        return [str(each).removeprefix(f"{api}:1:") for each in points_of(run, "error", MESSAGES)]
+
+    coordinator = ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"]
+    assert errors("OffsetCommit", 9) == [f"before:{each}" for each in coordinator]
+    assert errors("OffsetCommit", 10)[3:] == ["before:UNKNOWN_TOPIC_ID"]
+    assert errors("Produce", 9)[-2:] == ["after:NOT_ENOUGH_REPLICAS_AFTER_APPEND", "after:REQUEST_TIMED_OUT"]
+    assert "before:CONCURRENT_TRANSACTIONS" in errors("InitProducerId", 4, TransactionalId="t")
+    assert "before:CONCURRENT_TRANSACTIONS" not in errors("InitProducerId", 4)
+    assert "before:KAFKA_STORAGE_ERROR" in errors("ShareAcknowledge", 1)
+    known = {name for names in (RETRIABLE, *POSSIBLE.values()) for name in names}
+    assert known <= set(MESSAGES.errors.values()), "a name that Kafka does not have"
+    assert {name for names in POSSIBLE.values() for name in names} <= RETRIABLE
 
 
 @pytest.mark.parametrize("text", ["Produce:2:after", "EndTxn:10:before", "Produce:1:before:NOT_LEADER_OR_FOLLOWER"])
@@ -315,7 +333,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"items": 0}, "items is a number from 1 to 1,000, not 0"),
     ({"items": True}, "items is a number from 1 to 1,000, not True"),
     ({"accident": "flood"}, "an accident is kill, stop, drop-answer, cut or error, not 'flood'"),
-    ({"allow": ["losses"]}, "what can be allowed is lost, doubled, order or judge, not 'losses'"),
+    ({"allow": ["losses"]}, "what can be allowed is lost, doubled, order, judge or died, not 'losses'"),
     ({"sample": 0}, "sample is a number from 1 to 100,000, not 0"),
     ({"at_once": 99}, "at_once is a number from 1 to 9, not 99"),
     ({"quiet": 0}, "quiet is a number of seconds from 0 to 3,600, not 0"),
@@ -344,7 +362,10 @@ TYPED = [
     (["--items", "x", "--", "true"], "kq crash: error: argument --items: invalid int value: 'x'"),
     (["--accident", "flood", "--", "true"], "invalid choice: 'flood' (choose from"),
     (["--only", "Produce:2", "--", "true"], "kq: a point is written like Produce:2:after, not 'Produce:2'"),
-    (["--allow", "lost,all", "--", "true"], "kq: what can be allowed is lost, doubled, order or judge, not 'all'"),
+    (
+        ["--allow", "lost,all", "--", "true"],
+        "kq: what can be allowed is lost, doubled, order, judge or died, not 'all'",
+    ),
     (
         ["--judge", "no.py:judge", "--", "true"],
         "kq: 'no.py:judge' names no function; write the file and the name, as in my.py:judge",
@@ -352,6 +373,7 @@ TYPED = [
     (["--id", "my.py", "--", "true"], "kq: 'my.py' names no function; write the file and the name, as in my.py:judge"),
     (["--id", "my.py:none", "--", "true"], "kq: my.py has no function 'none'"),
     (["--judge", "bad.py:judge", "--", "true"], "kq: bad.py cannot be loaded: SyntaxError"),
+    (["--takeover", "--", "true"], "kq: takeover needs accident='stop' (--accident stop)"),
     (["--html", "no/such/place.html", "--", "true"], "kq: there is no directory no/such for the report"),
     (["--acident", "kill", "--", "true"], "there is no '--acident' here; did you mean --accident?"),
     (["worker.py"], "there is no 'worker.py' here"),

@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kqlib.runtime import jars
-from kqlib.workshop.wire.messages import HEAD, Field, Messages, Values, _span, error_places
+from kqlib.workshop.wire.encoding import Field, Values
+from kqlib.workshop.wire.messages import HEAD, Messages, _span, error_places
 
 MESSAGES = Messages(next(path for path in jars.fetch("broker") if path.name.startswith("kafka-clients-")))
 
@@ -83,7 +84,7 @@ def asked(kind: str, version: int, values: Values) -> bytes:
 def test_a_refused_produce_names_the_partitions_of_its_request(version: int) -> None:
     parts = [{"Index": 4, "Records": b"x"}, {"Index": 5, "Records": b"y"}]
     frame = asked("Produce", version, {"TopicData": [{"Name": "games", "PartitionData": parts}]})
-    answer = MESSAGES.read_answer("Produce", version, MESSAGES.refused("Produce", version, frame, 6))
+    answer = MESSAGES.read_answer("Produce", version, MESSAGES.error_answer("Produce", version, frame, 6))
     found = [
         (topic["Name"], part["Index"], part["ErrorCode"])
         for topic in answer["Responses"]
@@ -94,12 +95,12 @@ def test_a_refused_produce_names_the_partitions_of_its_request(version: int) -> 
 
 def test_a_refused_transaction_and_a_refused_fetch_name_the_partitions_too() -> None:
     frame = asked("AddPartitionsToTxn", 3, {"V3AndBelowTopics": [{"Name": "games", "Partitions": [2]}]})
-    answer = MESSAGES.read_answer("AddPartitionsToTxn", 3, MESSAGES.refused("AddPartitionsToTxn", 3, frame, 51))
+    answer = MESSAGES.read_answer("AddPartitionsToTxn", 3, MESSAGES.error_answer("AddPartitionsToTxn", 3, frame, 51))
     assert answer["ResultsByTopicV3AndBelow"] == [
         {"Name": "games", "ResultsByPartition": [{"PartitionIndex": 2, "PartitionErrorCode": 51}]}
     ]
     frame = asked("Fetch", 11, {"Topics": [{"Topic": "games", "Partitions": [{"Partition": 3}]}]})
-    answer = MESSAGES.read_answer("Fetch", 11, MESSAGES.refused("Fetch", 11, frame, 6))
+    answer = MESSAGES.read_answer("Fetch", 11, MESSAGES.error_answer("Fetch", 11, frame, 6))
     part = answer["Responses"][0]["Partitions"][0]
     assert (answer["ErrorCode"], part["PartitionIndex"], part["ErrorCode"]) == (0, 3, 6)
 
@@ -109,7 +110,7 @@ def test_a_refused_transaction_and_a_refused_fetch_name_the_partitions_too() -> 
 )
 def test_an_answer_of_one_error_code_has_it_and_the_correlation_id(kind: str) -> None:
     newest = MESSAGES.newest(kind)
-    frame = MESSAGES.refused(kind, newest, asked(kind, newest, {}), 14)
+    frame = MESSAGES.error_answer(kind, newest, asked(kind, newest, {}), 14)
     assert HEAD.unpack_from(frame.ljust(HEAD.size))[0] == len(frame) - 4
     assert int.from_bytes(frame[4:8], "big") == 77
     assert MESSAGES.read_answer(kind, newest, frame)["ErrorCode"] == 14
@@ -120,10 +121,10 @@ def test_a_brokers_answer_keeps_all_but_its_innermost_error_codes() -> None:
     frame = MESSAGES.write_answer(
         "OffsetCommit", 8, 5, {"ThrottleTimeMs": 9, "Topics": [{"Name": "g", "Partitions": parts}]}
     )
-    answer = MESSAGES.read_answer("OffsetCommit", 8, MESSAGES.spoilt("OffsetCommit", 8, frame, 27))
+    answer = MESSAGES.read_answer("OffsetCommit", 8, MESSAGES.with_error("OffsetCommit", 8, frame, 27))
     assert answer["ThrottleTimeMs"] == 9
     assert [part["ErrorCode"] for part in answer["Topics"][0]["Partitions"]] == [27, 27]
     groups = [{"GroupId": "g", "Topics": [{"Name": "t", "Partitions": [{"PartitionIndex": 0}]}]}]
     frame = MESSAGES.write_answer("OffsetFetch", 8, 5, {"Groups": groups})
-    answer = MESSAGES.read_answer("OffsetFetch", 8, MESSAGES.spoilt("OffsetFetch", 8, frame, 14))
+    answer = MESSAGES.read_answer("OffsetFetch", 8, MESSAGES.with_error("OffsetFetch", 8, frame, 14))
     assert [where[name] for _, where, name in error_places(answer)] == [14, 0], "the group's, not the partition's"

@@ -21,7 +21,7 @@ from kqlib.errors import Closed, NotAllowed
 from kqlib.workshop.children import Children
 from kqlib.workshop.wire.control import Proxy, Wire
 from kqlib.workshop.wire.messages import HEAD
-from kqlib.workshop.wire.proxy import process_state
+from kqlib.workshop.wire.processes import process_state
 from tests.patience import WAIT
 
 PRODUCE, COMMIT, HEARTBEAT, UNKNOWN = 0, 8, 12, 30_000

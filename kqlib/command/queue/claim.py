@@ -16,12 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from kqlib.command import output
-from kqlib.command.output import answer, near, tell
+from kqlib.command.output import answer, tell
 from kqlib.command.queue.site import opened, say_if_new
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.queue import Item, Queue
 from kqlib.queue import arguments as rules
-from kqlib.text import as_json, how_long
+from kqlib.text import as_json, how_long, near
 
 WORDS = ("ack", "release", "bury", "show")
 HELP = "ack: done · release [SECONDS]: not done, back to the front or due later · bury [REASON]: to the dead letters · show"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from kqlib.command.output import near, tell
+from kqlib.command.output import tell
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.kafka.reading import described
@@ -20,6 +20,7 @@ from kqlib.queue.answers import not_there
 from kqlib.queue.dead import DEAD
 from kqlib.queue.incidents import Incident, Seen
 from kqlib.queue.ledger import Ledger
+from kqlib.text import near
 from kqlib.topic_rules import RESERVED
 from kqlib.workshop.cluster.up import current
 

@@ -25,7 +25,8 @@ from kqlib.workshop.children import Children, Command
 from kqlib.workshop.cluster import node as nodes
 from kqlib.workshop.cluster.node import Node, Wired
 from kqlib.workshop.cluster.secure import Security, allow_app
-from kqlib.workshop.wire.control import CLIENTS, Proxy, Wire
+from kqlib.workshop.wire.control import Proxy, Wire
+from kqlib.workshop.wire.traffic import CLIENTS
 
 MOST = 9
 START = 60.0 * PATIENCE  # seconds until a start is given up; it takes two
@@ -128,7 +129,7 @@ class Cluster(Kafka):
         config: dict[str, Any] | None = None,
         wire: bool | int | str = False,
     ) -> None:
-        lanes = _lanes(wire, secure)
+        listeners = _wired_listeners(wire)
         if isinstance(brokers, bool) or not isinstance(brokers, int) or not 1 <= brokers <= MOST:
             raise NotAllowed(f"brokers must be a number from 1 to {MOST}, not {brokers!r}")
         super().__init__("")  # the address comes with the ports
@@ -140,22 +141,25 @@ class Cluster(Kafka):
         self._finish = weakref.finalize(self, forks.only_here(_finish), self._children, lock)
         more = {"auto.create.topics.enable": "true"} if auto_create else {}
         try:
-            self._begin(brokers, secure, lanes, more | {key: str(value) for key, value in (config or {}).items()})
+            self._begin(brokers, secure, listeners, more | {key: str(value) for key, value in (config or {}).items()})
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, brokers: int, secure: bool, lanes: Sequence[str], extra: dict[str, str]) -> None:
+    def _begin(self, brokers: int, secure: bool, listeners: Sequence[str], extra: dict[str, str]) -> None:
         self._security = Security.make(self.home / "tls") if secure else None
         if self._security:
-            extra = self._security.node_properties(lanes) | extra
+            extra = self._security.node_properties(listeners) | extra
         certificate = self._security.home / "broker.pem" if self._security else None
-        proxy = Proxy(self._children, lanes, brokers, certificate) if lanes else None
-        self.wires = [Wire(self, proxy, lane) for lane in lanes] if proxy else []
+        proxy = Proxy(self._children, listeners, brokers, certificate) if listeners else None
+        self.wires = [Wire(self, proxy, listener) for listener in listeners] if proxy else []
         for tries_left in (2, 1, 0):
-            self._nodes = self._numbered(brokers, lanes, proxy.ports if proxy else {})
+            self._nodes = self._numbered(brokers, listeners, proxy.ports if proxy else {})
             if proxy:
-                proxy.call("targets", targets={(lane, n.id): n.wires[lane].port for n in self._nodes for lane in lanes})
+                proxy.call(
+                    "targets",
+                    targets={(listener, n.id): n.wires[listener].port for n in self._nodes for listener in listeners},
+                )
             super().__init__(",".join(f"{nodes.HOST}:{n.port}" for n in self._nodes))
             if self._security:
                 self._own = self._security.client("deploy")
@@ -170,15 +174,17 @@ class Cluster(Kafka):
         if self._security:
             allow_app(self.admin)
 
-    def _numbered(self, brokers: int, lanes: Sequence[str], proxies: Mapping[tuple[str, int], int]) -> list[Node]:
+    def _numbered(self, brokers: int, listeners: Sequence[str], proxies: Mapping[tuple[str, int], int]) -> list[Node]:
         """The nodes with ports of their own. The controllers' wire leads to the controllers' only listener."""
-        ports = iter(nodes.free_ports((2 + len(lanes)) * brokers))
+        ports = iter(nodes.free_ports((2 + len(listeners)) * brokers))
         made = []
         for number in range(1, brokers + 1):
             port, controller = next(ports), next(ports)
             wired = {}
-            for lane in lanes:
-                wired[lane] = Wired(controller if lane == nodes.CONTROLLER else next(ports), proxies[lane, number])
+            for listener in listeners:
+                wired[listener] = Wired(
+                    controller if listener == nodes.CONTROLLER else next(ports), proxies[listener, number]
+                )
             made.append(Node(number, port, controller, self.home / f"broker-{number}", wired))
         return made
 
@@ -267,14 +273,13 @@ class Cluster(Kafka):
         return f"Cluster({count} broker{'s' * (count > 1)}{', secure' * bool(self._security)})"
 
 
-def _lanes(wire: bool | int | str, secure: bool) -> list[str]:
+def _wired_listeners(wire: bool | int | str) -> list[str]:
     """The listeners that go through the proxy."""
-    if wire == "all" and not secure:
+    if wire == "all":
         return [CLIENTS, nodes.PEERS, nodes.CONTROLLER]
     if isinstance(wire, int) and 0 <= wire <= MOST:
         return [CLIENTS, *(f"{CLIENTS}{number}" for number in range(2, wire + 1))][:wire]
-    known = "True, a number of wires from 1 to 9" + ("" if secure else ', or "all"')
-    raise NotAllowed(f"wire is {known}, not {wire!r}{' of a secure cluster' if secure else ''}")
+    raise NotAllowed(f'wire is True, a number of wires from 1 to {MOST}, or "all", not {wire!r}')
 
 
 def _finish(children: Children, lock: IO[str]) -> None:

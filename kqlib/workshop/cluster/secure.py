@@ -38,7 +38,7 @@ class Security:
         return cls(home, {user: Secret(secrets.token_urlsafe(18)) for user in USERS})
 
     def node_properties(self, wires: Iterable[str] = ()) -> dict[str, str]:
-        """What server.properties needs. Wires: listeners behind a proxy, which ends TLS for them."""
+        """What server.properties needs. wires: listeners behind a proxy. They have no TLS: the proxy ends that of clients."""
         users = " ".join(f'user_{user}="{password!s}"' for user, password in self.passwords.items())
         login = f'{PLAIN} required username="broker" password="{self.passwords["broker"]!s}" {users};'
         behind = dict.fromkeys(wires, "SASL_PLAINTEXT")

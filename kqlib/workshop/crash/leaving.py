@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kqlib.workshop.wire.crossing import Crossing
-from kqlib.workshop.wire.messages import Peer
+from kqlib.workshop.wire.messages import BrokerConnection
 
 LEAVES = -1  # as a member's epoch
 NEW = ("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat")
@@ -17,22 +17,22 @@ CLASSIC = ("JoinGroup", "SyncGroup", "Heartbeat")
 END_TXN, LEAVE = 3, 3  # versions that know what we need
 
 
-def tidy(crossed: Iterable[Crossing], peer: Peer) -> list[str]:
+def tidy(crossed: Iterable[Crossing], broker: BrokerConnection) -> list[str]:
     """Leave the groups and abort the transactions of a process that has ended. The group's coordinator is this broker."""
     done = []
     members, producers = _members(crossed), _producers(crossed)
     for (kind, group, member), instance in members.items():
         if kind == "LeaveGroup":
             gone = [{"MemberId": member, "GroupInstanceId": instance}]
-            answer = peer.ask("LeaveGroup", LEAVE, {"GroupId": group, "Members": gone})
+            answer = broker.ask("LeaveGroup", LEAVE, {"GroupId": group, "Members": gone})
         else:
             values = {"GroupId": group, "MemberId": member, "MemberEpoch": LEAVES, "RebalanceTimeoutMs": -1}
-            answer = peer.ask(kind, peer.messages.newest(kind), values)
+            answer = broker.ask(kind, broker.messages.newest(kind), values)
         if not answer.get("ErrorCode") and not any(each["ErrorCode"] for each in answer.get("Members") or ()):
             done.append(f"left group {group} in its name")
     for name, (number, epoch) in producers.items():
         values = {"TransactionalId": name, "ProducerId": number, "ProducerEpoch": epoch, "Committed": False}
-        if not peer.ask("EndTxn", END_TXN, values).get("ErrorCode"):
+        if not broker.ask("EndTxn", END_TXN, values).get("ErrorCode"):
             done.append(f"aborted its transaction {name}")
     return done
 

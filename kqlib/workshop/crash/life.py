@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,20 +26,17 @@ from kqlib.workshop.crash.leaving import tidy
 from kqlib.workshop.crash.verdict import Id, Judge, Pair, Verdict, judged, last_number, make_items
 from kqlib.workshop.wire.control import Wire
 from kqlib.workshop.wire.crossing import POLLS, Crossing
-from kqlib.workshop.wire.messages import Peer
+from kqlib.workshop.wire.messages import BrokerConnection
 
 LIVES = 6  # a command that was restarted so often does not end
 LOOK = 0.05
 ENDS = 10.0 * PATIENCE  # seconds from SIGTERM to the end
 AFTER_END = 1.0  # seconds after the group's commits are at the topic's end
 FIRST = 60.0 * PATIENCE  # seconds until a command asks for records
+# Seconds until a client has gone on after an accident: librdkafka waits 60 s for an answer (socket.timeout.ms), Java 30 s
+# (request.timeout.ms), and both up to 10 s before they connect again.
+GOES_ON = {"drop-answer": 65.0, "cut": 15.0, "error": 15.0}
 RAW = "read_uncommitted"
-RETRIABLE = {  # error codes that a client gets over by itself
-    "Produce": ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS"),
-    "ShareFetch": ("NOT_LEADER_OR_FOLLOWER",),
-    "ShareAcknowledge": ("NOT_LEADER_OR_FOLLOWER",),
-}
-COORDINATOR = ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
 ACCIDENTS = ("kill", "stop", "drop-answer", "cut", "error")
 WORDS = {"kill": "killed", "stop": "stopped", "drop-answer": "answer dropped", "cut": "connection closed"}
 
@@ -73,6 +71,7 @@ class Setup:
     accident: str = "kill"
     quiet: float = 3.0
     pause: float = 20.0
+    takeover: bool = False  # a second worker starts while the first is stopped
     patient: bool = False
     of: Id = last_number
     judge: Judge | None = None
@@ -101,6 +100,7 @@ class Run:
     crossed: tuple[Crossing, ...] = field(repr=False)
     output: str = field(repr=False, default="")
     ids: frozenset[tuple[str, str]] = frozenset()  # groups and transactional ids that were used
+    died: bool = False  # at an accident that a worker can survive
 
     @property
     def work(self) -> list[Crossing]:
@@ -111,6 +111,10 @@ class Run:
     def counts(self) -> Counter[str]:
         """How many requests of each kind."""
         return Counter(each.api for each in self.crossed)
+
+    def wrong(self, allowed: Iterable[str] = ()) -> list[str]:
+        """The kinds of what went wrong."""
+        return self.verdict.wrong(allowed) + ["died"] * (self.died and "died" not in allowed)
 
     @property
     def failed(self) -> str:
@@ -123,15 +127,15 @@ class Run:
         return ""
 
 
-class Stage:
-    """One wire on which runs follow one another."""
+class Runner:
+    """It runs a command on one wire, one run after the other."""
 
     def __init__(self, cluster: Cluster, wire: Wire, children: Children, setup: Setup, prefix: str) -> None:
         self.wire, self._setup, self._cluster, self._children = wire, setup, cluster, children
         self._prefix = prefix  # of topics, groups and transactional ids
-        self._stopped = False
+        self._stopped = threading.Event()
         port = int(cluster.bootstrap.split(",")[0].rpartition(":")[2])
-        self._peer = Peer(wire._proxy.messages, port)
+        self._broker = BrokerConnection(wire.messages, port)
 
     def run(self, name: str, points: Sequence[Point] = ()) -> Run:
         """Run the command from a fresh start, with these accidents."""
@@ -147,7 +151,7 @@ class Stage:
         lives: list[Life] = []
         while len(lives) < LIVES:
             life = self._live(name, log)
-            done = [] if self._setup.patient else tidy(self.wire.seen(), self._peer)
+            done = [] if self._setup.patient else tidy(self.wire.seen(), self._broker)
             lives.append(replace(life, notes=(*life.notes, *done)))
             if life.ended in ("commits", "quiet") or (life.ended == "exit" and not life.code):
                 break
@@ -165,15 +169,16 @@ class Stage:
             tuple(crossed),
             log.read_text(errors="replace") if log.exists() else "",
             _ids(crossed),
+            self._setup.accident != "kill" and not self._setup.takeover and len(lives) > 1,
         )
 
     def stop(self) -> None:
         """Let the run that is on end at once, without a verdict."""
-        self._stopped = True
+        self._stopped.set()
 
     def close(self) -> None:
         """Close the connection to the broker."""
-        self._peer.__exit__()
+        self._broker.close()
 
     def _make(self, name: str, items: Sequence[Pair]) -> None:
         """The two topics, and the items in the first."""
@@ -203,30 +208,35 @@ class Stage:
 
     def _live(self, name: str, log: Path) -> Life:
         """Start the command and watch it until its end."""
-        setup = self._setup
+        running = [self._start(name, log)]
+        self.wire.set_group(running[0].started())
+        try:
+            return self._watch(running, name, log)
+        finally:
+            for each in running:
+                each.kill()
+
+    def _start(self, name: str, log: Path, label: str = "") -> Command:
+        """Start the command. It finds its work in the environment."""
         names = {"TOPIC": name, "RESULTS": f"{name}-results", "GROUP": name, "TXN": name}
         env = {
             **os.environ,
             **{f"KQ_{key}": value for key, value in names.items()},
             "KQ_BOOTSTRAP": self.wire.bootstrap,
         }
-        for key in ("KQ_KAFKA_CONFIG", "KQ_CRASH"):
-            env.pop(key, None)
-        child = self._children.run(name, setup.command, log, env)
-        self.wire.victim(child.started())
-        try:
-            return self._watch(child, name)
-        finally:
-            child.kill()
+        env.pop("KQ_KAFKA_CONFIG", None)
+        return self._children.run(name + label, self._setup.command, log, env)
 
-    def _watch(self, child: Command, name: str) -> Life:
+    def _watch(self, running: list[Command], name: str, log: Path) -> Life:
         """Until the command ends, or has nothing left to do. A client that has no partition yet fetches nothing: it is waited for."""
+        child = running[0]
         counts, met = self.wire.state()
         work, fetched, accidents = _work(counts), _fetched(counts), met
         worked, at_end = time.monotonic(), 0.0  # when work crossed last, when the commits were seen at the end
-        quiet = self._setup.quiet * PATIENCE
-        while child.wait(LOOK) is None:
-            if self._stopped:
+        quiet, goes_on = self._setup.quiet * PATIENCE, GOES_ON.get(self._setup.accident, 0)
+        while alive := [each for each in running if each.alive]:
+            alive[0].wait(LOOK)
+            if self._stopped.is_set():
                 raise Closed(thing="run")
             now = time.monotonic()
             counts, met = self.wire.state()
@@ -237,21 +247,24 @@ class Stage:
                 at_end = now
             if met > accidents and self._setup.accident == "stop":
                 accidents = met
-                time.sleep(self._setup.pause)
+                if self._setup.takeover:
+                    running.append(self._start(name, log, " beside"))
+                self._stopped.wait(self._setup.pause)
                 child.signal(signal.SIGCONT)
                 worked = time.monotonic()
             elif at_end and now - at_end > AFTER_END:
-                return self._end(child, "commits")
-            elif now - worked > (quiet if reads else max(quiet, FIRST)):
-                return self._end(child, "quiet")
+                return self._end(running, "commits")
+            elif now - worked > max(quiet, 0 if reads else FIRST, goes_on if met > accidents else 0):
+                return self._end(running, "quiet")
         code = child.wait(0)
         killed = code == -signal.SIGKILL and self.wire.state()[1] > accidents
         return Life("killed" if killed else "exit", code)
 
-    def _end(self, child: Command, why: str) -> Life:
+    def _end(self, running: Sequence[Command], why: str) -> Life:
         """End a command whose work is done."""
-        child.signal(signal.SIGTERM)
-        code = child.wait(ENDS)
+        for each in running:
+            each.signal(signal.SIGTERM)
+        code, *_ = [each.wait(ENDS) for each in running]
         if code is None:
             return Life(why, None, (f"it did not end within {ENDS:g} s of SIGTERM",))
         return Life("killed" if code == -signal.SIGKILL else why, code)  # at a request of its shutdown
@@ -259,7 +272,7 @@ class Stage:
     def _committed(self, group: str) -> int:
         """The group's committed offset; -1 without one."""
         asked = {"GroupId": group, "Topics": [{"Name": group, "PartitionIndexes": [0]}]}
-        answer = self._peer.ask("OffsetFetch", 7, asked)
+        answer = self._broker.ask("OffsetFetch", 7, asked)
         parts = [part for topic in answer.get("Topics") or () for part in topic["Partitions"]]
         return max((part["CommittedOffset"] for part in parts), default=-1)
 

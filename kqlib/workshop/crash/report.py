@@ -52,7 +52,7 @@ class Report:
     @property
     def bad(self) -> list[Run]:
         """The runs in which something went wrong that is not allowed, or whose command did not end well."""
-        return [run for run in self.runs if run.failed or run.verdict.wrong(self.allow)]
+        return [run for run in self.runs if run.failed or run.wrong(self.allow)]
 
     @property
     def clean(self) -> bool:
@@ -76,7 +76,7 @@ class Report:
 
     def total(self, kind: str) -> int:
         """In how many runs this went wrong."""
-        return sum(bool(getattr(run.verdict, kind)) for run in self.runs)
+        return sum(bool(getattr(run if kind == "died" else run.verdict, kind)) for run in self.runs)
 
     # --- the table ------------------------------------------------------------------------------------------------------
 
@@ -88,13 +88,15 @@ class Report:
             mine = [run for run in self.runs if _place(run.points) == place]
             reached = [run for run in mine if run.reached]
             wrong = [sum(bool(getattr(run.verdict, kind)) for run in mine) for kind in KINDS[:3]]
-            rows.append([place, len(mine), *wrong, len(mine) - len(reached), sum(bool(run.failed) for run in mine)])
+            ends = [sum(run.died for run in mine), len(mine) - len(reached), sum(bool(run.failed) for run in mine)]
+            rows.append([place, len(mine), *wrong, *ends])
         columns = [
             f"{WORDS.get(self.accident, self.accident)} …",
             "runs",
             "lost",
             "doubled",
             "order",
+            "died",
             "not reached",
             "failed",
         ]
@@ -105,7 +107,7 @@ class Report:
     def title(self) -> str:
         """One line that says all."""
         words = [f"{kind} in {self.total(kind)}" for kind in ("lost", "doubled")]
-        words += [f"{kind} in {self.total(kind)}" for kind in KINDS[2:] if self.total(kind)]
+        words += [f"{kind} in {self.total(kind)}" for kind in (*KINDS[2:], "died") if self.total(kind)]
         return f"{shlex.join(self.command[-1:])} · {count(self.items, 'item')} · {count(len(self.runs), 'run')} · {', '.join(words)}"
 
     @property
@@ -204,6 +206,7 @@ class Report:
                     "lives": [
                         {"ended": life.ended, "code": life.code, "notes": list(life.notes)} for life in run.lives
                     ],
+                    "died": run.died,
                     "failed": run.failed,
                     "seconds": round(run.seconds, 1),
                 }
@@ -268,7 +271,7 @@ def _story(run: Run, report: Report) -> Iterator[str]:
     restarts = len(run.lives) - 1
     if restarts:
         yield f"It was started {count(restarts, 'more time')}, and its group went on at its last commit."
-    kind = run.verdict.wrong(report.allow)[0]
+    kind = run.wrong(report.allow)[0]
     stuck = kind == "lost" and run.lives[-1].ended == "quiet"
     if kind in ("lost", "doubled"):
         items = getattr(run.verdict, kind)
@@ -276,12 +279,12 @@ def _story(run: Run, report: Report) -> Iterator[str]:
         fate = "committed and never written" if kind == "lost" else "written, and read and written again"
         fate = "never written, and then nothing crossed any more" if stuck else fate
         yield f"{named(items).capitalize()} {verb} {fate}."
+    elif kind == "order":
+        yield f"Keys whose results came out of order: {', '.join(run.verdict.order)}."
+    elif kind == "died":
+        yield f"A client can go on after that, but the command ended with exit status {run.lives[0].code}."
     else:
-        yield (
-            f"Keys whose results came out of order: {', '.join(run.verdict.order)}."
-            if kind == "order"
-            else f"{run.verdict}."
-        )
+        yield f"{run.verdict}."
     if kind in ADVICE and not stuck:
         yield ADVICE[kind]
     how = "" if report.accident == "kill" else f"--accident {report.accident} "

@@ -21,19 +21,21 @@ from kqlib.kafka import reading
 from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.embedded import START
-from kqlib.workshop.crash.life import ACCIDENTS, COORDINATOR, RETRIABLE, Point, Run, Setup, Stage
+from kqlib.workshop.crash.life import ACCIDENTS, Point, Run, Runner, Setup
 from kqlib.workshop.crash.report import Report
+from kqlib.workshop.crash.retriable import retriable
 from kqlib.workshop.crash.verdict import KINDS, Id, Judge, last_number
 from kqlib.workshop.wire.crossing import POLLS
+from kqlib.workshop.wire.messages import Messages
 
 FIXED = (  # kinds of requests whose number the work fixes
     *("Produce", "OffsetCommit", "TxnOffsetCommit", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"),
     *("InitProducerId", "ShareAcknowledge", "ShareFetch"),
 )
 MOST = 1_000  # items
+ALLOWED = (*KINDS, "died")
 TWICE = 50  # pairs of accidents, unless a sample is asked for
 SIDES = ("before", "after")
-AFTER_ONLY, BEFORE_ONLY = "drop-answer", "error"
 
 
 def crash(
@@ -48,6 +50,7 @@ def crash(
     twice: bool = False,
     quiet: float = 3.0,
     pause: float = 20.0,
+    takeover: bool = False,
     patient: bool = False,
     allow: Iterable[str] = (),
     item_of: Id = last_number,
@@ -62,24 +65,26 @@ def crash(
     accident: kill, stop (for `pause` seconds), drop-answer, cut or error. only: these points, like "Produce:2:after".
     sample, seed: only so many points, drawn at random. every: all kinds of requests. twice: a second accident after the first.
     quiet: seconds without work after which a run is over. patient: do not leave the group for a dead process.
+    takeover: start a second worker while the first is stopped, and let the first wake up beside it.
     item_of: which item a result belongs to. judge: a function of items and results that returns complaints.
     at_once: runs side by side. cluster: one of yours, with that many wires; None starts one.
     """
-    setup = Setup(_command(command), _whole("items", items, MOST), accident, quiet, pause, patient, item_of, judge)
+    count = _whole("items", items, MOST)
+    setup = Setup(_command(command), count, accident, quiet, pause, takeover, patient, item_of, judge)
     _check(setup, allow, sample, at_once)
     chosen: list[tuple[Point, ...]] = [tuple(map(Point.read, each.split("+"))) for each in only]
     begun = time.monotonic()
-    with _stages(setup, at_once or os.cpu_count() or 1, cluster) as stages:
-        first, second = _baseline(stages)
+    with _runners(setup, at_once or os.cpu_count() or 1, cluster) as runners:
+        first, second = _baseline(runners)
         shared = sorted(first.ids & second.ids)
-        lanes = stages[:1] if shared else stages
-        found = chosen or [(each,) for each in points_of(first, accident, every)]
+        in_turn = runners[:1] if shared else runners
+        found = chosen or [(each,) for each in points_of(first, accident, runners[0].wire.messages, every)]
         points = found if chosen or twice or sample is None else _sampled(found, sample, seed)
-        runs = [] if points_only else _all(lanes, points, progress)
+        runs = [] if points_only else _all(in_turn, points, progress)
         if twice and not chosen:
             found = list(_pairs(runs))
             more = _sampled(found, TWICE if sample is None else sample, seed)
-            runs += _all(lanes, more, progress)
+            runs += _all(in_turn, more, progress)
             points, found = points + more, points + found
     return Report(
         setup.command,
@@ -96,14 +101,16 @@ def crash(
     )
 
 
-def points_of(run: Run, accident: str, every: bool = False) -> list[Point]:
+def points_of(run: Run, accident: str, messages: Messages, every: bool = False) -> list[Point]:
     """Where an accident can happen in such a run: at each request whose number the work fixes, or at each of all."""
-    sides = SIDES[1:] if accident == AFTER_ONLY else SIDES[:1] if accident == BEFORE_ONLY else SIDES
     found = []
     for each in run.crossed:
         if each.api in FIXED or every:
-            errors = RETRIABLE.get(each.api, COORDINATOR) if accident == "error" else ("",)
-            found += [Point(each.api, each.nth, side, error) for side in sides for error in errors]
+            if accident == "error":
+                found += [Point(each.api, each.nth, side, error) for side, error in retriable(each, messages)]
+            else:
+                sides = SIDES[1:] if accident == "drop-answer" else SIDES
+                found += [Point(each.api, each.nth, side) for side in sides]
     return found
 
 
@@ -122,11 +129,11 @@ def _sampled(points: Sequence[tuple[Point, ...]], sample: int, seed: int) -> lis
     return [points[each] for each in chosen]
 
 
-def _baseline(stages: Sequence[Stage]) -> tuple[Run, Run]:
+def _baseline(runners: Sequence[Runner]) -> tuple[Run, Run]:
     """Two runs without an accident: side by side, or one after the other if they are in each other's way."""
-    both = list(_side_by_side(stages, [("base-0", ()), ("base-1", ())]))
-    if len(stages) > 1 and both[0].ids & both[1].ids:
-        both = list(_side_by_side(stages[:1], [("alone-0", ()), ("alone-1", ())]))
+    both = list(_side_by_side(runners, [("base-0", ()), ("base-1", ())]))
+    if len(runners) > 1 and both[0].ids & both[1].ids:
+        both = list(_side_by_side(runners[:1], [("alone-0", ()), ("alone-1", ())]))
     for run in both:
         if run.failed or run.verdict.lost:
             raise NotAllowed(_useless(run))
@@ -151,36 +158,36 @@ def _differs(first: Run, second: Run, every: bool) -> dict[str, tuple[int, int]]
     return {api: (one[api], other[api]) for api in sorted(kinds)}
 
 
-def _all(stages: Sequence[Stage], points: Sequence[tuple[Point, ...]], progress: bool | None) -> list[Run]:
+def _all(runners: Sequence[Runner], points: Sequence[tuple[Point, ...]], progress: bool | None) -> list[Run]:
     """A run for each, with a progress bar."""
     named = [(f"{len(its)}-{number}", its) for number, its in enumerate(points)]
     with _bar(len(points), progress) as step:
         runs = []
-        for run in _side_by_side(stages, named):
+        for run in _side_by_side(runners, named):
             runs.append(run)
             step()
     return runs
 
 
-def _side_by_side(stages: Sequence[Stage], named: Sequence[tuple[str, tuple[Point, ...]]]) -> Iterator[Run]:
-    """Runs in their order, as many at a time as there are stages. After an error or Ctrl-C those that are on end at once."""
-    free: SimpleQueue[Stage] = SimpleQueue()
-    for stage in stages:
-        free.put(stage)
+def _side_by_side(runners: Sequence[Runner], named: Sequence[tuple[str, tuple[Point, ...]]]) -> Iterator[Run]:
+    """Runs in their order, as many at a time as there are runners. After an error or Ctrl-C those that are on end at once."""
+    free: SimpleQueue[Runner] = SimpleQueue()
+    for runner in runners:
+        free.put(runner)
 
     def one(name: str, points: tuple[Point, ...]) -> Run:
-        stage = free.get()
+        runner = free.get()
         try:
-            return stage.run(name, points)
+            return runner.run(name, points)
         finally:
-            free.put(stage)
+            free.put(runner)
 
-    with ThreadPoolExecutor(len(stages)) as pool:
+    with ThreadPoolExecutor(len(runners)) as pool:
         try:
             yield from pool.map(one, *zip(*named, strict=True)) if named else ()
         except BaseException:
-            for stage in stages:
-                stage.stop()
+            for runner in runners:
+                runner.stop()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -196,24 +203,26 @@ def _bar(total: int, progress: bool | None) -> Iterator[Callable[[], object]]:
 
 
 @contextmanager
-def _stages(setup: Setup, number: int, cluster: Cluster | None) -> Iterator[list[Stage]]:
-    """A stage for each wire of a cluster, and a directory for the output of each run."""
+def _runners(setup: Setup, number: int, cluster: Cluster | None) -> Iterator[list[Runner]]:
+    """A runner for each wire of a cluster, and a directory for the output of each run."""
     with ExitStack() as stack:
         if cluster is None:
             cluster = stack.enter_context(crash_cluster(number))
-        children = stack.enter_context(Children())
-        mine = secrets.token_hex(2)
-        stages = [Stage(cluster, wire, children, setup, f"kq-crash-{mine}") for wire in cluster.wires[:number]]
-        if not stages:
+        if not cluster.wires:
             raise NotAllowed("kq.crash needs a cluster with wires: kq.Cluster(wire=2)")
-        yield [stack.enter_context(closing(stage)) for stage in stages]
+        if len(cluster.running) > 1 or cluster._own:
+            raise NotAllowed("kq.crash needs a cluster of one broker without logins: kq.Cluster(wire=2)")
+        children = stack.enter_context(Children())
+        prefix = f"kq-crash-{secrets.token_hex(2)}"
+        runners = [Runner(cluster, wire, children, setup, prefix) for wire in cluster.wires[:number]]
+        yield [stack.enter_context(closing(runner)) for runner in runners]
 
 
-def crash_cluster(number: int | None = None) -> Cluster:
+def crash_cluster(number: int | None = None, config: dict[str, Any] | None = None) -> Cluster:
     """A cluster for runs: a wire for each core. The broker has made its own topics already; a first client would ask several times."""
     from kqlib.kafka.clients import Producer
 
-    cluster = Cluster(wire=min(number or os.cpu_count() or 1, 9))
+    cluster = Cluster(wire=min(number or os.cpu_count() or 1, 9), config=config)
     Producer(cluster.client(transactional_id="kq-crash-warm")).init_transactions(START)
     reading.committed(cluster, "kq-crash-warm", "kq-crash-warm", [0])
     return cluster
@@ -237,9 +246,11 @@ def _whole(name: str, value: Any, most: int) -> int:
 def _check(setup: Setup, allow: Iterable[str], sample: Any, at_once: Any) -> None:
     if setup.accident not in ACCIDENTS:
         raise NotAllowed(f"an accident is {', '.join(ACCIDENTS[:-1])} or {ACCIDENTS[-1]}, not {setup.accident!r}")
+    if setup.takeover and setup.accident != "stop":
+        raise NotAllowed("takeover needs accident='stop' (--accident stop)")
     for each in allow:
-        if each not in KINDS:
-            raise NotAllowed(f"what can be allowed is {', '.join(KINDS[:-1])} or {KINDS[-1]}, not {each!r}")
+        if each not in ALLOWED:
+            raise NotAllowed(f"what can be allowed is {', '.join(ALLOWED[:-1])} or {ALLOWED[-1]}, not {each!r}")
     if sample is not None:
         _whole("sample", sample, 100_000)
     if at_once is not None:

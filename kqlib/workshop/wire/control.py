@@ -6,30 +6,28 @@ In:  calls. Out: commands for the proxy, a process that ends with its cluster; `
 from __future__ import annotations
 
 import base64
-import difflib
 import os
 import pickle
 import signal as signals
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kqlib.errors import Closed, NotAllowed, NotInTime
+from kqlib.kafka import Kafka
 from kqlib.runtime import jars
 from kqlib.runtime.patience import PATIENCE
+from kqlib.text import near
 from kqlib.workshop.children import ROOT, Children, Command
 from kqlib.workshop.wire.crossing import Crossing, crossings
 from kqlib.workshop.wire.messages import Messages
 
-if TYPE_CHECKING:
-    from kqlib.kafka import Kafka
-
 START = 30.0 * PATIENCE  # seconds until the proxy listens; it takes a fifth of one
 ANSWER = 10.0 * PATIENCE
-CLIENTS = "WIRE"  # the listener for clients
 WAYS = {"to": ("to",), "from": ("from",), "both": ("to", "from")}
 WHEN, WHAT, SIGNALS = ("before", "after"), ("request", "answer"), ("KILL", "STOP")
 KILLED = {"KILL": "killed", "STOP": "stopped"}
@@ -38,11 +36,11 @@ KILLED = {"KILL": "killed", "STOP": "stopped"}
 class Proxy:
     """The proxy's process as its parent sees it."""
 
-    def __init__(self, children: Children, lanes: Sequence[str], brokers: int, certificate: Path | None) -> None:
+    def __init__(self, children: Children, listeners: Sequence[str], brokers: int, certificate: Path | None) -> None:
         jar = next(path for path in jars.fetch("broker") if path.name.startswith("kafka-clients-"))
         self.messages, self._address, self._log = Messages(jar), children.home / "wire", children.home / "wire.log"
         module = [sys.executable, "-P", "-m", "kqlib.workshop.wire.proxy"]
-        words = [",".join(lanes), str(brokers), str(certificate or "")]
+        words = [",".join(listeners), str(brokers), str(certificate or "")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])}
         self._child: Command = children.run("wire", [*module, str(self._address), str(jar), *words], self._log, env)
         deadline = time.monotonic() + START
@@ -76,8 +74,8 @@ class Proxy:
 class Wire:
     """The wire of one listener: clients that go through `bootstrap` can be seen, delayed, cut and killed."""
 
-    def __init__(self, cluster: Kafka, proxy: Proxy, lane: str) -> None:
-        self._cluster, self._proxy, self.lane = cluster, proxy, lane
+    def __init__(self, cluster: Kafka, proxy: Proxy, listener: str) -> None:
+        self._cluster, self._proxy, self.listener = cluster, proxy, listener
         self._topics: dict[bytes, str] = {}
 
     @property
@@ -91,9 +89,19 @@ class Wire:
         return self._other("CONTROLLER")
 
     @property
+    def messages(self) -> Messages:
+        """Kafka's message definitions."""
+        return self._proxy.messages
+
+    @property
     def bootstrap(self) -> str:
         """The address for clients that go through the wire."""
-        return ",".join(f"127.0.0.1:{port}" for (lane, _), port in self._proxy.ports.items() if lane == self.lane)
+        return ",".join(f"127.0.0.1:{port}" for (name, _), port in self._proxy.ports.items() if name == self.listener)
+
+    @cached_property
+    def cluster(self) -> Kafka:
+        """The same cluster through the wire, for what takes a cluster: `kq.Site(cluster.wire.cluster, "site")`."""
+        return Kafka(self.bootstrap, self._cluster._own)
 
     def client(self, **extra: Any) -> dict[str, Any]:
         """Settings for a confluent_kafka client that goes through the wire: `Producer(cluster.wire.client())`."""
@@ -103,28 +111,29 @@ class Wire:
 
     def seen(self, client: str | int | None = None, *, polls: bool = True) -> list[Crossing]:
         """What has crossed, in order. client: a client id or the number of a process. polls: with polls, heartbeats, questions."""
-        notes = self._proxy.call("seen", lane=self.lane)
-        asked: list[None] = []
+        notes = self._proxy.call("seen", listener=self.listener)
+        asked = False
 
-        def name(topic: bytes) -> str:
-            """A topic's name. The cluster is asked once, if there is a new one."""
-            if topic not in self._topics and not asked:
+        def topic_name(number: bytes) -> str:
+            """A topic's name by its id. The cluster is asked once, if there is a new one."""
+            nonlocal asked
+            if number not in self._topics and not asked:
+                asked = True
                 self._learn_topics()
-                asked.append(None)
-            return self._topics.get(topic, "a topic")
+            return self._topics.get(number, "a topic")
 
-        found = crossings(notes, self._proxy.messages, name)
+        found = crossings(notes, self.messages, topic_name)
         return [each for each in found if client in (None, each.client, each.pid) and (polls or not each.poll)]
 
     def state(self) -> tuple[dict[str, int], int]:
         """How many requests of each kind have crossed since the last `clear`, and how many rules have met their request."""
-        kinds = self._proxy.messages.kinds
-        found, met = self._proxy.call("state", lane=self.lane)
+        kinds = self.messages.kinds
+        found, met = self._proxy.call("state", listener=self.listener)
         return {kinds.get(kind, f"kind {kind}"): number for kind, number in sorted(found.items())}, met
 
     def clear(self) -> None:
         """Forget what has crossed, and count from 1 again."""
-        self._proxy.call("clear", lane=self.lane)
+        self._proxy.call("clear", listener=self.listener)
 
     # --- cut and delay --------------------------------------------------------------------------------------------------
 
@@ -136,17 +145,17 @@ class Wire:
         broker: None cuts all. client, pid: cut only these clients.
         """
         ways = WAYS[_one_of("way", way, WAYS)]
-        self._stand(broker, client, pid, ways=ways)
+        self._connections(broker, client, pid, cut=ways)
 
     def delay(self, ms: float, *, broker: int | None = None, client: str | None = None, pid: int | None = None) -> None:
         """Let each request wait so many milliseconds before it goes on, until `heal`."""
         if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 < ms <= 600_000:
             raise NotAllowed(f"a delay is a number of milliseconds from 0 to 600,000, not {ms!r}")
-        self._stand(broker, client, pid, delay=ms / 1000)
+        self._connections(broker, client, pid, delay=ms / 1000)
 
     def heal(self) -> None:
         """Lift every cut and delay and every rule whose request has not come, and pass on what was held."""
-        self._proxy.call("heal", lane=self.lane)
+        self._proxy.call("heal", listener=self.listener)
 
     # --- accidents at one request ---------------------------------------------------------------------------------------
 
@@ -163,13 +172,13 @@ class Wire:
         self._rule("kill", api, nth, when, target=pid, signal=int(number), words=f"{KILLED[signal]} {when}", **whose)
 
     def kill_group(self, api: str, nth: int = 1, when: str = "before", signal: str = "KILL") -> None:
-        """The same for whichever process group `victim` named last, at the nth request of all clients from now on."""
+        """The same for the process group of `set_group`, at the nth request of all clients from now on."""
         number = signals.Signals[f"SIG{_one_of('signal', signal, SIGNALS)}"]
         self._rule("kill", api, nth, when, signal=int(number), words=f"{KILLED[signal]} {when}")
 
-    def victim(self, pid: int) -> None:
+    def set_group(self, pid: int) -> None:
         """The process group that `kill_group` kills."""
-        self._proxy.call("victim", lane=self.lane, pid=pid)
+        self._proxy.call("group", listener=self.listener, pid=pid)
 
     def drop(
         self, api: str, nth: int = 1, what: str = "answer", *, broker: int | None = None, client: str | None = None
@@ -192,10 +201,10 @@ class Wire:
 
         when: "after" the broker has done it, or "before": then the broker never gets the request.
         """
-        names = {name: code for code, name in self._proxy.messages.errors.items() if code}
+        names = {name: code for code, name in self.messages.errors.items() if code}
         code = error if isinstance(error, int) else names.get(error)
         if code not in names.values():
-            raise NotAllowed(f"Kafka has no error {error!r}{_near(str(error), names)}")
+            raise NotAllowed(f"Kafka has no error {error!r}{near(str(error), names)}")
         self._rule("error", api, nth, when, code=code, broker=broker, client=client, words=f"error {when}")
 
     def hold(
@@ -213,33 +222,35 @@ class Wire:
 
     def release(self) -> None:
         """Pass on what is held."""
-        self._proxy.call("release", lane=self.lane)
+        self._proxy.call("release", listener=self.listener)
 
     def wait(self, seconds: float = 30) -> bool:
         """Wait until every request with a rule has come. False if that takes longer."""
-        met: bool = self._proxy.call("wait", seconds + ANSWER, lane=self.lane, seconds=seconds)
+        met: bool = self._proxy.call("wait", seconds + ANSWER, listener=self.listener, seconds=seconds)
         return met
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 
     def _rule(self, action: str, api: str, nth: int, when: str, *, broker: int | None = None, **how: Any) -> None:
-        numbers = self._proxy.messages.numbers
+        numbers = self.messages.numbers
         if api not in numbers:
-            raise NotAllowed(f"Kafka has no request {api!r}{_near(str(api), numbers)}")
+            raise NotAllowed(f"Kafka has no request {api!r}{near(str(api), numbers)}")
         if isinstance(nth, bool) or not isinstance(nth, int) or nth < 1:
             raise NotAllowed(f"nth is the number of a request, 1 for the next, not {nth!r}")
         how |= {"when": _one_of("when", when, WHEN), "broker": self._broker(broker)}
-        late = self._proxy.call("rule", action=action, lane=self.lane, kind=numbers[api], nth=nth, **how)
+        late = self._proxy.call("rule", action=action, listener=self.listener, kind=numbers[api], nth=nth, **how)
         if late:
             raise NotAllowed(f"process {how['pid']} has already sent {late} {api}; nth must be more than that")
 
-    def _other(self, lane: str) -> Wire:
-        if any(each == lane for each, _ in self._proxy.ports):
-            return Wire(self._cluster, self._proxy, lane)
+    def _other(self, listener: str) -> Wire:
+        if any(each == listener for each, _ in self._proxy.ports):
+            return Wire(self._cluster, self._proxy, listener)
         raise NotAllowed('only clients are on this wire; make the cluster with wire="all"')
 
-    def _stand(self, broker: int | None, client: str | None, pid: int | None, **how: Any) -> None:
-        self._proxy.call("stand", lane=self.lane, broker=self._broker(broker), client=client, pid=pid, **how)
+    def _connections(self, broker: int | None, client: str | None, pid: int | None, **how: Any) -> None:
+        self._proxy.call(
+            "connection_rule", listener=self.listener, broker=self._broker(broker), client=client, pid=pid, **how
+        )
 
     def _broker(self, number: int | None) -> int | None:
         if number is None:
@@ -258,16 +269,10 @@ class Wire:
             self._topics[base64.urlsafe_b64decode(number + "==")] = name
 
     def __repr__(self) -> str:
-        return f"Wire({self.lane.lower()})"
+        return f"Wire({self.listener.lower()})"
 
 
 def _one_of(name: str, value: Any, known: Mapping[str, Any] | Sequence[str]) -> str:
     if value in known:
         return str(value)
     raise NotAllowed(f"{name} is {' or '.join(map(repr, known))}, not {value!r}")
-
-
-def _near(word: str, words: Iterable[str]) -> str:
-    """The end of a sentence about a mistyped word."""
-    found = difflib.get_close_matches(word, list(words), 1)
-    return f"; did you mean {found[0]}?" if found else ""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kqlib.workshop.wire.messages import Messages, Values, error_places
+from kqlib.workshop.wire.encoding import Values
+from kqlib.workshop.wire.messages import Messages, error_places
 
 POLLS = (  # requests that come again and again, as often as time passes
     *("Fetch", "Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "Metadata", "ApiVersions"),
