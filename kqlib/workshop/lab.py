@@ -331,6 +331,11 @@ class Lab:
         self._made[kind].discard(name)
 
 
+def open_clusters() -> list[Cluster]:
+    """The embedded clusters of the labs of this process."""
+    return [each.cluster for each in _open.values() if isinstance(each.cluster, Cluster) and not each.cluster._closed]
+
+
 @atexit.register
 def _leave() -> None:
     """Close all readers at the end of a script. librdkafka spins for ever on an open KIP-848 reader that never polled."""

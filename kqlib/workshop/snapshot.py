@@ -1,10 +1,12 @@
 """What a topic or a cluster looks like now, as plain values: the bridge from Kafka to the pictures of `view`.
 
-In:  a cluster and names. Out: messages (`records`), lanes and brokers for `view.log` and `view.cluster`.
+In:  a cluster and names. Out: messages (`records`), lanes and brokers for `view.log` and `view.cluster`, and where each
+broker's own copy of a partition ends (`copies`).
 """
 
 from __future__ import annotations
 
+from struct import unpack_from
 from typing import TYPE_CHECKING
 
 from kqlib.errors import NotAllowed
@@ -13,9 +15,10 @@ from kqlib.workshop import view
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
+    from kqlib.workshop.cluster import Cluster
 
 MOST = 100_000  # records; beyond, a picture of each of them is not what is needed
-__all__ = ["brokers", "lanes", "records"]
+__all__ = ["brokers", "copies", "in_sync", "lanes", "records"]
 
 
 def lanes(cluster: Kafka, topic: str, group: str | None = None) -> list[view.Lane]:
@@ -60,3 +63,23 @@ def brokers(cluster: Kafka, topic: str) -> tuple[list[view.Broker], list[view.Pa
     ]
     everyone = up | {number for part in partitions for number in part.replicas}
     return [view.Broker(number, number in up) for number in sorted(everyone)], partitions
+
+
+def in_sync(cluster: Kafka, topic: str) -> int:
+    """The smallest number of in-sync replicas of a topic's partitions."""
+    return min(len(partition.isrs) for partition in cluster.partitions(topic).values())
+
+
+def copies(cluster: Cluster, topic: str, partition: int = 0) -> dict[int, int]:
+    """Where a partition ends in each broker's own files: broker -> the offset of its next record. No broker is asked."""
+    ends: dict[int, int] = {}
+    for number, broker in cluster._brokers.items():
+        folder = broker.node.data / f"{topic}-{partition}"
+        if not folder.is_dir():
+            continue
+        log = b"".join(file.read_bytes() for file in sorted(folder.glob("*.log")))
+        at = ends[number] = 0
+        while at + 27 <= len(log):  # a batch: its first offset, its length, …, how many records follow the first
+            first, length, more = unpack_from(">qi11xi", log, at)
+            at, ends[number] = at + 12 + length, first + more + 1
+    return ends

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from .page import Cell, Page, Wrong
 
-CORE_CELLS, ALL_CELLS, CELL_LINES = 14, 30, 15
+CORE_CELLS, ALL_CELLS, CELL_LINES = 18, 34, 25
 CLOSING = ("What you saw", "Where it lives", "At work")
 _NAME = re.compile(r"\d\d-[a-z0-9-]+\.ipynb")
 _TITLE = re.compile(r"# [^:\n]+: [^\n]+, by [^\n]+")

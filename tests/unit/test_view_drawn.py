@@ -38,12 +38,12 @@ def assert_cells_hold_their_words(root):
         space = [float(box.get("width")) for box in cell.findall(f"{SVG}rect") if cell.get("class") in STATES]
         for word in cell.findall(f"{SVG}text") if space else []:
             big = word.get("class", "").startswith("big")
-            size = 8 if word.get("class") == "small" else 12 if big else 10
+            size = 12 if big else 10
             assert svg.width(word.text, size, bold=big) <= space[0], word.text
 
 
 def assert_well_drawn(shown):
-    """Well-formed, at most 640 wide, nothing below 8 px, no word outside and none over another."""
+    """Well-formed, at most 640 wide, nothing below 10 px, no word outside and none over another."""
     root = ElementTree.fromstring(shown.svg)
     wide, high = int(root.get("width")), int(root.get("height"))
     assert wide <= 640
@@ -53,7 +53,7 @@ def assert_well_drawn(shown):
     assert_marks_stand_below_their_bars(root, wide)
     assert_cells_hold_their_words(root)
     sizes = [float(size) for size in re.findall(r"font-size[:=]'?([\d.]+)", shown.svg)]
-    assert min(sizes) >= 8
+    assert min(sizes) >= 10
     assert "scale(" not in shown.svg
     assert not re.search(r"\d\.\d\d", re.sub("<style>.*</style>|<text.*?</text>|<title>.*</title>", "", shown.svg))
     found = [(shown_words, box) for shown_words, _, box in boxes(shown)]
@@ -110,7 +110,8 @@ def test_a_notebook_stores_one_image_that_is_just_the_svg(name):
     tags.feed(bundle["text/html"])
     tags.close()
     [(tag, attributes)] = tags.found
-    assert (tag, set(attributes)) == ("img", {"alt", "src"})
+    assert (tag, set(attributes)) == ("img", {"style", "alt", "src"})
+    assert attributes["style"] == "max-width:none"  # it never shrinks
     assert attributes["alt"] == shown.title
     assert unquote(attributes["src"]) == f"data:image/svg+xml,{shown.svg}"
     assert not set('<>"#&') & set(bundle["text/html"].split('src="')[1].removesuffix('">'))

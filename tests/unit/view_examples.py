@@ -341,7 +341,7 @@ def boxes(shown):
             dx, dy = dx + float(moved[1]), dy + float(moved[2])
         if element.tag == f"{SVG}text":
             kind = (element.get("class") or "").split()
-            size = 8 if "small" in kind else 12 if "big" in kind else 10
+            size = 12 if "big" in kind else 10
             shown_words = "".join(element.itertext())
             wide = (
                 picture.columns(shown_words) * 0.61 * size

@@ -11,6 +11,7 @@ exercise stand together) and a reader's function. Out: texts that are the same o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 from kqlib.workshop.checks.code import Source, Text, source
 from kqlib.workshop.checks.exercise import Case, Exercise, Tried, find, load
 from kqlib.workshop.checks.passed import progress, remember
-from kqlib.workshop.checks.trial import outcome
+from kqlib.workshop.checks.trial import Trial, outcome
+from kqlib.workshop.checks.values import same
 
 __all__ = [
     "Case",
@@ -47,13 +49,35 @@ class Verdict(Text):
 def check(which: str, answer: Callable[..., Any]) -> Verdict:
     """Try an answer: `kq.check("01.1", answer)`. Says what was tried, what came out and a hint; remembers a pass."""
     exercise = find(which)
-    held, trouble = outcome(exercise, answer)
-    if trouble:
-        hints = [f"hint: {exercise.hints[0]}"] if exercise.hints else []
-        return Verdict("\n".join([f"✗ not yet: {trouble}", *hints, _more(exercise, 2)]), passed=False)
+    trial = outcome(exercise, answer)
+    if trial.trouble:
+        return Verdict("\n".join(_not_yet(exercise, trial)), passed=False)
+    held = trial.held
     proven = "; ".join(dict.fromkeys(tried.why for tried in held if tried.why)) or exercise.ask
     note = remember(which)
     return Verdict("\n".join([f"✓ {which}: {len(held)} of {len(held)}", proven, *note]), passed=True)
+
+
+def _not_yet(exercise: Exercise, trial: Trial) -> list[str]:
+    """What a failed check says: without an answer the task and a first hint, else what failed and a hint for that."""
+    first = exercise.hints[:1]
+    if trial.empty and exercise.task:
+        lines = ["✗ not yet: answer returns nothing so far", f"task: {exercise.task}"]
+    else:
+        lines, first = [f"✗ not yet: {trial.trouble}"], _hint_for(exercise, trial) or list(first)
+    return [*lines, *(f"hint: {each}" for each in first), _more(exercise, 2)]
+
+
+def _hint_for(exercise: Exercise, trial: Trial) -> list[str]:
+    """The hint of the typical mistake that gives the same as this answer, else that of the case."""
+    if trial.failed is None:
+        return []
+    tried = [*trial.held, trial.failed]
+    for mistake in exercise.wrong if exercise.cases else ():
+        given = [copy.deepcopy(case.args) for case in exercise.cases[: len(tried)]]
+        if mistake.__doc__ and all(same(mistake(*args), one.got) for args, one in zip(given, tried, strict=True)):
+            return [mistake.__doc__]
+    return [trial.failed.hint] if trial.failed.hint else []
 
 
 def hint(which: str, number: int = 1) -> Text:

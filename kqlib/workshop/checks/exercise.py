@@ -23,11 +23,15 @@ from kqlib.workshop.checks.values import shown
 
 @dataclass(frozen=True)
 class Case:
-    """One call of the answer: its arguments (a tuple of plain values), what it should return, and what that proves."""
+    """One call of the answer: its arguments (a tuple of plain values), what it should return, and what that proves.
+
+    hint: for a reader whose answer fails here.
+    """
 
     args: tuple[Any, ...]
     expected: Any
     why: str = ""
+    hint: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.args, tuple):
@@ -42,14 +46,20 @@ class Tried:
     got: Any
     expected: Any
     why: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exercise:
-    """A question that checks its answer: by cases, or by a probe that takes the answer and yields what it tried."""
+    """A question that checks its answer: by cases, or by a probe that takes the answer and yields what it tried.
+
+    ask: the rule, shown when the answer passed. task: what to do, shown as long as there is no answer.
+    wrong: typical mistakes; the docstring of each is the hint for an answer that gives the same.
+    """
 
     id: str
     ask: str
+    task: str = ""
     cases: Sequence[Case] = ()
     probe: Callable[[Any], Iterable[Tried]] | None = None
     hints: tuple[str, ...] = ()

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import dis
 import functools
 import inspect
 import threading
+import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.checks.exercise import Case, Exercise, Tried
 from kqlib.workshop.checks.values import clean, same, shown
+
+
+STUB = {"RESUME", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}  # what a function without a statement does
 
 
 @dataclass
@@ -28,21 +33,30 @@ class _Seen:
     call: str = ""
     end: str = ""
     raised: BaseException | None = None
+    answered: bool = False  # it has returned something else than None, or raised
+
+
+class Trial(NamedTuple):
+    """What held, a sentence about the first thing that did not ("" when everything did), and that thing."""
+
+    held: list[Tried]
+    trouble: str
+    failed: Tried | None = None
+    empty: bool = False  # the function has no statement: there is no answer yet
 
 
 class _FaultError(Exception):
     """What is wrong with an answer, as a sentence."""
 
 
-def outcome(exercise: Exercise, answer: Any) -> tuple[list[Tried], str]:
-    """What held, and a sentence about the first thing that did not ("" when everything did)."""
+def outcome(exercise: Exercise, answer: Any) -> Trial:
+    """Try an answer."""
     if not callable(answer):
         here = f'kq.check("{exercise.id}", answer)'
-        return (
-            [],
-            f"kq.check wants the function itself, as in {here}; this is {shown(answer)} ({type(answer).__name__})",
-        )
+        got = f"{shown(answer)} ({type(answer).__name__})"
+        return Trial([], f"kq.check wants the function itself, as in {here}; this is {got}")
     held: list[Tried] = []
+    failed: list[Tried] = []
     seen = _Seen()
     probe = exercise.probe or functools.partial(_cases, exercise.cases)
 
@@ -51,6 +65,7 @@ def outcome(exercise: Exercise, answer: Any) -> tuple[list[Tried], str]:
             # A class stays itself, so that a probe can subclass or pickle it.
             for tried in probe(answer if isinstance(answer, type) else _watched(answer, seen)):
                 if not same(tried.got, tried.expected):
+                    failed.append(tried)
                     return _unlike(tried)
                 held.append(tried)
         except _FaultError as fault:
@@ -59,7 +74,14 @@ def outcome(exercise: Exercise, answer: Any) -> tuple[list[Tried], str]:
             return _failed(seen, error)
         return "" if held else "the check tried nothing"
 
-    return held, _within(exercise.seconds, trouble, seen)
+    found = _within(exercise.seconds, trouble, seen)
+    return Trial(held, found, failed[0] if failed else None, _is_stub(answer) and not seen.answered)
+
+
+def _is_stub(answer: Callable[..., Any]) -> bool:
+    """Has the function no statement?"""
+    code = getattr(answer, "__code__", None)
+    return code is not None and {each.opname for each in dis.get_instructions(code)} <= STUB
 
 
 def _cases(cases: Sequence[Case], answer: Callable[..., Any]) -> Iterator[Tried]:
@@ -74,7 +96,7 @@ def _cases(cases: Sequence[Case], answer: Callable[..., Any]) -> Iterator[Tried]
             raise _FaultError(
                 f"{_call(case.args)} changed what it was given: {became}. Leave it as it is and return a new one"
             )
-        yield Tried(_call(case.args), got, case.expected, case.why)
+        yield Tried(_call(case.args), got, case.expected, case.why, case.hint)
 
 
 def _watched(answer: Callable[..., Any], seen: _Seen) -> Callable[..., Any]:
@@ -87,9 +109,10 @@ def _watched(answer: Callable[..., Any], seen: _Seen) -> Callable[..., Any]:
         try:
             got = answer(*args, **named)
         except BaseException as error:
-            seen.end, seen.raised = f"raised {_error(error)}", error
+            seen.end, seen.raised, seen.answered = f"raised {_error(error)}{_line(answer, error)}", error, True
             raise
         seen.end = f"gave {shown(got)}"
+        seen.answered = seen.answered or got is not None
         return got
 
     return call
@@ -150,12 +173,33 @@ def _end(thread: threading.Thread) -> None:
 
 def _unlike(tried: Tried) -> str:
     """What was tried, what came out, what should have, and why that matters."""
+    if form := _form(tried.got, tried.expected):
+        return f"{tried.what} gave the right values in the wrong {form}: {shown(tried.got)}"
     got, expected, kinds = shown(tried.got), shown(tried.expected), {type(tried.got), type(tried.expected)}
     if tried.got is not None and len(kinds) > 1 and not kinds <= {list, tuple}:
         got, expected = f"{got} ({type(tried.got).__name__})", f"{expected} ({type(tried.expected).__name__})"
     where = _parting(tried.got, tried.expected) if "…" in got + expected else ""
     why = f" ({tried.why})" if tried.why else ""
     return f"{tried.what} gave {got}, expected {expected}{where}{why}"
+
+
+def _form(got: Any, expected: Any) -> str:
+    """'form (a set, not a list)' or 'order', if only that is wrong; else ''."""
+    if not isinstance(expected, list | tuple) or isinstance(got, str | bytes | dict) or not isinstance(got, Collection):
+        return ""
+    if sorted(map(shown, got)) != sorted(map(shown, expected)):
+        return ""
+    known = isinstance(got, list | tuple)
+    return "order" if known else f"form (a {type(got).__name__}, not a {type(expected).__name__})"
+
+
+def _line(answer: Callable[..., Any], error: BaseException) -> str:
+    """', in line 3: return ends[0]': the last line of the answer's own code that the error came through."""
+    code = getattr(answer, "__code__", None)
+    found = [frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename]
+    if not found or not found[-1].line:
+        return ""
+    return f", in line {(found[-1].lineno or 0) - code.co_firstlineno + 1}: {found[-1].line}"
 
 
 def _parting(got: Any, expected: Any) -> str:

@@ -11,8 +11,9 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +31,7 @@ from kqlib.workshop.wire.traffic import CLIENTS
 
 MOST = 9
 START = 60.0 * PATIENCE  # seconds until a start is given up; it takes two
+FETCH = 1.5  # seconds until a follower's fetch that waits at the leader has surely run out
 
 
 class Broker:
@@ -218,6 +220,21 @@ class Cluster(Kafka):
         if not self.wires:
             raise NotAllowed("this cluster has no wire; make it with wire=True")
         return self.wires[0]
+
+    @contextlib.contextmanager
+    def frozen(self, *numbers: int) -> Iterator[None]:
+        """Brokers stand still in this block: `with cluster.frozen(2, 3): …`. They are connected, and answer nothing.
+
+        A follower's fetch waits at the leader for half a second at most. One that waits when the follower is frozen would
+        still be answered, with the next record. So this waits until it has run out.
+        """
+        brokers = [self.broker(number).pause() for number in numbers]
+        time.sleep(FETCH)
+        try:
+            yield
+        finally:
+            for broker in brokers:
+                broker.resume()
 
     def as_user(self, user: str) -> Kafka:
         """The same cluster seen by another user of a secure one: "deploy" or "app"."""

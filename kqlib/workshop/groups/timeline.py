@@ -60,14 +60,20 @@ class Span:
 
 @dataclass(frozen=True, repr=False)
 class Stop:
-    """What a change cost: of the partitions that had an owner before, how many stood still."""
+    """What a change cost: of the partitions that had an owner before, how many stood still. `orphans` had no owner then."""
 
     what: str
     before: int
     partitions: int
+    orphans: int = 0
 
     def __repr__(self) -> str:
-        return f"{self.what}: {self.partitions} of {self.before} stood still"
+        return f"{self.what}: {self.partitions} of {self.before} stood still{self.waiting}"
+
+    @property
+    def waiting(self) -> str:
+        """' (2 had no owner)'."""
+        return f" ({self.orphans} had no owner)" if self.orphans else ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +120,8 @@ class Timeline:
         moments: list[tuple[float, float]] = []
         for change, stop in zip(self.changes, self.stops, strict=True):
             if change.what:  # a change without words is only the state that was before
-                columns.append(Column(change.what, f"{stop.partitions} of {stop.before}" if stop.before else ""))
+                note = f"{stop.partitions} of {stop.before}{stop.waiting}" if stop.before else ""
+                columns.append(Column(change.what, note))
                 moments.append((change.start, change.end))
             columns.append(Column())
             moments.append((change.end, change.end))
@@ -128,7 +135,9 @@ class Timeline:
         change, since = self.changes[at], self.changes[at - 1].end if at else -inf
         held = [span for span in self.spans if isinstance(span.what, tuple) and at and span.over(since, since)]
         gone = [span for span in held if not span.over(since, change.end)]
-        return Stop(change.what, len({span.what for span in held}), len({span.what for span in gone}))
+        known = {span.what for span in self.spans if isinstance(span.what, tuple) and at and span.start <= since}
+        owned = {span.what for span in held}
+        return Stop(change.what, len(owned), len({span.what for span in gone}), len(known - owned))
 
     def _row(self, name: str, moments: Sequence[tuple[float, float]]) -> Row:
         """A member's blocks, in columns."""

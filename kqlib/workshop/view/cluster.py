@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from kqlib.text import clean, count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Draw, Picture, aligned, ends, sign_item, words_item
-from kqlib.workshop.view.svg import BIG, NORMAL, SMALL, box, cross, fit, line, number, red, tag, text, width
+from kqlib.workshop.view.svg import AMBER, BIG, NORMAL, box, cross, fit, line, number, red, tag, text, width
 
 MOST_NAMES = 8  # partitions without a leader that are named
 GAP, HEAD = 8, 28  # between boxes, and around replicas; a box's first line
@@ -33,6 +33,7 @@ STYLE = (
     ".replica{fill:none;stroke:currentColor;stroke-opacity:.45}.has{fill:currentColor;fill-opacity:.13}"
     ".out{opacity:.7}.out .replica{stroke-dasharray:2 2;stroke-opacity:.8}"
     ".edge{stroke:currentColor;stroke-width:3;stroke-linecap:round}"
+    f".committed{{stroke:{AMBER};stroke-width:3}}"
 )
 
 
@@ -47,7 +48,10 @@ class Broker:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition: who leads, who has a copy, who is in sync. `ends`: broker -> offset of its copy's next record."""
+    """A partition: who leads, who has a copy, who is in sync. `ends`: broker -> offset of its copy's next record.
+
+    committed: the leader's high watermark.
+    """
 
     topic: str
     number: int
@@ -56,6 +60,7 @@ class Partition:
     isr: Sequence[int]
     epoch: int | None = None
     ends: Mapping[int, int] | None = None
+    committed: int | None = None
 
     def __post_init__(self) -> None:
         if self.leader is not None and self.leader < 0:  # how Kafka says that there is none
@@ -64,7 +69,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class _Replica:
-    """One copy of a partition as it is drawn; `full` is how much of the longest copy it has, 0 to 1."""
+    """One copy of a partition as it is drawn: how much of the longest copy it has, and where that is committed, 0 to 1."""
 
     name: str
     leads: bool
@@ -72,6 +77,7 @@ class _Replica:
     note: str
     end: str
     full: float
+    committed: float
 
     @classmethod
     def of(cls, partition: Partition, name: str, broker: int) -> _Replica:
@@ -79,9 +85,12 @@ class _Replica:
         ends = partition.ends or {}
         leads, in_sync, end = broker == partition.leader, broker in partition.isr, ends.get(broker)
         words = [f"epoch {partition.epoch}"] if leads and partition.epoch is not None else []
+        words += [f"committed {partition.committed}"] if leads and partition.committed is not None else []
         words += [] if in_sync else ["out of ISR"]
-        full = end / max(ends.values()) if end else 0.0
-        return cls(name, leads, in_sync, ", ".join(words), "" if end is None else str(end), full)
+        longest = max(ends.values(), default=0)
+        full = end / longest if end else 0.0
+        committed = min(full, (partition.committed or 0) / longest) if longest else 0.0
+        return cls(name, leads, in_sync, ", ".join(words), "" if end is None else str(end), full, committed)
 
     @property
     def words(self) -> str:
@@ -138,7 +147,7 @@ def _draw_brokers(canvas: Canvas, all_brokers: Sequence[Broker], held: Sequence[
     wide = min(WIDEST, (WIDE - 2 * EDGE - GAP * (in_a_row - 1)) / in_a_row)
     inner = wide - 2 * GAP
     every = [replica for replicas in held for replica in replicas]
-    least = max((max(_least(each), width(each.note, SMALL) + 12) for each in every), default=inner)
+    least = max((max(_least(each), width(each.note, NORMAL) + 12) for each in every), default=inner)
     across = max(1, int((inner + GAP) // (least + GAP)))
     size = (inner - GAP * (across - 1)) / across, HIGH if any(each.note for each in every) else LOW
     for first in range(0, len(all_brokers), in_a_row):
@@ -180,12 +189,14 @@ def _replica(replica: _Replica, x: float, y: float, wide: float, high: float) ->
     parts = [box(x, y, wide, high, "replica")]
     if replica.full:
         parts.append(box(x, y, wide * replica.full, high, "has"))
+    if replica.committed:
+        parts.append(line(x + wide * replica.committed, y + 1, x + wide * replica.committed, y + high - 1, "committed"))
     if replica.leads:
         parts.append(line(x + 2, y, x + wide - 2, y, "edge") + _star(x + 11, y + 10.5))
     name = fit(replica.name, NORMAL, wide - replica.reserved, True)
     parts.append(text(x + (20 if replica.leads else 6), y + 14, name, kind="bold"))
     parts.append(text(x + wide - 6, y + 14, replica.end, anchor="end") if replica.end else "")
-    parts.append(text(x + 6, y + 25, replica.note, SMALL) if replica.note else "")
+    parts.append(text(x + 6, y + 25, replica.note, NORMAL) if replica.note else "")
     return tag("g", *parts, class_=None if replica.in_sync else "out")
 
 
@@ -201,6 +212,8 @@ def _legend(all_brokers: Sequence[Broker], held: Sequence[Sequence[_Replica]]) -
     every = [replica for replicas in held for replica in replicas]
     items = [sign_item(_star, "leader")] if any(replica.leads for replica in every) else []
     items += [sign_item(_diamond, "controller")] if any(each.controller for each in all_brokers) else []
+    if any(replica.committed for replica in every):
+        items.append(sign_item(lambda x, y: line(x, y - 6, x, y + 6, "committed"), "committed (high watermark)"))
     if any(replica.end for replica in every):
         items.append(words_item("number: the copy's end (its next offset)"))
     return items

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from kqlib.text import clean, count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned
-from kqlib.workshop.view.svg import AMBER, NORMAL, RED, SMALL, box, fit, tag, text, width
+from kqlib.workshop.view.svg import AMBER, NORMAL, RED, box, fit, tag, text, width
 
 Counts = tuple[int, int, int]  # lost, once, doubled
 Place = tuple[str, str]  # an order and a crash point
@@ -98,5 +98,5 @@ def _bars(cell: Counts, x: float, foot: float, step: float, unit: float) -> list
             parts.append(tag("rect", x=middle - THICK / 2, y=foot - high, width=THICK, height=high, class_=word))
         loud = "bold" if n and word != "once" else "faint" if not n else ""
         parts.append(text(middle, foot - high - 3, fit(str(n), NORMAL, step), kind=loud, anchor="middle"))
-        parts.append(text(middle, foot + 10, word, SMALL, "" if n else "faint", anchor="middle"))
+        parts.append(text(middle, foot + 10, word, NORMAL, "" if n else "faint", anchor="middle"))
     return parts

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from kqlib.text import clean, count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned
-from kqlib.workshop.view.svg import AMBER, BLUE, NORMAL, SMALL, fit, line, number, tag, text, width
+from kqlib.workshop.view.svg import AMBER, BLUE, NORMAL, fit, line, number, tag, text, width
 
 NAME = 120  # pixels of a line's name
 TOP, HIGH, FOOT = 44, 150, 34  # what is above the curves, their height, what is below
@@ -68,7 +68,7 @@ class _Plot:
         self.ticks = _ticks(self.steps)
         self.scale = _scale([value for values in lines.values() for value in values])
         names = max((min(NAME, width(name, NORMAL, bold=True)) for name in lines), default=0)
-        self.left = EDGE + max(width(_in_words(value), SMALL) for value in self.scale) + 6
+        self.left = EDGE + max(width(_in_words(value), NORMAL) for value in self.scale) + 6
         self.right = WIDE - EDGE - names - 8
 
     def x(self, step: int) -> float:
@@ -108,9 +108,9 @@ def _draw_scale(canvas: Canvas, plot: _Plot, step: str) -> None:
     for value in plot.scale:
         y = plot.y(value)
         canvas.add(line(plot.left, y, plot.right, y, "grid"))
-        canvas.add(text(plot.left - 5, y + 3, _in_words(value), SMALL, anchor="end"))
+        canvas.add(text(plot.left - 5, y + 3, _in_words(value), NORMAL, anchor="end"))
     for at in plot.ticks:
-        canvas.add(text(plot.x(at), TOP + HIGH + 13, str(at), SMALL, anchor="middle"))
+        canvas.add(text(plot.x(at), TOP + HIGH + 13, str(at), NORMAL, anchor="middle"))
     canvas.add(text(plot.left, TOP + HIGH + 26, step, kind="faint"))
 
 

@@ -21,7 +21,6 @@ from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned
 from kqlib.workshop.view.svg import (
     BIG,
     NORMAL,
-    SMALL,
     SUPERSCRIPT,
     box,
     check_mark,
@@ -90,7 +89,7 @@ def deliveries(them: Iterable[Delivery], title: str = "one item") -> Picture:
             x, wide = left + (each.begin - first) * scale, (each.until - each.begin) * scale
             canvas.add(*_block(each, x, canvas.y, max(wide, 14.0)))
         canvas.y += ROW
-    canvas.add(text(left, canvas.y + 6, "time →", SMALL, "faint"), right=WIDE)
+    canvas.add(text(left, canvas.y + 6, "time →", NORMAL, "faint"), right=WIDE)
     canvas.y += 12
     return canvas.picture(
         aligned((worker, " · ".join(each.words for each in held)) for worker, held in rows.items()), STYLE
@@ -108,9 +107,9 @@ def _block(one: Delivery, x: float, y: float, wide: float) -> list[str]:
     ]
     if one.did and wide - begin - 6 > 20:
         parts.append(text(x + begin, middle + 4, fit(one.did, NORMAL, wide - begin - 6)))
-    parts.append(tag("rect", x=x + wide + 1, y=y, width=width(one.end, SMALL) + 18, height=HIGH, class_="paper"))
+    parts.append(tag("rect", x=x + wide + 1, y=y, width=width(one.end, NORMAL) + 18, height=HIGH, class_="paper"))
     sign = _sign(one.end, x + wide + 9, middle)
-    return [*parts, red(sign) if one.end in BAD else sign, text(x + wide + 17, middle + 3, one.end, SMALL)]
+    return [*parts, red(sign) if one.end in BAD else sign, text(x + wide + 17, middle + 3, one.end, NORMAL)]
 
 
 def _sign(end: str, x: float, y: float) -> str:

@@ -20,7 +20,7 @@ from functools import partial
 
 from kqlib.text import count
 from kqlib.workshop.view.picture import EDGE, Canvas, Picture, aligned, item
-from kqlib.workshop.view.svg import AMBER, BLUE, RED, SMALL, box, check_mark, cross, tag, text
+from kqlib.workshop.view.svg import AMBER, BLUE, NORMAL, RED, box, check_mark, cross, tag, text
 
 ACROSS, MOST, RUNS = 32, 12, 40  # cells of a line; lines of a partition; pieces of it in the twin
 CELL, GAP, LEFT = 16, 2, 52  # a cell, the space between cells, where they begin
@@ -91,7 +91,7 @@ def _draw_lane(canvas: Canvas, partition: int, lane: Mapping[int, str]) -> None:
         canvas.add(*_cell(verdict, x, canvas.y + line * (CELL + GAP)), right=x + CELL)
     for line in range(lines):
         y = canvas.y + line * (CELL + GAP) + 11
-        canvas.add(text(LEFT - 5, y, str(low + line * ACROSS), SMALL, "faint", anchor="end"))
+        canvas.add(text(LEFT - 5, y, str(low + line * ACROSS), NORMAL, "faint", anchor="end"))
     canvas.y += lines * (CELL + GAP)
     if hidden:
         canvas.add(text(LEFT, canvas.y + 10, f"… {hidden:,} more", kind="faint"))

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from kqlib.text import count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, ends, named
-from kqlib.workshop.view.svg import NORMAL, SMALL, box, clock, fit, line, text, width
+from kqlib.workshop.view.svg import NORMAL, box, clock, fit, line, text, width
 
 ROW, HIGH = 30, 22  # from one row to the next; a box
 LEFT, BETWEEN = 130, 110  # how wide a member's box is, and the space for lines
@@ -127,7 +127,7 @@ def _draw_slots(
             parts += [box(right + 4, y - 6, bar, 12, "lag", rx=2), text(right + 10 + bar, y + 3.5, f"{slot.lag:,}")]
         canvas.add("".join(parts))
         if slot.name in nobody:
-            canvas.add(text(SLOTS - 6, y + 3, "nobody", SMALL, anchor="end"))
+            canvas.add(text(SLOTS - 6, y + 3, "nobody", NORMAL, anchor="end"))
     canvas.right = max(canvas.right, right + (12 + space + number if longest else 0))
 
 
@@ -149,7 +149,7 @@ def owners(queues: Mapping[str, int], nodes: Mapping[str, Sequence[int]], title:
     heads = zip(begin, ("queue = key", "partition", "node"), strict=True)
     canvas.add(*(text(x, canvas.y - 10, word, kind="faint") for x, word in heads))
     for x, word in ((begin[0] + SIDE, "murmur2 % partitions"), (begin[1] + MIDDLE, "the map")):
-        canvas.add(text(x + BETWEEN / 2, canvas.y - 10, word, SMALL, "faint", anchor="middle"))
+        canvas.add(text(x + BETWEEN / 2, canvas.y - 10, word, NORMAL, "faint", anchor="middle"))
     places = dict(zip(middle, _middles(canvas, len(middle), high), strict=True))
     lines, boxes = list[str](), list[str]()
     for (queue, part), y in zip(left, _middles(canvas, len(left), high), strict=True):
@@ -161,7 +161,7 @@ def owners(queues: Mapping[str, int], nodes: Mapping[str, Sequence[int]], title:
         boxes.append(_box(begin[2], y, SIDE, node, idle=not held, rx=5))
     canvas.add(*lines, *boxes, right=begin[2] + SIDE)
     nobody = [y for part, y in places.items() if part not in node_of]
-    canvas.add(*(text(begin[1] + MIDDLE + 6, y + 3, "nobody", SMALL) for y in nobody))
+    canvas.add(*(text(begin[1] + MIDDLE + 6, y + 3, "nobody", NORMAL) for y in nobody))
     rows = [(named(queue), f"p{part}", node_of.get(part, "nobody")) for queue, part in left]
     return _finished(canvas, high, rows, [*more_queues, *more_partitions, *more_nodes])
 

@@ -14,7 +14,7 @@ Out: `spread(found)`, `moved(found)`, `keys([placing], title="football") -> Pict
     p1  1 record  C←p0
     p2  1 record  A←p0
 
-A key's colour is one of eight, which colour-blind readers tell apart too, and its letter says the same. `←p1`: on p1 in the
+A key's colour is one of eight, which colour-blind readers tell apart too; from the ninth key on it has a dashed edge. `←p1`: on p1 in the
 first placing. A key to point at has a ring (*A* in the twin). Keys too small for a letter share one block: '12 other keys'.
 """
 
@@ -28,7 +28,7 @@ from kqlib.errors import NotAllowed
 from kqlib.text import Key, as_bytes, clean, count, cut
 from kqlib.workshop.view.letters import MOST_KEYS, Lettering
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, shortened, words_item
-from kqlib.workshop.view.svg import BIG, NORMAL, SMALL, box, fit, line, number, tag, text, width
+from kqlib.workshop.view.svg import BIG, NORMAL, box, fit, line, number, tag, text, width
 
 MOST = 100_000  # keys of a picture
 HIGH, AIR, BELOW = 26, 2, 6  # of a block; between two of them; between two rows
@@ -208,8 +208,8 @@ class _Looks:
         middle = x + wide / 2
         if block.more:
             words = count(block.more, "other key")
-            fits = width(words, SMALL) + 4 <= wide
-            words = text(middle, y + HIGH / 2 + 3, words, SMALL, anchor="middle") if fits else ""
+            fits = width(words, NORMAL) + 4 <= wide
+            words = text(middle, y + HIGH / 2 + 3, words, NORMAL, anchor="middle") if fits else ""
             return [box(x, y, wide, HIGH, "rest") + words]
         fill, ink = None, None
         if block.key is not None:
@@ -219,7 +219,7 @@ class _Looks:
             letter = fit(self.lettering[block.key], BIG, wide - 2, True)
             parts.append(text(middle, y + (13 if block.moves else 17), letter, BIG, "bold", anchor="middle"))
             if block.moves:
-                parts.append(text(middle, y + 22, fit(f"←p{block.was}", SMALL, wide), SMALL, anchor="middle"))
+                parts.append(text(middle, y + 22, fit(f"←p{block.was}", NORMAL, wide), NORMAL, anchor="middle"))
         ring = box(x - 1, y - 1, wide + 2, HIGH + 2, "ring", rx=5) if block.pointed else ""
         return [tag("g", *parts, style=ink) + ring]
 

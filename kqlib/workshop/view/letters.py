@@ -52,15 +52,20 @@ class Lettering:
         return "·" if key is None else self._letters[as_bytes(key)]
 
     def colour(self, key: Key) -> str:
-        """A key's colour; the ninth key gets the first one's, and its letter tells them apart."""
+        """A key's colour; the ninth key gets the first one's, and a dashed edge."""
         return PALETTE[self._places[as_bytes(key)] % len(PALETTE)]
 
+    def edge(self, key: Key) -> str:
+        """The edge of a key's cell: dashed from the ninth key on, so that no two of sixteen keys look alike."""
+        again = self._places[as_bytes(key)] // len(PALETTE) % 2
+        return ";stroke:currentColor;stroke-width:2.5;stroke-dasharray:4 3" if again else ";stroke:none"
+
     def style(self, key: Key, tint: bool) -> tuple[str, str | None]:
-        """How a cell with this key is filled, in full or in a tint, and the colour of the words in it."""
+        """How a cell with this key is filled and edged, in full or in a tint, and the colour of the words in it."""
         colour = self.colour(key)
         if tint:
-            return f"fill:{colour};fill-opacity:.25", None
-        return f"fill:{colour}", f"color:{'#fff' if colour in DEEP else '#111'}"
+            return f"fill:{colour};fill-opacity:.25{self.edge(key).removeprefix(';stroke:none')}", None
+        return f"fill:{colour}{self.edge(key)}", f"color:{'#fff' if colour in DEEP else '#111'}"
 
     def twin(self) -> list[str]:
         """The line that explains the letters: 'A ARS-CHE · B LIV-MCI'."""
@@ -70,14 +75,14 @@ class Lettering:
     def legend(self, coloured: bool) -> Iterator[tuple[Draw, float]]:
         """What the letters mean, behind a dot in the key's colour if colours are shown."""
         for letter, name, key in self._legend:
-            dot = self.colour(key) if coloured and key is not None else ""
+            dot = f"fill:{self.colour(key)}{self.edge(key)}" if coloured and key is not None else ""
             wide = 14 * bool(dot) + width(letter, NORMAL, bold=True) + width(f" {name}", NORMAL)
             yield partial(_letter_and_key, letter, name, dot), wide
 
 
 def _letter_and_key(letter: str, name: str, dot: str, x: float, y: float) -> str:
     """'A ARS-CHE', behind a dot if it has a colour."""
-    circle = tag("circle", cx=x + 5, cy=y + 8, r=5, fill=dot) if dot else ""
+    circle = tag("circle", cx=x + 5, cy=y + 8, r=5, style=dot) if dot else ""
     words = tag("tspan", escape(letter), class_="bold") + escape(f" {name}")
     return circle + tag("text", words, x=x + 14 * bool(dot), y=y + 12)
 

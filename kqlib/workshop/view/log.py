@@ -29,7 +29,6 @@ from kqlib.workshop.view.svg import (
     BLUE,
     NORMAL,
     RED,
-    SMALL,
     SUPERSCRIPT,
     check_mark,
     clock,
@@ -148,7 +147,7 @@ class _Grid:
         least = float(TIGHT)
         for cell in cells:
             if cell.first == cell.last:
-                least = max(least, width(cell.offsets, SMALL) + 4)
+                least = max(least, width(cell.offsets, NORMAL) + 4)
             if cell.record and cell.state != "gone":
                 least = max(least, width(lettering[cell.record.key], BIG, bold=True) + 2 * AIR)
         least = math.ceil(least)
@@ -167,7 +166,7 @@ class _Grid:
             return 0
         if isinstance(piece, More):
             return math.ceil((width(piece.words, NORMAL) + 2 * AIR) / self.pitch)
-        return 1 if piece.first == piece.last else max(2, math.ceil((width(piece.offsets, SMALL) + AIR) / self.pitch))
+        return 1 if piece.first == piece.last else max(2, math.ceil((width(piece.offsets, NORMAL) + AIR) / self.pitch))
 
     def lines(self, pieces: Iterable[Piece]) -> list[list[tuple[float, Piece]]]:
         """Steps with the place where they begin, a list a line. A mark goes with the cell that it stands before."""
@@ -208,7 +207,7 @@ def _draw_row(canvas: Canvas, row: Row, grid: _Grid, cells: _Cells) -> None:
             if isinstance(piece, More):
                 canvas.add(_more(piece, x, y, wide - AIR), right=x + wide)
             elif isinstance(piece, Cell):
-                offset = text(x + (wide - AIR) / 2, y - 3, piece.offsets, SMALL, "faint", anchor="middle")
+                offset = text(x + (wide - AIR) / 2, y - 3, piece.offsets, NORMAL, "faint", anchor="middle")
                 canvas.add(offset + cells.draw(piece.record, x, y, wide - AIR), right=x + wide)
         _draw_marks(canvas, bars, y)
     canvas.y += 6
@@ -267,7 +266,7 @@ class _Cells:
         if record is None or record.key is None:
             return "fill:none;stroke:currentColor", "color:inherit"
         fill, ink = self.lettering.style(record.key, tint=record.state in ("due", "done"))
-        return fill + (";stroke:none" if ink else ""), ink or "color:inherit"
+        return fill, ink or "color:inherit"
 
     def states(self, cells: Sequence[Cell]) -> list[tuple[Draw, float]]:
         """What the cells mean: only those that are there, and nothing for a plain topic."""
@@ -287,9 +286,9 @@ def _sign(record: Record, wide: float, y: float = 22) -> str:
     """A record's state, drawn, with its note beside it or instead of it."""
     signs = {"due": clock, "done": check_mark, "dead": cross}
     if sign := signs.get(record.state):
-        note = fit(record.note, SMALL, wide - 14) if record.note else ""
-        return sign(8 if note else wide / 2, y) + (text(14, y + 3, note, SMALL) if note else "")
+        note = fit(record.note, NORMAL, wide - 14) if record.note else ""
+        return sign(8 if note else wide / 2, y) + (text(14, y + 3, note, NORMAL) if note else "")
     if record.state == "claimed" and not record.note:
         return text(wide / 2, y + 4, str(record.attempt), anchor="middle")
     words = f"{record.attempt} {record.note}" if record.state == "claimed" else record.note
-    return text(wide / 2, y + 4, fit(words, SMALL, wide - 2), SMALL, anchor="middle") if words else ""
+    return text(wide / 2, y + 4, fit(words, NORMAL, wide - 2), NORMAL, anchor="middle") if words else ""

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from kqlib.text import clean
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture
-from kqlib.workshop.view.svg import NORMAL, SMALL, box, check_mark, cross, fit, text, width
+from kqlib.workshop.view.svg import NORMAL, box, check_mark, cross, fit, text, width
 from kqlib.workshop.view.table import Cell, Table
 
 CORNER = "reader ↓ writer →"
@@ -73,10 +73,10 @@ def drawn(outcomes: Iterable[Read], title: str = "who reads whom") -> Picture:
     if len(writers) > MOST:
         raise ValueError(f"a picture shows at most {MOST} writers, not {len(writers)}: show the table")
     canvas = Canvas(title, counted, y=44.0)
-    left = max([width(CORNER, SMALL), *(min(140, width(name, NORMAL, bold=True)) for name in readers)]) + EDGE + 12
+    left = max([width(CORNER, NORMAL), *(min(140, width(name, NORMAL, bold=True)) for name in readers)]) + EDGE + 12
     wide = max(NARROWEST, min(WIDEST, (WIDE - left - EDGE) / max(1, len(writers)) - GAP))
     columns = {writer: left + at * (wide + GAP) for at, writer in enumerate(writers)}
-    canvas.add(text(EDGE, canvas.y - 8, CORNER, SMALL, kind="faint"))
+    canvas.add(text(EDGE, canvas.y - 8, CORNER, NORMAL, kind="faint"))
     for writer, x in columns.items():
         name = fit(writer, NORMAL, wide, bold=True)
         canvas.add(text(x + wide / 2, canvas.y - 8, name, kind="bold", anchor="middle"), right=x + wide + GAP)
@@ -113,8 +113,8 @@ def _box(pair: Read | None, x: float, y: float, wide: float) -> str:
     if pair is None:
         return frame
     if pair.java:
-        frame += text(x + wide - 4, y + 13, f"Java: {pair.java}", SMALL, anchor="end")
+        frame += text(x + wide - 4, y + 13, f"Java: {pair.java}", NORMAL, anchor="end")
     if not pair.rule:
         return frame + check_mark(middle, y + HIGH / 2)
-    rule = text(middle, y + HIGH - 6, fit(pair.rule, SMALL, wide - 4), SMALL, anchor="middle")
+    rule = text(middle, y + HIGH - 6, fit(pair.rule, NORMAL, wide - 4), NORMAL, anchor="middle")
     return frame + cross(middle, y + 10) + rule

@@ -27,7 +27,7 @@ LONGEST = 60  # characters of a name in a twin
 STYLE = (
     "svg{color:#222}.paper{fill:#fff}"
     "@media (prefers-color-scheme:dark){svg{color:#eee}.paper{fill:#111}}"
-    "text{fill:currentColor;font-size:10px}.small{font-size:8px}.big{font-size:12px}"
+    "text{fill:currentColor;font-size:10px}.big{font-size:12px}"
     ".bold{font-weight:600}.faint{opacity:.7}"
     ".line{fill:none;stroke:currentColor}"
 )
@@ -48,7 +48,9 @@ class Picture:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """What a notebook stores: the twin for text, an <img> for HTML."""
-        image = f'<img alt="{escape(self.title)}" src="data:image/svg+xml,{percent(self.svg)}">'
+        # Jupyter shrinks an image that is wider than its page; this one keeps its size and gets a scrollbar
+        source = f"data:image/svg+xml,{percent(self.svg)}"
+        image = f'<img style="max-width:none" alt="{escape(self.title)}" src="{source}">'
         return {"text/plain": self.text, "text/html": image}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kqlib.text import clean
 
-SMALL, NORMAL, BIG = 8, 10, 12  # the only sizes of text
+NORMAL, BIG = 10, 12  # the only sizes of text
 BLUE, RED, AMBER = "#2563eb", "#dc2626", "#d97706"  # white is legible on the first two; amber is for bars only
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -28,7 +28,7 @@ def tag(name: str, *inside: str, **attributes: Any) -> str:
 
 def text(x: float, y: float, words: str, size: int = NORMAL, kind: str = "", *, anchor: str | None = None) -> str:
     """Words at a baseline; `kind` adds style classes ('bold', 'faint'), `anchor` is 'middle' or 'end'."""
-    classes = " ".join(filter(None, [{SMALL: "small", BIG: "big"}.get(size), kind]))
+    classes = " ".join(filter(None, ["big" if size == BIG else "", kind]))
     return tag("text", escape(words), x=x, y=y, text_anchor=anchor, class_=classes or None)
 
 

@@ -22,7 +22,7 @@ from itertools import accumulate, groupby
 
 from kqlib.text import count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Draw, Picture, aligned, named, sign_item
-from kqlib.workshop.view.svg import NORMAL, SMALL, box, cross, fit, line, red, tag, text, width
+from kqlib.workshop.view.svg import NORMAL, box, cross, fit, line, red, tag, text, width
 
 HEAD = 20  # above the rows, for the columns' words
 NAME = 78  # how wide the names are
@@ -110,8 +110,8 @@ def _draw(canvas: Canvas, times: Sequence[Column], rows: Sequence[Row]) -> None:
         if column.words:
             x, wide = edges[at], edges[at + 1] - edges[at]
             canvas.add(tag("rect", x=x, y=canvas.y, width=wide, height=low - canvas.y, class_="change"))
-            words, note = fit(column.words, SMALL, wide - 4), fit(column.note, NORMAL, wide)
-            canvas.add(text(x + wide / 2, canvas.y + 13, words, SMALL, anchor="middle"))
+            words, note = fit(column.words, NORMAL, wide - 4), fit(column.note, NORMAL, wide)
+            canvas.add(text(x + wide / 2, canvas.y + 13, words, NORMAL, anchor="middle"))
             canvas.add(text(x + wide / 2, low + 13, note, anchor="middle") if note else "")
     canvas.right = max(canvas.right, edges[-1])
     y = canvas.y + HEAD
@@ -130,7 +130,8 @@ def _edges(times: Sequence[Column]) -> list[float]:
     """Where each column begins, and where the last one ends; narrower where there are many."""
     wide = []
     for column in times:
-        wide.append(min(WIDEST, max(CHANGE, width(column.words, SMALL) + 8)) if column.words else STATE)
+        words = max(width(column.words, NORMAL), width(column.note, NORMAL)) + 8
+        wide.append(min(WIDEST, max(CHANGE, words)) if column.words else STATE)
     part = min(1.0, (WIDE - 2 * EDGE - NAME) / (sum(wide) or 1))
     return [*accumulate((each * part for each in wide), initial=float(EDGE + NAME))]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from kqlib.text import count
 from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, ends
-from kqlib.workshop.view.svg import NORMAL, RED, SMALL, box, cross, fit, line, number, red, tag, text, width
+from kqlib.workshop.view.svg import NORMAL, RED, box, cross, fit, line, number, red, tag, text, width
 
 HIGH, HEAD = 26, 24  # a row, and the names above the first
 LONGEST = 190  # of the words at an arrow's end
@@ -130,12 +130,12 @@ def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> No
         canvas.add(tag("path", d=f"M{number(end)} {number(y)}l-6 -3v6z", class_="tip"))
     if arrow.accident and not stops:
         canvas.add(red(cross(start, y, 4)))
-    ending = fit(arrow.end, SMALL, LONGEST, bold=True)
-    taken = width(ending, SMALL, bold=True)
+    ending = fit(arrow.end, LONGEST, bold=True)
+    taken = width(ending, bold=True)
     canvas.add(
         text(
             start + 8, y - 4, fit(" · ".join(filter(None, (arrow.call, arrow.what))), NORMAL, end - start - taken - 26)
         )
     )
     if ending:
-        canvas.add(tag("g", text(end - 8, y - 4, ending, SMALL, "bold", anchor="end"), style=f"color:{RED}"))
+        canvas.add(tag("g", text(end - 8, y - 4, ending, "bold", anchor="end"), style=f"color:{RED}"))
