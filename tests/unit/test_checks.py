@@ -122,3 +122,52 @@ def test_an_author_hears_of_an_id_used_twice_or_in_the_wrong_file(solutions, old
     (solutions / "01_topics.py").write_text(TOPICS.replace(old, new))
     with pytest.raises(NotAllowed, match="is there twice or belongs to another notebook's file"):
         check("01.1", right)
+
+
+def slowest_of_all(ends):
+    """The copy that is out of sync does not count."""
+    return min(ends)
+
+
+HINTED = Exercise(
+    id="01.1",
+    ask="the largest",
+    task="return the largest number",
+    cases=[
+        Case(([1, 2],), 2),
+        Case(([3, 3],), 3, hint="Two may be equal."),
+        Case(([],), 0, hint="What if it is empty?"),
+    ],
+    hints=("Look at all of them.",),
+    solution=lambda ends: max(ends, default=0),
+    wrong=(slowest_of_all,),
+)
+
+
+def unwritten(ends): ...
+
+
+@pytest.mark.parametrize(
+    ("answer", "lines"),
+    [
+        (
+            stub,
+            [
+                "✗ not yet: answer returns nothing so far",
+                "task: return the largest number",
+                "hint: Look at all of them.",
+            ],
+        ),
+        (
+            lambda ends: {}.get(ends[0]),
+            ["✗ not yet: answer([1, 2]) gave None, expected 2", "hint: Look at all of them."],
+        ),
+        (min, ["✗ not yet: answer([1, 2]) gave 1, expected 2", f"hint: {slowest_of_all.__doc__}"]),
+        (lambda ends: sum({*ends}) - 1, ["✗ not yet: answer([3, 3]) gave 2, expected 3", "hint: Two may be equal."]),
+    ],
+)
+def test_a_hint_follows_the_case_that_failed_and_no_value_is_shown_before_there_is_an_answer(
+    answer, lines, monkeypatch
+):
+    monkeypatch.setattr("kqlib.workshop.checks.find", lambda which: HINTED)
+    assert check("01.1", answer).text.splitlines()[:-1] == lines

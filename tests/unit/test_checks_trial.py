@@ -83,7 +83,8 @@ WANTS = 'kq.check wants the function itself, as in kq.check("01.1", answer); thi
     ],
 )
 def test_an_answer_that_raises_or_cannot_be_called_gets_one_helpful_line(answer, text):
-    assert tell(answer, 1, "x") == text
+    where = ", in line 2: raise error" if " raised " in text else ""
+    assert tell(answer, 1, "x") == text + where
 
 
 @pytest.mark.parametrize(
@@ -93,8 +94,8 @@ def test_an_answer_that_raises_or_cannot_be_called_gets_one_helpful_line(answer,
         (True, 1, "answer() gave True (bool), expected 1 (int)"),
         ("3", 3, "answer() gave '3' (str), expected 3 (int)"),
         (3.0, 3, "answer() gave 3.0 (float), expected 3 (int)"),
-        ({1}, [1], "answer() gave {1} (set), expected [1] (list)"),
-        ((1, 2), [2, 1], "answer() gave (1, 2), expected [2, 1]"),
+        ({1}, [1], "answer() gave the right values in the wrong form (a set, not a list): {1}"),
+        ((1, 2), [2, 1], "answer() gave the right values in the wrong order: (1, 2)"),
         ((n for n in [1]), [1], "answer() gave <generator object <genexpr>> (generator), expected [1] (list)"),
         (Quiet(), 1, "answer() gave <tests.unit.checks_examples.Quiet object> (Quiet), expected 1 (int)"),
         (Loud(), 1, "answer() gave <Loud whose repr raised RuntimeError> (Loud), expected 1 (int)"),
@@ -113,7 +114,7 @@ def test_a_wrong_value_is_shown_beside_the_right_one_and_their_types_where_they_
 
 def test_an_address_without_its_at_goes_too_and_a_short_hex_number_stays():
     assert tell(raises(ValueError("lock 0x7f12345678ab, seed 0x9747b28c")), 1) == (
-        "answer() raised ValueError: lock 0x…, seed 0x9747b28c"
+        "answer() raised ValueError: lock 0x…, seed 0x9747b28c, in line 2: raise error"
     )
 
 
@@ -342,7 +343,7 @@ LOOP.append(LOOP)
         (Quiet(), "<tests.unit.checks_examples.Quiet object>"),
         ([Quiet()], "[<tests.unit.checks_examples.Quiet object>]"),
         (Quiet().__init__, "<method-wrapper '__init__' of Quiet object>"),
-        (Case(("x" * 99,), 1), f"Case(args=('{'x' * 58}… 65 more characters"),
+        (Case(("x" * 99,), 1), f"Case(args=('{'x' * 58}… 74 more characters"),
         ("0x7f12345678ab", "'0x7f12345678ab'"),  # a reader's own text stays
     ],
 )

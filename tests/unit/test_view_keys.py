@@ -82,12 +82,14 @@ def test_a_line_says_what_there_is(shown, line):
     assert line in shown.text.splitlines()
 
 
-def test_the_eight_colours_come_with_letters_and_the_ninth_key_gets_the_first_again():
+def test_the_eight_colours_come_with_letters_and_the_ninth_key_gets_the_first_with_a_dashed_edge():
     nine = [Placed(letter, n % 2) for n, letter in enumerate("ABCDEFGHI")]
     svg = keys([Placing("", 2, nine)]).svg
-    fills = dict(re.findall(r"style='fill:(#\w+)'/><text[^>]*>(\w)<", svg)[n][::-1] for n in range(9))
-    assert set(fills.values()) == set(PALETTE)
-    assert fills["A"] == fills["I"]
+    found = re.findall(r"style='fill:(#\w+)([^']*)'/><text[^>]*>(\w)<", svg)
+    fills = {letter: (colour, edge) for colour, edge, letter in found}
+    assert {colour for colour, _ in fills.values()} == set(PALETTE)
+    assert fills["A"][0] == fills["I"][0]
+    assert len(set(fills.values())) == 9  # the ninth has a dashed edge
 
 
 def test_a_key_keeps_its_letter_and_colour_from_an_earlier_picture():

@@ -6,7 +6,7 @@ exercise stand together) and a reader's function. Out: texts that are the same o
     check("01.1", answer) · hint("01.1", 2) · solution("01.1") · progress() · source(check)
 
 `exercise.py` is what an author writes, `trial.py` calls an answer, `values.py` compares and shows what it gave,
-`passed.py` remembers, `code.py` shows code. Here is what a reader calls.
+`broker.py` is the Kafka that answers run against, `passed.py` remembers, `code.py` shows code. Here is what a reader calls.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def owners(queues: Mapping[str, int], nodes: Mapping[str, Sequence[int]], title:
     begin = [EDGE, EDGE + SIDE + BETWEEN, EDGE + SIDE + BETWEEN + MIDDLE + BETWEEN]
     heads = zip(begin, ("queue = key", "partition", "node"), strict=True)
     canvas.add(*(text(x, canvas.y - 10, word, kind="faint") for x, word in heads))
-    for x, word in ((begin[0] + SIDE, "murmur2 % partitions"), (begin[1] + MIDDLE, "the map")):
+    for x, word in ((begin[0] + SIDE, "hash % partitions"), (begin[1] + MIDDLE, "the map")):
         canvas.add(text(x + BETWEEN / 2, canvas.y - 10, word, NORMAL, "faint", anchor="middle"))
     places = dict(zip(middle, _middles(canvas, len(middle), high), strict=True))
     lines, boxes = list[str](), list[str]()

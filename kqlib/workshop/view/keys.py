@@ -14,8 +14,9 @@ Out: `spread(found)`, `moved(found)`, `keys([placing], title="football") -> Pict
     p1  1 record  C←p0
     p2  1 record  A←p0
 
-A key's colour is one of eight, which colour-blind readers tell apart too; from the ninth key on it has a dashed edge. `←p1`: on p1 in the
-first placing. A key to point at has a ring (*A* in the twin). Keys too small for a letter share one block: '12 other keys'.
+A key's colour is one of eight, which colour-blind readers tell apart too; from the ninth key on it has a dashed edge.
+`←p1`: on p1 in the first placing. A key to point at has a ring (*A* in the twin).
+Keys too small for a letter share one block: '12 other keys'.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ class _Looks:
         parts = [box(x, y, wide, HIGH, None if fill else "none", style=fill)]
         if wide >= LEAST - AIR:
             letter = fit(self.lettering[block.key], BIG, wide - 2, True)
-            parts.append(text(middle, y + (13 if block.moves else 17), letter, BIG, "bold", anchor="middle"))
+            parts.append(text(middle, y + (12 if block.moves else 17), letter, BIG, "bold", anchor="middle"))
             if block.moves:
                 parts.append(text(middle, y + 22, fit(f"←p{block.was}", NORMAL, wide), NORMAL, anchor="middle"))
         ring = box(x - 1, y - 1, wide + 2, HIGH + 2, "ring", rx=5) if block.pointed else ""

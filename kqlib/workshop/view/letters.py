@@ -58,13 +58,13 @@ class Lettering:
     def edge(self, key: Key) -> str:
         """The edge of a key's cell: dashed from the ninth key on, so that no two of sixteen keys look alike."""
         again = self._places[as_bytes(key)] // len(PALETTE) % 2
-        return ";stroke:currentColor;stroke-width:2.5;stroke-dasharray:4 3" if again else ";stroke:none"
+        return ";stroke:currentColor;stroke-width:2.5;stroke-dasharray:4 3" if again else ""
 
     def style(self, key: Key, tint: bool) -> tuple[str, str | None]:
         """How a cell with this key is filled and edged, in full or in a tint, and the colour of the words in it."""
         colour = self.colour(key)
         if tint:
-            return f"fill:{colour};fill-opacity:.25{self.edge(key).removeprefix(';stroke:none')}", None
+            return f"fill:{colour};fill-opacity:.25{self.edge(key)}", None
         return f"fill:{colour}{self.edge(key)}", f"color:{'#fff' if colour in DEEP else '#111'}"
 
     def twin(self) -> list[str]:

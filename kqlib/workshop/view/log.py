@@ -266,7 +266,7 @@ class _Cells:
         if record is None or record.key is None:
             return "fill:none;stroke:currentColor", "color:inherit"
         fill, ink = self.lettering.style(record.key, tint=record.state in ("due", "done"))
-        return fill, ink or "color:inherit"
+        return fill + (";stroke:none" if ink and "stroke:" not in fill else ""), ink or "color:inherit"
 
     def states(self, cells: Sequence[Cell]) -> list[tuple[Draw, float]]:
         """What the cells mean: only those that are there, and nothing for a plain topic."""
