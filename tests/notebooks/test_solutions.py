@@ -69,6 +69,9 @@ def test_no_answer_and_wrong_answers_are_refused_and_the_solution_passes(exercis
         assert not verdict.passed, f"{exercise.id} accepts {answer.__name__}"
         assert verdict.text.startswith("✗ not yet: ")
         assert "the check could not go on" not in verdict.text, verdict.text
+        if exercise.task:  # with an answer the hint is for that answer, without one nothing is given away
+            assert ("\ntask: " in verdict.text) == (answer is not_yet), verdict.text
+            assert (f"hint: {exercise.hints[0]}" in verdict.text) == (answer is not_yet), verdict.text
     verdict = checks.check(exercise.id, exercise.solution)
     assert verdict.passed, verdict.text
     assert verdict.text.startswith(f"✓ {exercise.id}: ")
