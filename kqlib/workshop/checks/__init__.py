@@ -60,12 +60,12 @@ def check(which: str, answer: Callable[..., Any]) -> Verdict:
 
 def _not_yet(exercise: Exercise, trial: Trial) -> list[str]:
     """What a failed check says: without an answer the task and a first hint, else what failed and a hint for that."""
-    first = exercise.hints[:1]
+    hints = list(exercise.hints[:1])
     if trial.empty and exercise.task:
         lines = ["✗ not yet: answer returns nothing so far", f"task: {exercise.task}"]
     else:
-        lines, first = [f"✗ not yet: {trial.trouble}"], _hint_for(exercise, trial) or list(first)
-    return [*lines, *(f"hint: {each}" for each in first), _more(exercise, 2)]
+        lines, hints = [f"✗ not yet: {trial.trouble}"], _hint_for(exercise, trial) or hints
+    return [*lines, *(f"hint: {each}" for each in hints), _more(exercise, 2)]
 
 
 def _hint_for(exercise: Exercise, trial: Trial) -> list[str]:

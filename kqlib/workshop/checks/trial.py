@@ -195,9 +195,9 @@ def _form(got: Any, expected: Any) -> str:
 def _line(answer: Callable[..., Any], error: BaseException) -> str:
     """', in line 3: return ends[0]': the last line of the answer's own code that the error came through."""
     code = getattr(answer, "__code__", None)
-    found = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename
-    ]
+    if code is None:
+        return ""
+    found = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == code.co_filename]
     if not found or not found[-1].line:
         return ""
     return f", in line {(found[-1].lineno or 0) - code.co_firstlineno + 1}: {found[-1].line}"

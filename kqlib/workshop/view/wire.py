@@ -130,12 +130,12 @@ def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> No
         canvas.add(tag("path", d=f"M{number(end)} {number(y)}l-6 -3v6z", class_="tip"))
     if arrow.accident and not stops:
         canvas.add(red(cross(start, y, 4)))
-    ending = fit(arrow.end, LONGEST, bold=True)
-    taken = width(ending, bold=True)
+    ending = fit(arrow.end, NORMAL, LONGEST, bold=True)
+    taken = width(ending, NORMAL, bold=True)
     canvas.add(
         text(
             start + 8, y - 4, fit(" · ".join(filter(None, (arrow.call, arrow.what))), NORMAL, end - start - taken - 26)
         )
     )
     if ending:
-        canvas.add(tag("g", text(end - 8, y - 4, ending, "bold", anchor="end"), style=f"color:{RED}"))
+        canvas.add(tag("g", text(end - 8, y - 4, ending, NORMAL, "bold", anchor="end"), style=f"color:{RED}"))
