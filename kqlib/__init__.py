@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kqlib.share import ShareQueue
     from kqlib.topics import Plan, QueueTopic, Topic
     from kqlib.workshop import delivery, games, groups, nodes, play, snapshot, view
-    from kqlib.workshop.checks import check, hint, progress, solution, source
+    from kqlib.workshop.checks import check, hint, predict, predicted, progress, solution, source
     from kqlib.workshop.cluster import Cluster
     from kqlib.workshop.crash import crash
     from kqlib.workshop.decoding import matrix, trial
@@ -30,7 +30,7 @@ NAMES = {
     "kqlib.queue.drupal": ("DrupalQueue",),
     "kqlib.share": ("ShareQueue",),
     "kqlib.topics": ("Plan", "QueueTopic", "Topic"),
-    "kqlib.workshop.checks": ("check", "hint", "progress", "solution", "source"),
+    "kqlib.workshop.checks": ("check", "hint", "predict", "predicted", "progress", "solution", "source"),
     "kqlib.workshop.cluster": ("Cluster",),
     "kqlib.workshop.decoding": ("matrix", "trial"),
     "kqlib.workshop.doctor": ("doctor",),
@@ -63,6 +63,8 @@ __all__ = [
     "matrix",
     "nodes",
     "play",
+    "predict",
+    "predicted",
     "progress",
     "promises",
     "queue",

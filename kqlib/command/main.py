@@ -90,7 +90,7 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def progress(args: argparse.Namespace) -> int:
-    """Show which exercises were passed."""
+    """Show exercises passed, predictions made and minutes."""
     from kqlib.workshop import checks
 
     found = checks.progress(args.files or None)
@@ -203,7 +203,7 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         "files",
         nargs="*",
         metavar="FILE",
-        help="the output of `kq progress --json` of other people; a column for each file",
+        help="what other people's `kq progress --json` printed, or a folder of such files; a column a person",
     )
     add("--json", **for_programs)
     ends = "diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk or deleted."

@@ -28,6 +28,7 @@ from kqlib.runtime import places
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import check_name
 from kqlib.workshop import replay, snapshot, view
+from kqlib.workshop.checks import minutes
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.lab_notes import KINDS, LabNotes, clear_notes
 from kqlib.workshop.readers import Mark, close_readers, consumers
@@ -58,6 +59,7 @@ def lab(
     """
     if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9_-]+", name):
         raise NotAllowed(f"a lab's name is its notebook's, as in kq.lab('03-keys'), not {name!r}")
+    minutes.count(name)
     if at is not None and name not in replay.replaying:
         replay.replay(name, replay.steps(name, at), sys._getframe(1).f_globals)
         if name in _open:

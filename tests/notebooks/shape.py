@@ -21,6 +21,8 @@ _BULLET = re.compile(r"^\s{0,3}(?:[-*+]|\d+\.) +\S", re.MULTILINE)
 _LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|\b(?:href|src)=[\"']([^\"']+)[\"']")
 _FENCED = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _CHECK = re.compile(r"""\bkq\.check\(\s*["']([^"']+)["']""")
+_PREDICTIONS = re.compile(r"\s*(?:kq\.predict(?:ed)?\([^()]*\)\s*)+")  # a cell of nothing else is no step of its own
+_PREDICT = re.compile(r"""\bkq\.(predict|predicted)\(\s*(?:["']([^"']+)["'])?""")
 _EXERCISE_CELL = re.compile(r"\bkq\.(?:check|hint|solution)\(|#\s*your turn\b", re.IGNORECASE)
 
 
@@ -115,11 +117,12 @@ def sizes(page: Page) -> Iterator[Wrong]:
     """The core (what everybody needs: all before *Deeper*, without the exercises) and each cell fit."""
     deeper = (cell.number for cell in page.prose if re.search(r"^#+ .*\bDeeper\b", cell.source, re.MULTILINE))
     end = next(deeper, _closing_start(page))
-    core = [cell for cell in page.code if cell.number < end and not _EXERCISE_CELL.search(cell.source)]
+    code = [cell for cell in page.code if not _PREDICTIONS.fullmatch(cell.source)]
+    core = [cell for cell in code if cell.number < end and not _EXERCISE_CELL.search(cell.source)]
     if len(core) > CORE_CELLS:
         yield None, f"{len(core)} code cells before *Deeper*", f"keep the core to {CORE_CELLS}, without exercises"
-    if len(page.code) > ALL_CELLS:
-        yield None, f"{len(page.code)} code cells", f"keep to {ALL_CELLS}"
+    if len(code) > ALL_CELLS:
+        yield None, f"{len(code)} code cells", f"keep to {ALL_CELLS}"
     for cell in page.code:
         if (lines := len(cell.source.splitlines())) > CELL_LINES:
             yield cell, f"{lines} lines of code", f"keep to {CELL_LINES}: split it, or move it into kqlib"
@@ -145,9 +148,31 @@ def exercises(page: Page) -> Iterator[Wrong]:
                 yield cell, "'your turn' without kq.check after it", "let the next code cell check the answer"
 
 
+def predictions(page: Page) -> Iterator[Wrong]:
+    """A guess comes before its result, in an earlier cell; the result is one of the choices; *What you saw* ends with all of them."""
+    calls = [(cell, *call) for cell in page.code for call in _PREDICT.findall(cell.source)]
+    asked: dict[str, Cell] = {}
+    for cell, verb, which in calls:
+        if verb == "predict":
+            if not which.startswith(f"{page.path.name[:2]}.") or which in asked:
+                yield cell, f"prediction {which!r} of another notebook, or twice", "call it 'NN.word', once"
+            asked[which] = cell
+        elif which and (which not in asked or asked[which] is cell):
+            yield cell, f"the result of {which!r} without a guess before it", "put kq.predict in a cell above"
+    results = {which for _, verb, which in calls if verb == "predicted"}
+    for which, cell in asked.items():
+        if which not in results:
+            yield cell, f"no result of {which!r}", f"add kq.predicted({which!r}, result) after the experiment"
+    if asked and "" not in results:
+        yield None, "no kq.predicted()", "end *What you saw* with it, in a cell of its own"
+    for cell in page.code:
+        if "(none of the choices)" in str(cell.outputs):
+            yield cell, "a result that is none of the choices", "give kq.predicted the text of a choice"
+
+
 def closing(page: Page) -> Iterator[Wrong]:
     """What you saw, where it lives, at work: in this order, at the end."""
-    last_code = page.code[-1].number if page.code else 0
+    last_code = max((cell.number for cell in page.code if not _PREDICTIONS.fullmatch(cell.source)), default=0)
     text = "\n".join(cell.source for cell in page.prose if cell.number > last_code)
     places = [re.search(rf"^(?:#+ +\**|\*{{1,2}}){title}\b", text, re.MULTILINE) for title in CLOSING]
     for title, place in zip(CLOSING, places, strict=True):
@@ -180,4 +205,4 @@ def links(page: Page) -> Iterator[Wrong]:
                 yield cell, f"the link to {target!r} leads nowhere", "point it at a file, relative to the notebook"
 
 
-RULES = (name, header, neighbours, set_up, sizes, exercises, closing, links)
+RULES = (name, header, neighbours, set_up, sizes, exercises, predictions, closing, links)

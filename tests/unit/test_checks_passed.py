@@ -9,7 +9,7 @@ import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.runtime import places
-from kqlib.workshop.checks import check, passed, progress
+from kqlib.workshop.checks import check, memory, predict, progress, progress_table
 from tests.patience import WAIT
 from tests.unit.checks_examples import right, stub
 
@@ -26,28 +26,37 @@ def test_a_pass_is_remembered_with_its_first_day_and_a_later_failure_does_not_un
     assert check("01.1", right).passed
     assert remembered() == {"passed": {"01.1": date.today().isoformat()}}
     later = type("later", (date,), {"today": lambda: date(2099, 1, 1)})
-    monkeypatch.setattr(passed, "date", later)
+    monkeypatch.setattr(progress_table, "date", later)
     assert not check("01.1", stub).passed
     assert check("01.1", right).passed
     assert check("02.1", lambda: True).passed
     assert remembered() == {"passed": {"01.1": date.today().isoformat(), "02.1": "2099-01-01"}}
 
 
-def test_progress_is_a_table_by_notebook_without_names_or_days():
+def test_progress_is_a_table_by_notebook_without_names_or_days(solutions):
     check("01.1", right)
     check("02.1", lambda: True)
     assert repr(progress()) == (
-        "notebook                    passed\n"
+        "notebook                    exercises  predictions  minutes\n"
         "01-topics                   1/3\n"
         "02-partitions-and-replicas  1/1 ✓\n"
         "all                         2/4"
     )
+    page = [{"cell_type": "code", "source": "kq.predict('01.typo', 'a', 'b')\nkq.predict(\n    \"01.mix\", 1, 2)"}]
+    (solutions.parent / "01-topics.ipynb").write_text(json.dumps({"cells": page}))
+    predict("01.mix", 1, 2).choose("2")
+    memory.change(lambda done: done.minutes.update({"01": 41.4, "02": 0.3}))
+    assert repr(progress()).splitlines()[1:] == [
+        "01-topics                   1/3        1/2          41 min",
+        "02-partitions-and-replicas  1/1 ✓",
+        "all                         2/4        1/2          42 min",
+    ]
 
 
 def test_progress_without_any_exercise_claims_nothing(solutions):
     for path in solutions.iterdir():
         path.unlink()
-    assert repr(progress()).split() == ["notebook", "passed", "all", "0/0"]
+    assert repr(progress()).split() == ["notebook", "exercises", "predictions", "minutes", "all", "0/0"]
 
 
 def test_several_peoples_files_become_one_table_with_a_column_a_person(monkeypatch, tmp_path):
@@ -75,11 +84,17 @@ def test_several_peoples_files_become_one_table_with_a_column_a_person(monkeypat
     assert repr(merged) == table
     (tmp_path / "both.json").write_text(merged.as_json())  # what was merged merges again
     assert repr(progress(files=[tmp_path / "both.json"])) == table
-    assert repr(progress(files=[tmp_path / "both.json", tmp_path / "cy.json"])).split("\n")[0].split()[1:] == [
-        "ana",
-        "ben",
-        "cy",
-    ]
+    everyone = repr(progress(files=[tmp_path / "both.json", tmp_path / "cy.json"]))
+    assert everyone.split("\n")[0].split()[1:] == ["ana", "ben", "cy"]
+    (tmp_path / "both.json").unlink()
+    with_minutes = json.loads((tmp_path / "ben.json").read_text())
+    with_minutes["people"][0]["minutes"] = {"01": 12}
+    (tmp_path / "ben.json").write_text(json.dumps(with_minutes))
+    team = repr(progress(files=[tmp_path])).splitlines()
+    assert team[1] == "01-topics                   1/3    0/3 · 12 min  0/3"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotAllowed, match=r"^empty has no \*\.json"):
+        progress(files=[tmp_path / "empty"])
 
 
 def test_two_people_of_one_name_stay_two_columns(tmp_path):
@@ -89,7 +104,17 @@ def test_two_people_of_one_name_stay_two_columns(tmp_path):
     assert header == "notebook                    jov yan (ana)  jov yan (ben)"
 
 
-BROKEN = ["", "{", "[]", "[" * 100_000, '{"passed": []}', '{"passed": {"01.1": 3}}', "null", b"\xff\xfe"]
+BROKEN = [
+    "",
+    "{",
+    "[]",
+    "[" * 100_000,
+    '{"passed": []}',
+    '{"passed": {"01.1": 3}}',
+    "null",
+    b"\xff\xfe",
+    '{"passed": {}, "minutes": {"01": "x"}}',
+]
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
@@ -121,8 +146,8 @@ def test_a_corrupt_memory_is_set_aside_with_a_notice_and_never_breaks_a_check(te
 def test_a_state_that_cannot_be_written_costs_a_line_and_not_the_check(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KQ_STATE", str(tmp_path / "file"))
-    assert check("01.1", right).text.splitlines()[2:] == ["note: this pass could not be remembered (File exists)"]
-    assert repr(progress()).splitlines()[-1] == "note: what was passed before could not be read (File exists)"
+    assert check("01.1", right).text.splitlines()[2:] == ["note: this could not be remembered (File exists)"]
+    assert repr(progress()).splitlines()[-1] == "note: what was done before could not be read (File exists)"
 
 
 def test_a_user_without_a_name_is_unnamed(monkeypatch):
@@ -136,11 +161,11 @@ def test_a_user_without_a_name_is_unnamed(monkeypatch):
 def test_two_processes_that_pass_at_once_forget_nothing(tmp_path):
     code = """if True:
         import sys, time
-        from kqlib.workshop.checks import passed
-        read = passed._passed
-        passed._passed = lambda: (read(), time.sleep(0.01))[0]  # long enough for the other one to come in between
+        from kqlib.workshop.checks import memory, remember
+        read = memory._read
+        memory._read = lambda: (read(), time.sleep(0.01))[0]  # long enough for the other one to come in between
         for n in range(20):
-            assert passed.remember(f"{sys.argv[1]}.{n}") == []
+            assert remember(f"{sys.argv[1]}.{n}") == []
     """
     both = [subprocess.Popen([sys.executable, "-c", code, notebook]) for notebook in ("01", "02")]
     assert [process.wait(WAIT) for process in both] == [0, 0]

@@ -3,10 +3,12 @@
 In:  the `Exercise` values in `notebooks/solutions/NN_name.py` (question, cases, hints, wrong answers and solution of one
 exercise stand together) and a reader's function. Out: texts that are the same on every run, since notebooks store them.
 
-    check("01.1", answer) · hint("01.1", 2) · solution("01.1") · progress() · source(check)
+    check("01.1", answer) · hint("01.1", 2) · solution("01.1") · predict("02.acks", "none", "some") · predicted()
+    progress() · source(check)
 
 `exercise.py` is what an author writes, `trial.py` calls an answer, `values.py` compares and shows what it gave,
-`broker.py` is the Kafka that answers run against, `passed.py` remembers, `code.py` shows code. Here is what a reader calls.
+`broker.py` is the Kafka that answers run against, `predictions.py` asks for a guess, `memory.py` remembers, `progress_table.py` shows
+what was done, `code.py` shows code. Here is what a reader calls.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from typing import Any
 
 from kqlib.workshop.checks.code import Source, Text, source
 from kqlib.workshop.checks.exercise import Case, Exercise, Tried, find, load
-from kqlib.workshop.checks.passed import progress, remember
+from kqlib.workshop.checks.predictions import predict, predicted
+from kqlib.workshop.checks.progress_table import progress, remember
 from kqlib.workshop.checks.trial import Trial, outcome
 from kqlib.workshop.checks.values import same
 
@@ -30,6 +33,8 @@ __all__ = [
     "find",
     "hint",
     "load",
+    "predict",
+    "predicted",
     "progress",
     "solution",
     "source",
