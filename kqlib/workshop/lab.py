@@ -27,8 +27,7 @@ from kqlib.kafka import reading
 from kqlib.runtime import places
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import check_name
-from kqlib.workshop import replay, snapshot, view
-from kqlib.workshop.checks import minutes
+from kqlib.workshop import minutes, replay, snapshot, view
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.lab_notes import KINDS, LabNotes, clear_notes
 from kqlib.workshop.readers import Mark, close_readers, consumers

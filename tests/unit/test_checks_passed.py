@@ -9,7 +9,8 @@ import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.runtime import places
-from kqlib.workshop.checks import check, memory, predict, progress, progress_table
+from kqlib.workshop import memory
+from kqlib.workshop.checks import check, predict, progress, progress_table
 from tests.patience import WAIT
 from tests.unit.checks_examples import right, stub
 
@@ -161,7 +162,8 @@ def test_a_user_without_a_name_is_unnamed(monkeypatch):
 def test_two_processes_that_pass_at_once_forget_nothing(tmp_path):
     code = """if True:
         import sys, time
-        from kqlib.workshop.checks import memory, remember
+        from kqlib.workshop import memory
+        from kqlib.workshop.checks import remember
         read = memory._read
         memory._read = lambda: (read(), time.sleep(0.01))[0]  # long enough for the other one to come in between
         for n in range(20):

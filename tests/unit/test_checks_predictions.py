@@ -11,7 +11,8 @@ import ipywidgets as widgets
 import pytest
 
 from kqlib.errors import NotAllowed
-from kqlib.workshop.checks import memory, minutes, predict, predicted, predictions
+from kqlib.workshop import memory, minutes
+from kqlib.workshop.checks import predict, predicted, predictions
 from kqlib.workshop.checks.predictions import VIEW, Predictions
 
 pytestmark = pytest.mark.usefixtures("solutions")

@@ -7,8 +7,8 @@ exercise stand together) and a reader's function. Out: texts that are the same o
     progress() · source(check)
 
 `exercise.py` is what an author writes, `trial.py` calls an answer, `values.py` compares and shows what it gave,
-`broker.py` is the Kafka that answers run against, `predictions.py` asks for a guess, `memory.py` remembers, `progress_table.py` shows
-what was done, `code.py` shows code. Here is what a reader calls.
+`broker.py` is the Kafka that answers run against, `code.py` shows code. `predictions.py` asks for a guess, and `progress_table.py`
+shows what was done. Here is what a reader calls.
 """
 
 from __future__ import annotations

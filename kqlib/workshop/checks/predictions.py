@@ -14,7 +14,7 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.text import near
-from kqlib.workshop.checks import memory
+from kqlib.workshop import memory
 from kqlib.workshop.checks.code import Text
 from kqlib.workshop.view.svg import escape
 from kqlib.workshop.view.table import Table
@@ -122,7 +122,7 @@ class Predictions:
         import ipywidgets as widgets
 
         shown = widgets.HTML(self._table(missing).html)
-        boxes = []
+        boxes = list[Any]()
         for each in missing:
 
             def then(at: int = len(boxes)) -> None:

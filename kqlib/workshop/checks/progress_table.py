@@ -15,9 +15,9 @@ from datetime import date
 from pathlib import Path
 
 from kqlib.errors import NotAllowed
-from kqlib.workshop.checks import memory
+from kqlib.workshop import memory
 from kqlib.workshop.checks.exercise import load, solution_files
-from kqlib.workshop.checks.memory import Memory
+from kqlib.workshop.memory import Memory
 from kqlib.workshop.view.picture import aligned
 
 PREDICT = re.compile(r"""\bkq\.predict\(\s*["'](\d\d\.[^"']+)["']""")

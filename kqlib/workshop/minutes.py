@@ -6,10 +6,11 @@ In:  the notebook's lab, which calls `count`; the end of each cell. Out: minutes
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable
 
-from kqlib.workshop.checks import memory
+from kqlib.workshop import memory
 
 BREAK = 600  # seconds: after a longer gap the reader was away
 _counted: list[str] = []  # the notebook of this kernel
@@ -17,9 +18,8 @@ _counted: list[str] = []  # the notebook of this kernel
 
 def count(lab: str) -> None:
     """Count this notebook's minutes from now on, where a kernel runs its cells."""
-    from IPython.core.getipython import get_ipython
-
-    shell = get_ipython()
+    ipython = sys.modules.get("IPython")  # a kernel has imported it
+    shell = ipython.get_ipython() if ipython else None
     if shell is None or not re.match(r"\d\d-", lab):
         return
     if not _counted:
