@@ -222,8 +222,9 @@ class Claiming(Putting):
     def _hand_out(
         self, taken: list[tuple[Partition, Claimed]], seconds: float, jobs: list[Job] | None = None
     ) -> list[Item]:
-        """Commit the attempts, then make the items."""
-        self._session.save([partition for partition, _ in taken])
+        """Commit the attempts that are not stored yet, then make the items."""
+        now = time.monotonic()
+        self._session.save([partition for partition, claimed in taken if not partition.ahead.covers(claimed, now)])
         items: list[Item] = []
         for partition, claimed in taken:
             if partition.dropped:

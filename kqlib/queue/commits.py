@@ -60,9 +60,13 @@ class Commits:
             if not due or now < assigned.next_try:
                 return not due
             versions = [partition.version for partition in dirty]
-            parts = [
-                TopicPartition(*p.at, p.ledger.floor, metadata=p.ledger.text(p.terms.write_version)) for p in dirty
-            ]
+            parts, counted = list[TopicPartition](), list[range]()
+            for partition in dirty:
+                ledger, ahead = partition.ahead.state()
+                partition.ahead.sent(ahead)
+                counted.append(ahead)
+                text = ledger.text(partition.terms.write_version)
+                parts.append(TopicPartition(*partition.at, ledger.floor, metadata=text))
             self._consumer = assigned.consumer
             self._began = now
             assigned.under_way = set(dirty)
@@ -74,9 +78,10 @@ class Commits:
                 raise GivenUp
             assigned.under_way = set()
             new = any(not partition.saved for partition in dirty)
-            for part, partition, version in zip(parts, dirty, versions, strict=True):
+            for part, partition, version, ahead in zip(parts, dirty, versions, counted, strict=True):
                 if (refused := errors.get(partition.at)) is None:
                     partition.committed = (part.offset, part.metadata)
+                    partition.ahead.stored(ahead, now)
                     self._succeeded(partition, version, now)
                 else:
                     if not (answered_first and _refused(refused)):

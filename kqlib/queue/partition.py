@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 from kqlib.errors import KqError
+from kqlib.queue.ahead import Ahead
 from kqlib.queue.incidents import Stored
 from kqlib.queue.item import Item, Job, Outcome, Place, Record
 from kqlib.queue.leases import Claimed, Lease, Leases
@@ -72,6 +73,7 @@ class Partition:
         self.leases = Leases()
         self.ending: dict[int, Lease | None] = {}  # None: no worker has it, and it is buried
         self.order = Order(terms, ledger, self.window, self.ending)
+        self.ahead = Ahead(terms, ledger, self.order)
         self.losses = Losses(ledger, self.window, lost)
         self._loading = terms.order == "key" and bool(missing)  # their records tell which keys are busy
         # One of these may have killed its worker.
@@ -177,6 +179,7 @@ class Partition:
             self._claim_back(claimed, most)
         self._claim_fresh(claimed, most)
         self._skip()
+        self.ahead.took = len(claimed.offsets)
         return claimed
 
     def _claim_back(self, claimed: Claimed, most: int) -> None:
@@ -257,6 +260,12 @@ class Partition:
         if len(given) < len(offsets):
             self.blocked = LEDGER_FULL
         return given
+
+    def uncount(self) -> None:
+        """Commit the state without attempts that are counted ahead: no claim follows for now."""
+        self.ahead.took = 0
+        if self.ahead.counted:
+            self.changed()
 
     @whole
     def start(self, claimed: Claimed, seconds: float) -> float:

@@ -101,7 +101,7 @@ class PartitionNotes:
         """Note incidents and the last state, when they are committed. last: the partition is being given up."""
         noted, now = self._of(partition), time.monotonic()
         losses, new = partition.losses, list[tuple[Key, Any]]()
-        if losses.become_incident(self._rewound(partition)):
+        if losses.items and losses.become_incident(self._rewound(partition)):
             partition.note_losses()
         if losses.unnoted:
             self._see_rewind_noted(losses, noted)

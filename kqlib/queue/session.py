@@ -231,6 +231,8 @@ class Session(Assigned):
             for partition in self.partitions.values():
                 self.notes.apply(partition)
                 self.notes.write(partition)
+                if partition.ahead.expired(now):
+                    partition.uncount()
                 if now - partition.saved_at > LONG:
                     partition.changed()
                     partition.awaited = partition.version
@@ -333,6 +335,7 @@ class Session(Assigned):
             for partition in partitions:
                 if self.give_back:
                     partition.give_back(self.closing)
+                partition.uncount()
                 partition.awaited = partition.version
         while any(p.saved < p.awaited and not p.dropped for p in partitions):
             if (self.commits.run() and not any(p.frozen for p in partitions)) or time.monotonic() > deadline:

@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.kafka.clients import Producer
+from kqlib.queue.ahead import NOTHING
 from kqlib.queue.answers import REFUSED, RIGHTS, TOO_LARGE, ending_lacks, first, not_allowed
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.clients import RECONNECT_WITHIN, SETTINGS, judge
@@ -234,6 +235,7 @@ class Transactions:
                 ledger = partition.with_acked(some)
                 text = ledger.text(partition.terms.write_version)
                 partition.sent = (ledger.floor, text)
+                partition.ahead.sent(NOTHING)
                 parts.append(TopicPartition(*partition.at, ledger.floor, metadata=text))
             return parts, assigned.group
 

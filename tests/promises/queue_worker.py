@@ -202,6 +202,7 @@ def verbs(here: Site, own: Queue) -> dict[str, Callable[..., Any]]:
 
     return {
         **{verb: with_item(verb) for verb in ("ack", "release", "extend", "bury")},
+        "ack_many": lambda *ids: own.ack_many([held[id_] for id_ in ids]),
         "claim": claim,
         "claim now": lambda many: claim(many, 0),
         "step": step,

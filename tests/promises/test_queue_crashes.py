@@ -34,6 +34,24 @@ def test_a_killed_workers_items_come_back_counted_within_a_session(
     assert drained(queue, 2) == [(b"c", 2), (b"d", 1)] and queue.depth() == 1
 
 
+def test_a_large_claim_that_was_counted_with_the_acks_before_it_comes_back_counted_but_not_after_a_close(
+    kq_cluster: Kafka, name: str, start: Start, here: Site
+) -> None:
+    put(kq_cluster, name, *(b"%d" % number for number in range(500)))
+    for ends in ("close", "kill"):
+        worker = start(name)
+        for _ in range(2):
+            claimed = worker.claim(100)
+            assert set(claimed.values()) == {1}
+            assert worker.do("ack_many", *claimed) == "ok"
+        if ends == "close":
+            assert worker.do("close") == "ok"
+    claimed = worker.claim(50)
+    worker.signal(signal.SIGKILL)
+    again = taken(here.queue(name), 50)
+    assert {item.id: item.attempt for item in again} == dict.fromkeys(claimed, 2)
+
+
 def test_a_worker_that_slept_past_its_session_loses_its_lease_and_changes_nothing(
     kq_cluster: Kafka, name: str, start: Start, here: Site
 ) -> None:
