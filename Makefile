@@ -26,7 +26,7 @@ $(READY): $(LAB) requirements.lock
 	@$(BIN)/python -m kqlib.workshop.spark_classes
 	@touch $@
 
-lab: $(LAB)  ## JupyterLab on notebooks/00-start-here.ipynb; all but notebook 12 needs no `make venv`
+lab: $(LAB)  ## JupyterLab on my/00-start-here.ipynb, a reader's copy; all but notebook 12 needs no `make venv`
 	@$(BIN)/kq lab
 
 test: venv   ## everything that CI runs: check, promises on a real Kafka, every notebook compared

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from kqlib.command.output import answer, tell
 from kqlib.errors import KqError
@@ -30,17 +30,21 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as shells ha
 # --- the commands: the first line of each is its help -----------------------------------------------------------------
 
 
-def lab(args: argparse.Namespace) -> NoReturn:
-    """Start JupyterLab with the notebooks."""
-    from kqlib.workshop import jupyter
+def lab(args: argparse.Namespace) -> int:
+    """Start JupyterLab with your own copies, in my/."""
+    from kqlib.workshop import copies, jupyter
     from kqlib.workshop.cluster import up
 
+    if args.update:
+        changes = copies.update(jupyter.checkout())
+        print("\n".join(changes) or "Your copies in my/ have this edition already.")
+        return 0 if changes else 1
     running, named = up.find(), os.environ.get("KQ_BOOTSTRAP")
     if named:
         tell(f"Notebooks will use the cluster at {named} (KQ_BOOTSTRAP).")
     elif running:
         tell('The cluster of `kq up` is used by notebooks only after: eval "$(kq up)"')
-    jupyter.become(args.notebook, not args.no_browser, args.rest)
+    return jupyter.become(args.notebook, not args.no_browser, args.rest)
 
 
 def up(args: argparse.Namespace) -> int:
@@ -186,6 +190,7 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     for_programs = {"action": "store_true", "help": "print JSON, for programs"}
     add = command(lab, epilog="What follows -- goes to JupyterLab: kq lab 03 -- --port=9999")
     add("notebook", nargs="?", metavar="NOTEBOOK", help="its number, name or file (default: 00)")
+    add("--update", action="store_true", help="only bring a newer edition into my/, and keep your own cells")
     add("--no-browser", action="store_true", help="only print the address")
     add = command(up, epilog='It prints one line for the shell: eval "$(kq up)"')
     add("--brokers", type=int, choices=range(1, 10), metavar="N", help="how many, 1 to 9 (default: 1)")

@@ -1,6 +1,7 @@
 """JupyterLab on the notebooks of this checkout, with the same settings for every reader. The reader's own settings stay untouched.
 
 In:  a notebook (its number, its name or a file). Out: this process becomes JupyterLab, which then has the terminal and the signals.
+A number or a name means the reader's own copy, in my/.
 """
 
 from __future__ import annotations
@@ -16,32 +17,41 @@ from urllib.parse import quote
 from kqlib.errors import NotAllowed
 from kqlib.runtime import places
 from kqlib.text import near
+from kqlib.workshop import copies
 
 FIRST = "00"
 
 
 def become(notebook: str | None, browser: bool, extra: Sequence[str]) -> NoReturn:
     """Turn this process into JupyterLab, opened on a notebook (None: the first)."""
-    repo = places.repo()
-    if repo is None:
-        raise NotAllowed("The notebooks are not here: go into the checkout (git clone brings it) and type `make lab`")
+    repo = checkout()
     if find_spec("jupyterlab") is None:
         raise NotAllowed("JupyterLab is not installed for this Python: `make lab` sets everything up")
-    words = command(repo, choose(repo, notebook or FIRST), browser, extra)
+    chosen = choose(repo, notebook or FIRST)
+    if chosen.parts[0] == copies.folder(repo).name and (old := copies.make(repo)):
+        print(f"A newer edition of {', '.join(old)} is here. `kq lab --update` brings it and keeps your own cells.")
+    words = command(repo, chosen, browser, extra)
     sys.stdout.flush()
     os.execve(words[0], words, environment(repo, os.environ))
 
 
+def checkout() -> Path:
+    """The directory that holds notebooks/ and the reader's my/."""
+    if (repo := places.repo()) is None:
+        raise NotAllowed("The notebooks are not here: go into the checkout (git clone brings it) and type `make lab`")
+    return repo
+
+
 def choose(repo: Path, asked: str) -> Path:
     """The notebook that is meant by '3', '03', '03-keys' or a file's name; relative to the checkout."""
+    file = Path(asked).resolve()
+    if file.is_file() and file.suffix == ".ipynb" and file.is_relative_to(repo):
+        return file.relative_to(repo)
     there = {path.stem: path for path in sorted((repo / "notebooks").glob("*.ipynb"))}
     stem = Path(asked).stem if asked.endswith(".ipynb") else asked
     for name, path in there.items():
         if stem == name or (stem.isdigit() and name.split("-")[0] == stem.zfill(2)):
-            return path.relative_to(repo)
-    file = Path(asked).resolve()
-    if file.is_file() and file.suffix == ".ipynb" and file.is_relative_to(repo):
-        return file.relative_to(repo)
+            return (copies.folder(repo) / path.name).relative_to(repo)
     hint = near(stem, there) or f"; there are {', '.join(there) or 'none'}"
     raise NotAllowed(f"there is no notebook {asked!r} in this checkout{hint}")
 

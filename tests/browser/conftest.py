@@ -58,7 +58,7 @@ def jupyter(house: Path) -> Iterator[str]:
     options = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=monday"]
     options += [f"--ServerApp.root_dir={house}"]
     log = (house / "jupyter.log").open("w")
-    command = [sys.executable, "-m", "kqlib", "lab", "--no-browser", "--", *options]
+    command = [sys.executable, "-m", "kqlib", "lab", "notebooks/00-start-here.ipynb", "--no-browser", "--", *options]
     env = {**os.environ, "KQ_STATE": str(house / "state"), "JUPYTERLAB_SETTINGS_DIR": str(house / "settings")}
     server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=env)
     log.close()
@@ -127,13 +127,23 @@ expect.set_options(timeout=WAIT_MS)  # a state that has to come is waited for, a
 
 
 @pytest.fixture
-def play(house: Path, visit: Visit) -> Callable[..., Locator]:
+def opened(house: Path, visit: Visit) -> Callable[..., Page]:
+    """A new notebook with these cells, in a page of its own."""
+
+    def opened(name: str, *cells: str) -> Page:
+        nb = new_notebook(cells=[new_code_cell(code) for code in cells], metadata={"kernelspec": KERNEL})
+        nbformat.write(nb, house / "notebooks" / f"{name}.ipynb")
+        return visit(f"{name}.ipynb")
+
+    return opened
+
+
+@pytest.fixture
+def play(opened: Callable[..., Page]) -> Callable[..., Locator]:
     """Run this code in a notebook of its own and give the live playground that it shows."""
 
     def play(name: str, code: str) -> Locator:
-        nb = new_notebook(cells=[new_code_cell(code)], metadata={"kernelspec": KERNEL})
-        nbformat.write(nb, house / "notebooks" / f"{name}.ipynb")
-        page = visit(f"{name}.ipynb")
+        page = opened(name, code)
         page.locator(".jp-CodeCell .cm-content:visible").first.click()
         page.keyboard.press("Shift+Enter")
         shown = page.locator(".jp-OutputArea-output .widget-vbox").first

@@ -201,6 +201,8 @@ def links(page: Page) -> Iterator[Wrong]:
             path = unquote(target.split("#")[0])
             if re.match(r"(?:https?|mailto):", target) or not path:
                 continue
+            if not path.startswith("../") and not _NAME.fullmatch(path):
+                yield cell, f"the link to {target!r} breaks in a reader's copy", "begin it with ../notebooks/"
             if path.startswith("/") or ":" in path or not (page.path.parent / path).exists():
                 yield cell, f"the link to {target!r} leads nowhere", "point it at a file, relative to the notebook"
 

@@ -310,7 +310,7 @@ def test_lab_serves_the_notebooks_on_loopback_with_the_houses_settings(
 ) -> None:
     (port,) = free_ports(1)  # not one that the system may give to a client meanwhile
     more = [f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=x"]
-    serving = machine.start("lab", "--no-browser", "--", *more, HOME=str(machine.home))
+    serving = machine.start("lab", "notebooks/00-start-here.ipynb", "--no-browser", "--", *more, HOME=str(machine.home))
 
     def answers() -> bool:
         assert serving.poll() is None, serving.communicate()[1]

@@ -56,7 +56,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("notebooks/00-start-here", "notebooks/03-keys", "notebooks/12-spark-pipeline", "drafts/mine"):
         file = repo / f"{name}.ipynb"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("{}")
+        file.write_text('{"cells": []}')
     (tmp_path / "outside.ipynb").write_text("{}")
     monkeypatch.chdir(repo)
     monkeypatch.setattr(places, "repo", lambda: repo)

@@ -16,9 +16,9 @@ from tests.unit.cli.conftest import OTHERS, run
 @pytest.mark.parametrize(
     ("asked", "meant"),
     [
-        ("", "notebooks/00-start-here.ipynb"),
-        ("3", "notebooks/03-keys.ipynb"),
-        ("12-spark-pipeline", "notebooks/12-spark-pipeline.ipynb"),
+        ("", "my/00-start-here.ipynb"),
+        ("3", "my/03-keys.ipynb"),
+        ("12-spark-pipeline", "my/12-spark-pipeline.ipynb"),
         ("notebooks/03-keys.ipynb", "notebooks/03-keys.ipynb"),
         ("drafts/mine.ipynb", "drafts/mine.ipynb"),
     ],
