@@ -77,8 +77,8 @@ def test_three_nodes_keep_a_hundred_thousand_queues_while_they_are_killed_stoppe
                 time.sleep(5)
                 victim.signal(signal.SIGCONT)
             took.append(converged(nodes))
+        until(lambda: load.reads > 100 or load.broken, seconds=2 * WAIT)
         load.check(300)
-    assert load.reads > 100
     print("maps agreed so many seconds after the group:", [round(each.seconds, 1) for each in took])
     assert all(each.kept for each in took), took
     caller = nodes.caller()
@@ -241,6 +241,7 @@ async def polled(url: str, places: int, caller: Caller) -> None:
     open_, begun = [], time.monotonic()
 
     async def poll(queue: str) -> asyncio.Task[bytes]:
+        """Ask, and return the task that waits for the answer."""
         reader, writer = await asyncio.open_connection(host, int(port))
         head = (
             f"POST /queues/{queue}/consumers/c/claim HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -251,7 +252,8 @@ async def polled(url: str, places: int, caller: Caller) -> None:
 
     waiting: list[asyncio.Task[bytes]] = []
     while len(waiting) < places and time.monotonic() - begun < 40:
-        waiting.append(await poll(f"poll-{len(waiting)}"))
+        several = range(len(waiting), min(len(waiting) + 50, places))
+        waiting += await asyncio.gather(*(poll(f"poll-{n}") for n in several))
     print(f"{len(waiting):,} wait after {time.monotonic() - begun:.0f} s")
     try:
         assert len(waiting) == places, len(waiting)
