@@ -119,6 +119,7 @@ class Member:
             client.subscribe([self.topic])
             while self._step(client):
                 pass
+            self._await_assignment(client)
         except KafkaException as error:
             self.trouble = self._trouble(first(error))
         except Exception as error:  # a fault of ours must not leave callers waiting
@@ -134,6 +135,12 @@ class Member:
             if client is not None:
                 with suppress(KafkaException):
                     client.close()  # what is out is given back
+
+    def _await_assignment(self, client: ShareConsumer) -> None:
+        """Wait for the first assignment. If it comes during the client's close(), that never returns (librdkafka 2.16)."""
+        deadline = time.monotonic() + ANSWER / 2
+        while self.assigned is None and time.monotonic() < deadline:
+            client.poll(QUANTUM)
 
     def _step(self, client: ShareConsumer) -> bool:
         """Answer, or poll, or wait for either; False: leave."""

@@ -399,6 +399,24 @@ def test_closing_gives_back_what_is_out_and_leaves_no_thread(make, broker):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kq-share")]
 
 
+def test_a_client_is_closed_only_after_its_first_assignment(make, broker, monkeypatch):
+    """librdkafka 2.16: a close() during which the assignment comes never returns."""
+    monkeypatch.setattr(member, "QUANTUM", 0.02)
+    monkeypatch.setattr(queue, "FIRST", 0.1)
+    broker.assigns = False
+    shared = make()
+    with pytest.raises(Unreachable):
+        shared.claim()
+    closing = threading.Thread(target=shared.close)
+    closing.start()
+    closing.join(0.2)
+    (client,) = broker.clients
+    assert closing.is_alive() and not client.closed
+    client.settings["stats_cb"]('{"cgrp": {"assignment_size": 1}}')
+    closing.join(5)
+    assert client.closed
+
+
 def test_settings_that_a_share_consumer_refuses_are_not_given_to_it():
     given = {"auto.offset.reset": "earliest", "partitioner": "murmur2_random", "bootstrap.servers": "nowhere"}
     cluster = SimpleNamespace(client=lambda **extra: given | extra)
