@@ -1,8 +1,8 @@
-"""Plain English and plain code in notebooks: long sentences, house words, cells that ruff would format, cells that are too long.
+"""Plain English and plain code in notebooks: long sentences, words that are not plain, cells that ruff would format, cells that are too long.
 
     python -m tests.notebooks.prose        # prints the figures and the mean length of a sentence; lowers prose_today.txt
 
-In:  the stored notebooks, and `prose_today.txt` with today's exceptions: house words, long sentences, unformatted cells, long cells.
+In:  the stored notebooks, and `prose_today.txt` with today's exceptions: words that are not plain, long sentences, unformatted cells, long cells.
 Out: findings by notebook. The exceptions only shrink. The mean length is printed and not judged: chopped prose is no better.
 """
 
@@ -27,7 +27,7 @@ from .shape import CELL_LINES
 
 TODAY = Path(__file__).with_name("prose_today.txt")
 LONGEST = 32
-HOUSE_WORD = re.compile(rf"\b(?:{'|'.join(FORBIDDEN)})\b", re.IGNORECASE)
+NOT_PLAIN = re.compile(rf"\b(?:{'|'.join(FORBIDDEN)})\b", re.IGNORECASE)
 _CODE = re.compile(r"```.*?```", re.DOTALL)
 _INLINE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -86,7 +86,7 @@ def found(paths: list[Path]) -> dict[str, Found]:
         pairs = list(zip(page.code, better.code, strict=True))
         text = [cell.source for cell in page.prose]
         every[path.name] = Found(
-            words=[word for source in text for word in HOUSE_WORD.findall(plain(source))],
+            words=[word for source in text for word in NOT_PLAIN.findall(plain(source))],
             sentences=[each for source in text for each in sentences(source) if len(each.split()) > LONGEST],
             unformatted=[old.place for old, new in pairs if old.source != new.source],
             long=[new.place for _, new in pairs if len(new.source.splitlines()) > CELL_LINES],
