@@ -1,8 +1,8 @@
-"""Plain English and plain code in notebooks: long sentences, words that are not plain, cells that ruff would format, cells that are too long.
+"""Plain English and plain code in notebooks: forbidden words, long sentences, cells that ruff would format, long cells.
 
     python -m tests.notebooks.prose        # prints the figures and the mean length of a sentence; lowers prose_today.txt
 
-In:  the stored notebooks, and `prose_today.txt` with today's exceptions: words that are not plain, long sentences, unformatted cells, long cells.
+In:  the stored notebooks, and `prose_today.txt` with today's exceptions, in this order.
 Out: findings by notebook. The exceptions only shrink. The mean length is printed and not judged: chopped prose is no better.
 """
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
+from . import glossary
 from .gate import check, notebooks
 from .kernels import run, scratch
 from .page import named
@@ -105,6 +106,7 @@ def main(arguments: list[str]) -> int:
                 print(words, flush=True)
         except KeyboardInterrupt:
             os._exit(130)  # the kernels see their parent gone and end within a second, their brokers with them
+    glossary.write()
     return 0 if good else 1
 
 

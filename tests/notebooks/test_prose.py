@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.notebooks import gate, prose
+from tests.notebooks import gate, glossary, prose
 
 from .good import good
 from .stored import text
@@ -21,7 +21,7 @@ def test_no_notebook_has_more_faults_than_its_exceptions() -> None:
     assert not over, "\n".join(["More than prose_today.txt allows:", *over])
 
 
-WORD = "door"  # in one piece it would be found in this file
+WORD = "cre" + "w"  # in one piece it would be found in this file
 FAULTS = {
     "nothing": ("closing", "Set", "Set", (0, 0, 0, 0)),
     "words that are not plain": ("closing", "Set", f"{WORD.title()} sees a {WORD}. Set", (2, 0, 0, 0)),
@@ -47,3 +47,23 @@ def test_a_planted_fault_is_found(name: str, tmp_path: Path) -> None:
     path = tmp_path / "01-keys.ipynb"
     path.write_text(text(nb))
     assert prose.found([path])[path.name].counts == counts
+
+
+def test_the_glossary_has_the_definitions_of_today() -> None:
+    assert glossary.PAGE.read_text(encoding="utf-8") == glossary.page(), "run python -m tests.notebooks.glossary"
+
+
+def test_a_term_is_defined_by_the_first_sentence_that_emphasises_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nb = good()
+    closing = next(each for each in nb.cells if each.id == "closing")
+    closing.source += (
+        "\n\n## Two words\n- Ask first. The *offsets*\n  are numbers. A **lag** | grows.\n\nAn *offset* again."
+    )
+    path = tmp_path / "01-keys.ipynb"
+    path.write_text(text(nb))
+    monkeypatch.setattr(glossary, "notebooks", lambda: [path])
+    rows = glossary.page().removeprefix(glossary.HEAD).splitlines()
+    assert rows[1] == "| [offset](../notebooks/01-keys.ipynb#Two-words) | The *offsets* are numbers. | 01, Two words |"
+    assert len(rows) == 2
