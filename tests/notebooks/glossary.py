@@ -64,7 +64,8 @@ def _sentences(part: str) -> list[str]:
     found = [words[start:end].strip() for start, end in zip([0, *ends], [*ends, len(words)], strict=True)]
     # 'It is called a topic' needs the sentence before
     return [
-        f"{before} {each}" if _LEANS.match(each) else each for before, each in zip(["", *found], found, strict=False)
+        f"{before} {each}".strip() if _LEANS.match(each) else each
+        for before, each in zip(["", *found], found, strict=False)
     ]
 
 
