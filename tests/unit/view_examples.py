@@ -31,6 +31,7 @@ from kqlib.workshop.view import (
     log,
     matrix,
     owners,
+    parts,
     picture,
     record,
     svg,
@@ -271,6 +272,10 @@ GALLERY = {
         [Partition(name * 30, 0, None, [0, 9], []) for name in ("a-topic", HOSTILE[1])],
         HOSTILE[0],
     ),
+    "parts": parts([(b"\x00", "magic byte", "always 0"), (bytes(20), "a long part", "x" * 300)], "a message"),
+    "no parts": parts([]),
+    "many parts": parts([(bytes([n]), f"part {n}", str(n)) for n in range(60)]),
+    "hostile parts": parts([(b"", HOSTILE[0], HOSTILE[1]), (b"\xff", HOSTILE[3], HOSTILE[2])], HOSTILE[4]),
     "nothing in it": record(None),
     "large record": record(
         "日" * 10**5,

@@ -13,6 +13,7 @@ from kqlib.workshop.view.letters import letters
 from kqlib.workshop.view.links import links
 from kqlib.workshop.view.log import log
 from kqlib.workshop.view.matrix import matrix
+from kqlib.workshop.view.parts import parts
 from kqlib.workshop.view.picture import Picture
 from kqlib.workshop.view.record import record
 from kqlib.workshop.view.table import Cell, Table
@@ -49,6 +50,7 @@ __all__ = [
     "matrix",
     "moved",
     "owners",
+    "parts",
     "record",
     "spread",
     "timeline",
