@@ -39,8 +39,8 @@ notebooks: venv ## run every notebook and store its outputs anew
 	@$(BIN)/python -m tests.notebooks.regenerate
 	@$(BIN)/python -m tests.notebooks.pictures
 
-bench: venv  ## how fast and how big: printed, never asserted
-	@$(BIN)/python -m bench
+bench: venv  ## how fast and how big: printed, never asserted; make bench ONLY="1 peers", or ONLY=all
+	@$(BIN)/python -m bench $(ONLY)
 
 nightly: venv ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
 	@$(BIN)/python -m tests.nightly $(PART) $(if $(SHARE),--share $(SHARE)) $(if $(SEED),--seed $(SEED))

@@ -29,13 +29,17 @@ BATCH = 100  # records that a producer sent together; a share group gives out su
 NUMBERS = itertools.count(1)
 
 
+STARTED: list[kq.Cluster] = []
+
+
 @functools.cache
-def broker() -> kq.Cluster:
-    """Started at the first call, gone with this process."""
+def broker(brokers: int = 1) -> kq.Cluster:
+    """A cluster of so many brokers, started at the first call, gone with this process."""
     before = os.environ.get("_JAVA_OPTIONS")
     os.environ["_JAVA_OPTIONS"] = f"{before or ''} {KAFKAS}".strip()
     try:
-        return kq.Cluster(config=THREADS)
+        STARTED.append(kq.Cluster(brokers, config=THREADS))
+        return STARTED[-1]
     finally:
         os.environ.pop("_JAVA_OPTIONS")
         if before is not None:
@@ -43,9 +47,9 @@ def broker() -> kq.Cluster:
 
 
 def close() -> None:
-    """End it, if it was started."""
-    if broker.cache_info().currsize:
-        broker().close()
+    """End what was started."""
+    for cluster in STARTED:
+        cluster.close()
 
 
 @functools.cache

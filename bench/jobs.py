@@ -7,22 +7,15 @@ Without Redis (`.ci/redis.sh` installs it) only ours is measured.
 
 from __future__ import annotations
 
-import functools
 import logging
-import shutil
-import socket
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import kqlib as kq
+from bench import servers
 from bench.broker import Spent, broker, filled, fresh, spent
-from kqlib.runtime.reaper import Reaper
+from bench.servers import Server
 
 JOBS, THREADS, PATIENCE = 3_000, 8, 120.0
 
@@ -54,7 +47,10 @@ class Count:
 def measured() -> dict[str, float]:
     """One round: the three of them."""
     costs = {"queue.work": _ours()}
-    if redis := server():
+    redis = servers.redis()
+    if redis is None:
+        print("no redis-server here, so Dramatiq and Huey are left out: .ci/redis.sh installs it", file=sys.stderr)
+    else:
         costs |= {"Dramatiq": _dramatiq(redis), "Huey": _huey(redis)}
     row = {f"{name}, jobs a second": JOBS / cost.seconds for name, cost in costs.items()}
     if redis:
@@ -78,59 +74,10 @@ def _ours() -> Spent:
     return cost
 
 
-# --- Redis, and who stands on it ------------------------------------------------------------------------------------------
+# --- on Redis ---
 
 
-@dataclass(frozen=True)
-class Redis:
-    """Where it is."""
-
-    port: int
-    pid: int
-
-    @property
-    def url(self) -> str:
-        """As its clients want it."""
-        return f"redis://127.0.0.1:{self.port}/0"
-
-
-@functools.cache
-def server() -> Redis | None:
-    """Debian's redis-server, started once; None where there is none."""
-    program = shutil.which("redis-server")
-    if program is None:
-        print("no redis-server here, so Dramatiq and Huey are left out: .ci/redis.sh installs it", file=sys.stderr)
-        return None
-    home = Path(tempfile.mkdtemp(prefix="kqlib-bench-"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(home)]
-    child = _reaper(home).start("redis", [program, *options], home / "redis.log")
-    _until(lambda: child.pid and _answers(port), "Redis to answer")
-    return Redis(port, child.pid or 0)
-
-
-@functools.cache
-def _reaper(home: Path) -> Reaper:
-    """Who ends it when this process is gone, however it ended."""
-    return Reaper(home)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _until(condition: Callable[[], object], why: str) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError(f"waited 20 s for {why}")
-        time.sleep(0.02)
-
-
-def _dramatiq(redis: Redis) -> Spent:
+def _dramatiq(redis: Server) -> Spent:
     import dramatiq
     from dramatiq.brokers.redis import RedisBroker
 
@@ -153,7 +100,7 @@ def _dramatiq(redis: Redis) -> Spent:
         there.close()
 
 
-def _huey(redis: Redis) -> Spent:
+def _huey(redis: Server) -> Spent:
     from huey import RedisHuey
 
     logging.getLogger("huey").setLevel(logging.ERROR)
