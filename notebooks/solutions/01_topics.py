@@ -186,7 +186,7 @@ def sending(answer: Callable[[Any, str, list], list]) -> Iterator[Tried]:
     """250 short values with a long one in between, through a buffer of 100."""
     cluster = kafka()
     topic = new_topic(cluster, max_message_bytes=1000)
-    settings = {"queue_buffering_max_messages": 100, "batch_num_messages": 1, "linger_ms": 50, "acks": "all"}
+    settings = {"queue_buffering_max_messages": 100, "batch_size": 600, "linger_ms": 60_000, "acks": "all"}
     producer = Producer(cluster.client(**settings))
     what = "answer(producer, topic, 251 values)"
     try:

@@ -66,10 +66,11 @@ def check(which: str, answer: Callable[..., Any]) -> Verdict:
 def _not_yet(exercise: Exercise, trial: Trial) -> list[str]:
     """What a failed check says: without an answer the task and a first hint, else what failed and a hint for that."""
     hints = list(exercise.hints[:1])
-    if trial.empty and exercise.task:
-        lines = ["✗ not yet: answer returns nothing so far", f"task: {exercise.task}"]
+    lines = [f"✗ not yet: {trial.trouble}"]
+    if trial.empty:
+        lines.append(f"task: {exercise.task}")
     else:
-        lines, hints = [f"✗ not yet: {trial.trouble}"], _hint_for(exercise, trial) or hints
+        hints = _hint_for(exercise, trial) or hints
     return [*lines, *(f"hint: {each}" for each in hints), _more(exercise, 2)]
 
 

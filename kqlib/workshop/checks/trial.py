@@ -22,7 +22,7 @@ from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.checks.exercise import Case, Exercise, Tried
 from kqlib.workshop.checks.values import clean, same, shown
 
-STUB = {"RESUME", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}  # what a function without a statement does
+STUB = {"LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}  # what a function without a statement does
 
 
 @dataclass
@@ -32,7 +32,6 @@ class _Seen:
     call: str = ""
     end: str = ""
     raised: BaseException | None = None
-    answered: bool = False  # it has returned something else than None, or raised
 
 
 class Trial(NamedTuple):
@@ -54,6 +53,8 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
         here = f'kq.check("{exercise.id}", answer)'
         got = f"{shown(answer)} ({type(answer).__name__})"
         return Trial([], f"kq.check wants the function itself, as in {here}; this is {got}")
+    if exercise.task and _is_stub(answer):
+        return Trial([], "answer returns nothing so far", empty=True)
     held: list[Tried] = []
     failed: list[Tried] = []
     seen = _Seen()
@@ -74,13 +75,16 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
         return "" if held else "the check tried nothing"
 
     found = _within(exercise.seconds, trouble, seen)
-    return Trial(held, found, failed[0] if failed else None, _is_stub(answer) and not seen.answered)
+    return Trial(held, found, failed[0] if failed else None)
 
 
 def _is_stub(answer: Callable[..., Any]) -> bool:
     """Has the function no statement?"""
     code = getattr(answer, "__code__", None)
-    return code is not None and {each.opname for each in dis.get_instructions(code)} <= STUB
+    if code is None:
+        return False
+    steps = [each for each in dis.get_instructions(code) if each.opname != "RESUME"]
+    return all(each.opname in STUB and each.argval is None for each in steps)
 
 
 def _cases(cases: Sequence[Case], answer: Callable[..., Any]) -> Iterator[Tried]:
@@ -108,10 +112,9 @@ def _watched(answer: Callable[..., Any], seen: _Seen) -> Callable[..., Any]:
         try:
             got = answer(*args, **named)
         except BaseException as error:
-            seen.end, seen.raised, seen.answered = f"raised {_error(error)}{_line(answer, error)}", error, True
+            seen.end, seen.raised = f"raised {_error(error)}{_line(answer, error)}", error
             raise
         seen.end = f"gave {shown(got)}"
-        seen.answered = seen.answered or got is not None
         return got
 
     return call
