@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import consistent, murmur2
+from confluent_kafka import Producer, consistent, murmur2
 
 from kqlib import keys
+from kqlib.kafka import reading
 from kqlib.workshop import games
 from kqlib.workshop.checks import Case, Exercise, Tried
+from kqlib.workshop.checks.broker import kafka, new_topic
 
 TEN = ["ARS-CHE", "MCI-LIV", "MUN-TOT", "NEW-AVL", "EVE-WHU", "BHA-CRY", "FUL-BRE", "WOL-BOU", "NFO-LEE", "SUN-BUR"]
 
@@ -19,20 +21,24 @@ def moving(games: list, before: int, after: int) -> list:
 
 
 def only_into_new_ones(games: list, before: int, after: int) -> list:
+    """You take the games that land in a new partition. A game may also move to an old one: EVE-WHU goes from p3 to p1."""
     return sorted(game for game in games if murmur2(game.encode(), after) >= before)
 
 
 def with_the_other_hash(games: list, before: int, after: int) -> list:
+    """This is CRC32, the default of librdkafka. The lab's clients use murmur2."""
     return sorted(game for game in games if consistent(game.encode(), before) != consistent(game.encode(), after))
 
 
 def everything(games: list, before: int, after: int) -> list:
+    """Not every game moves: for some the remainder stays the same."""
     return sorted(games) if before != after else []
 
 
 MOVING = Exercise(
     id="03.1",
     ask="a key moves when its partition among `after` is not its partition among `before`",
+    task="return the sorted list of the games that get another partition",
     cases=[
         Case((TEN, 4, 6), ["BHA-CRY", "EVE-WHU", "MUN-TOT", "WOL-BOU"], "four of ten move from 4 to 6"),
         Case(
@@ -58,20 +64,24 @@ def to_read(game: str, salts: int, n: int) -> list:
 
 
 def one_each(game: str, salts: int, n: int) -> list:
+    """A hash does not deal salted keys out in turn. Compute the partition of each."""
     return list(range(min(salts, n)))
 
 
 def unsalted(game: str, salts: int, n: int) -> list:
+    """This is the partition of the key without salt. Nothing is sent with that key."""
     return [murmur2(game.encode(), n)]
 
 
 def with_doubles(game: str, salts: int, n: int) -> list:
+    """Two salted keys may share a partition. List each partition once."""
     return sorted(murmur2(f"{game}#{salt}".encode(), n) for salt in range(salts))
 
 
 SALTED = Exercise(
     id="03.2",
     ask="a salted key is several keys, and each of them is hashed on its own",
+    task="return the sorted list of the partitions that hold events of the game",
     cases=[
         Case(
             ("ARS-CHE", 6, 6),
@@ -117,26 +127,44 @@ def never_the_same(event: games.Event) -> str:
 
 
 def probe(answer: Callable[[games.Event], keys.Key]) -> Iterator[Tried]:
-    """A match day on 8 partitions: first the order, then how full the fullest gets."""
+    """Send a match day to a topic with 8 partitions: first the order, then how full the fullest is."""
     day = games.events(1000)
-    where: dict[tuple[str, str], set[int]] = defaultdict(set)
     chosen = [answer(event) for event in day]
     odd = next((key for key in chosen if not isinstance(key, str | bytes)), "text")
-    yield Tried("a key from answer(event)", odd, "text")
-    spread = keys.spread(chosen, 8)
-    for event, key in zip(day, chosen, strict=True):
-        where[event.game, event.customer].add(keys.partition(key, 8))
-    torn = sum(len(places) > 1 for places in where.values())
+    yield Tried("a key from answer(event)", odd, "text", hint="A key is a text: join the parts with a '/'.")
+    held = _sent(day, chosen)
+    where: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for number, events in held.items():
+        for event in events:
+            where[event.game, event.customer].add(number)
+    split = sum(len(places) > 1 for places in where.values())
     why = "what one customer gets of one game lies in one partition"
-    yield Tried("feeds (a game for a customer) torn apart by answer", torn, 0, why)
-    most = f"{max(spread)} of 1000 in the fullest partition" if max(spread) > 250 else "at most 250"
+    hint = "Your key has something besides the game and the customer. It splits a feed."
+    yield Tried("feeds that lie in more than one partition", split, 0, why, hint)
+    fullest = max(map(len, held.values()))
+    most = f"{fullest} of 1000" if fullest > 250 else "at most 250"
     why = "no partition has more than twice its even share"
-    yield Tried("a match day on 8 partitions, keyed by answer", most, "at most 250", why)
+    hint = f"Your day has {len({*chosen})} different keys, and the largest is too large. Make the key finer."
+    yield Tried("events in the fullest of 8 partitions", most, "at most 250", why, hint)
+
+
+def _sent(day: list[games.Event], chosen: list[keys.Key]) -> dict[int, list[games.Event]]:
+    """Send these events with these keys to a real topic, and return what each of its partitions holds."""
+    cluster = kafka()
+    topic = new_topic(cluster, 8)
+    producer = Producer(cluster.client())
+    for number, key in enumerate(chosen):
+        producer.produce(topic, str(number), key)
+    producer.flush(30)
+    parts = reading.records(cluster, topic)
+    return {number: [day[int(record.value())] for record in records] for number, records in parts.items()}
 
 
 FEED = Exercise(
     id="03.3",
     ask="the key is what has to stay in order, and nothing more",
+    task="return the key of an event, as a text",
+    seconds=60,
     probe=probe,
     hints=(
         "What has to stay in order? One game, as one customer gets it. Whatever has the same key stays together.",

@@ -50,6 +50,7 @@ def test_there_are_exercises() -> None:
 
 SLOW = {
     "02.3",
+    "04.3",
     "09.3",
     "12.1",
     "12.2",
