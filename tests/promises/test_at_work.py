@@ -1,0 +1,165 @@
+"""The complete programs of notebooks/at_work: each does its work on a real broker and ends at SIGTERM with status 0.
+
+What their first lines promise is what `kq crash` shows: two points of the transaction in every run, every request of all workers at
+night. At night they also work on a broker that is restarted under them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+import kqlib as kq
+from kqlib.kafka import Kafka
+from kqlib.workshop.crash import Report
+from tests.patience import WAIT
+
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "at_work"
+PROGRAMS = sorted(path.name for path in FOLDER.glob("*.py"))
+SENDERS = {"01_topics.py"}
+WORKERS = [name for name in PROGRAMS if name not in SENDERS]
+ALLOWED = {"04_consumer_groups.py": ["doubled"]}  # what the first lines of a program do not promise
+Crash = Callable[..., Report]
+
+
+@contextmanager
+def started(name: str, cluster: Kafka, work: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs, with the environment that its first lines name."""
+    ours: Mapping[str, str] = {
+        "KAFKA_BOOTSTRAP": cluster.bootstrap,
+        "KAFKA_TOPIC": f"{work}-results",
+        "KQ_BOOTSTRAP": cluster.bootstrap,
+        "KQ_TOPIC": work,
+        "KQ_RESULTS": f"{work}-results",
+        "KQ_GROUP": work,
+        "KQ_TXN": work,
+    }
+    command = [sys.executable, str(FOLDER / name)]
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **ours})
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.communicate()
+
+
+def given(cluster: Kafka, work: str, count: int) -> None:
+    """Two topics, and numbered items in the first one."""
+    kq.Plan({work: kq.QueueTopic(partitions=1), f"{work}-results": kq.QueueTopic(partitions=1)}).apply(
+        cluster, quiet=True
+    )
+    producer = Producer(cluster.client())
+    for number in range(count):
+        producer.produce(work, str(number).encode())
+    assert producer.flush(WAIT) == 0
+
+
+@contextmanager
+def results(cluster: Kafka, work: str) -> Iterator[Callable[[], set[bytes]]]:
+    """What careful readers see of the results so far."""
+    seen: set[bytes] = set()
+    settings = {"group_id": f"{work}-reader", "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    reader = Consumer(cluster.client(**settings))
+    reader.subscribe([f"{work}-results"])
+
+    def so_far() -> set[bytes]:
+        seen.update(message.value() for message in reader.consume(100, 0.2) if message.error() is None)
+        return seen
+
+    try:
+        yield so_far
+    finally:
+        reader.close()
+
+
+def feed(name: str, program: subprocess.Popen[bytes], count: int) -> set[bytes]:
+    """What the results will be; a sender gets its lines."""
+    if name not in SENDERS:
+        return {b"done %d" % number for number in range(count)}
+    lines = {b"goal %d" % number for number in range(count)}
+    assert program.stdin
+    program.stdin.write(b"\n".join(sorted(lines)) + b"\n")
+    program.stdin.flush()
+    return lines
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_does_its_work_and_ends_at_sigterm(
+    name: str, kq_cluster: Kafka, within: Callable[..., float]
+) -> None:
+    work = f"at-work-{name[:2]}"
+    given(kq_cluster, work, 5)
+    with started(name, kq_cluster, work) as program, results(kq_cluster, work) as so_far:
+        expected = feed(name, program, 5)
+        within(30, lambda: so_far() >= expected)
+        program.send_signal(signal.SIGTERM)
+        _, log = program.communicate(timeout=WAIT)
+        assert program.returncode == 0, log.decode()
+        assert so_far() == expected
+
+
+def test_a_sender_ends_at_the_end_of_its_input_and_says_what_is_missing(kq_cluster: Kafka) -> None:
+    given(kq_cluster, "at-work-end", 0)
+    with started("01_topics.py", kq_cluster, "at-work-end") as program:
+        _, log = program.communicate(b"one\n" + b"x" * 2_000_000 + b"\n", timeout=WAIT)
+        assert program.returncode == 2  # too large for the client: it says so at once
+        assert b"1 stored, 0 not stored" in log
+    with started("01_topics.py", kq_cluster, "at-work-typo") as program:
+        _, log = program.communicate(b"one\n", timeout=WAIT)
+        assert (program.returncode, b"there is no topic" in log) == (2, True), log.decode()
+
+
+def test_a_transaction_keeps_its_promise_at_two_of_its_requests(kq_crash: Crash) -> None:
+    command = [sys.executable, str(FOLDER / "06_delivery_semantics.py")]
+    report = kq_crash(command, 2, only=["TxnOffsetCommit:1:after", "EndTxn:1:before"])
+    assert (report.clean, report.lost, report.doubled) == (True, 0, 0), str(report)
+
+
+@pytest.mark.nightly
+@pytest.mark.limit(600)
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_worker_keeps_what_its_first_lines_promise_at_every_request(name: str, kq_crash: Crash) -> None:
+    report = kq_crash([sys.executable, str(FOLDER / name)], 3, allow=ALLOWED.get(name, []))
+    assert (report.clean, report.lost) == (True, 0), str(report)
+
+
+@pytest.mark.nightly
+@pytest.mark.limit(300)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_works_on_when_its_broker_is_restarted(name: str, within: Callable[..., float]) -> None:
+    with kq.Cluster() as cluster:
+        given(cluster, "work", 5)
+        with started(name, cluster, "work") as program:
+            with results(cluster, "work") as so_far:
+                first = feed(name, program, 5)
+                within(60, lambda: so_far() >= first)
+            cluster.broker(1).kill()
+            cluster.broker(1).start()
+            producer = Producer(cluster.client())
+            producer.produce("work", b"99")
+            assert producer.flush(WAIT) == 0
+            if name in SENDERS:
+                assert program.stdin
+                program.stdin.write(b"goal 99\n")
+                program.stdin.flush()
+            last = b"goal 99" if name in SENDERS else b"done 99"
+            with results(cluster, "work") as so_far:
+                within(60, lambda: last in so_far())
+            program.send_signal(signal.SIGTERM)
+            _, log = program.communicate(timeout=WAIT)
+            assert program.returncode == 0, log.decode()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_is_short_and_says_first_what_it_promises(name: str) -> None:
+    lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert any(line.startswith("Promise") for line in lines[:10])
