@@ -39,6 +39,9 @@ notebooks: venv ## run every notebook and store its outputs anew
 	@$(BIN)/python -m tests.notebooks.regenerate
 	@$(BIN)/python -m tests.notebooks.pictures
 
+films:  venv ## record the films of notebooks/films anew, from real runs
+	@$(BIN)/python -m tests.notebooks.films
+
 bench: venv  ## how fast and how big: printed, never asserted; make bench ONLY="1 peers", or ONLY=all
 	@$(BIN)/python -m bench $(ONLY)
 
@@ -54,4 +57,4 @@ clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help venv lab test check notebooks bench nightly lock clean
+.PHONY: help venv lab test check notebooks films bench nightly lock clean

@@ -4,6 +4,7 @@ from kqlib.workshop.view.cluster import Broker, Partition, cluster
 from kqlib.workshop.view.crash import crash
 from kqlib.workshop.view.curve import curve
 from kqlib.workshop.view.deliveries import Delivery, deliveries
+from kqlib.workshop.view.film import film
 from kqlib.workshop.view.grid import grid
 from kqlib.workshop.view.group import Member, Slot, group, owners
 from kqlib.workshop.view.keys import Placed, Placing, keys, moved, spread
@@ -41,6 +42,7 @@ __all__ = [
     "crash",
     "curve",
     "deliveries",
+    "film",
     "grid",
     "group",
     "keys",
