@@ -13,6 +13,7 @@ from kqlib.workshop import memory
 from kqlib.workshop.checks import check, predict, progress, progress_table
 from tests.patience import WAIT
 from tests.unit.checks_examples import right, stub
+from tests.unit.cli.conftest import run
 
 pytestmark = pytest.mark.usefixtures("solutions")
 
@@ -60,7 +61,7 @@ def test_progress_without_any_exercise_claims_nothing(solutions):
     assert repr(progress()).split() == ["notebook", "exercises", "predictions", "minutes", "all", "0/0"]
 
 
-def test_several_peoples_files_become_one_table_with_a_column_a_person(monkeypatch, tmp_path):
+def test_several_peoples_files_become_one_table_with_a_column_a_person(monkeypatch, tmp_path, capsys):
     day = date.today().isoformat()
     for user, passes in {
         "ana": [("01.1", right), ("02.1", lambda: True)],
@@ -93,6 +94,8 @@ def test_several_peoples_files_become_one_table_with_a_column_a_person(monkeypat
     (tmp_path / "ben.json").write_text(json.dumps(with_minutes))
     team = repr(progress(files=[tmp_path])).splitlines()
     assert team[1] == "01-topics                   1/3    0/3 · 12 min  0/3"
+    assert run("progress", str(tmp_path)) == 0
+    assert capsys.readouterr().out.splitlines()[-4:] == team
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotAllowed, match=r"^empty has no \*\.json"):
         progress(files=[tmp_path / "empty"])

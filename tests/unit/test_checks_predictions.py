@@ -149,3 +149,20 @@ def test_minutes_are_counted_between_cells_and_a_break_is_not(monkeypatch: pytes
     for now[0] in (60.0, 90.0, 90.0 + minutes.BREAK, 150.0 + minutes.BREAK):
         add(None)
     assert memory.read()[0].minutes == {"02": 2.5}
+
+
+def test_a_lab_in_a_kernel_counts_its_notebooks_minutes_and_a_script_counts_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registered: list[tuple[str, Any]] = []
+    events = SimpleNamespace(register=lambda *each: registered.append(each))
+    monkeypatch.setattr(minutes, "_counted", [])
+    for shell in (None, SimpleNamespace(events=events)):
+        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+        minutes.count("02-partitions-and-replicas")
+        minutes.count("mine")
+    minutes.count("03-keys")
+    [(event, add)] = registered
+    monkeypatch.setattr(minutes, "BREAK", 1e9)
+    add(None)
+    assert (event, list(memory.read()[0].minutes)) == ("post_run_cell", ["03"])
