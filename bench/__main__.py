@@ -1,7 +1,7 @@
 """Prints what things cost: what `make bench` calls.
 
     python -m bench [ROUNDS] [PART…]    # 9 rounds, fewer where nothing is compared
-    python -m bench all                 # audit, peers, profile, spark and virtual too: else only when they are named
+    python -m bench all                 # audit, peers, profile, spark, virtual and workers too: else only when named
 
 In: a number of rounds, parts. Out: a table for each, of medians with the smallest and largest, and how many times the first row a
 row took. The rows of a part are measured in turn, round after round. A noisy neighbour disturbs all of them alike: look at the
@@ -48,7 +48,7 @@ PARTS = (
 ROUNDS = 9
 ONCE = ("latency", "workers", "deploy", "waiting", "growth", "memory", "peers", "profile", "audit", "spark")
 FEWER = {"starts": 4, "keys": 5, "ledger": 5, "virtual": 3, **dict.fromkeys(ONCE, 1)}
-NAMED = {"audit", "peers", "profile", "spark", "virtual"}  # minutes each: only when they are asked for
+NAMED = {"audit", "peers", "profile", "spark", "virtual", "workers"}  # minutes each: only when they are asked for
 WARM = {
     "queue",
     "shapes",
@@ -70,7 +70,7 @@ def table(part: str, rows: list[dict[str, float]]) -> list[str]:
     for name in names:
         values = sorted(row[name] for row in rows)
         middle = statistics.median(values)
-        ratio = f"{middle / first:>9.2f}" if _unit(name) == unit else " " * 9
+        ratio = f"{middle / first:>9.2f}" if first and _unit(name) == unit else " " * 9
         numbers = f"{middle:>10.2f}{values[0]:>9.2f}{values[-1]:>9.2f}{ratio}{verdict(name, middle)}"
         lines.append(f"{TARGET.sub('', name):<{wide}}{numbers}".rstrip())
     return lines

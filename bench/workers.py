@@ -22,15 +22,16 @@ from kqlib.kafka import Kafka
 
 PROCESSES, THREADS, PARTITIONS = (1, 2, 4, 8), 4, 16
 SETTLED = 6.0  # seconds: a heartbeat of the last one that joined, and its partitions are its own
-ITEMS = {0: 20_000, 1: 20_000, 10: 4_000, 100: 640}  # by ms of a handler
+HANDLERS = (0, 1, 10, 100)  # ms
+LASTS, MOST = 2.0, 20_000  # seconds that all items should take, and items at most
 
 
 def measured() -> dict[str, float]:
     """One round: both ways, each handler, each number of processes."""
     row: dict[str, float] = {}
-    for ms, items in ITEMS.items():
+    for ms in HANDLERS:
         for way in ("kqlib", "share group"):
-            rates = {processes: _rate(way, processes, ms, items) for processes in PROCESSES}
+            rates = {processes: _rate(way, processes, ms) for processes in PROCESSES}
             for processes, rate in rates.items():
                 ideal = processes * THREADS / ms * 1e3 if ms else rates[1]
                 row[f"{way}, {ms} ms, {processes} processes, items a second"] = rate
@@ -38,8 +39,9 @@ def measured() -> dict[str, float]:
     return row
 
 
-def _rate(way: str, processes: int, ms: int, items: int) -> float:
+def _rate(way: str, processes: int, ms: int) -> float:
     """Items a second."""
+    items = min(MOST, int(processes * THREADS * LASTS / ms * 1e3)) if ms else MOST
     topic, group = fresh("bench-workers"), fresh("workers")
     kq.Plan({topic: kq.QueueTopic(partitions=PARTITIONS)}).apply(broker(), quiet=True)
     set_group(group, "share.auto.offset.reset", "earliest")
