@@ -264,7 +264,7 @@ class Partition:
     def uncount(self) -> None:
         """Commit the state without attempts that are counted ahead: no claim follows for now."""
         self.ahead.took = 0
-        if self.ahead.counted:
+        if self.ahead.counted and not self.dropped:
             self.changed()
 
     @whole
