@@ -43,10 +43,14 @@ def test_every_notebook_is_on_the_readmes_road_with_a_picture() -> None:
 
 
 def test_the_readme_names_every_notebook_that_needs_the_embedded_cluster() -> None:
-    """Those that stop a broker, or want topics that appear by themselves. Others may be named too, as 04, whose sessions are short."""
+    """Those that stop a broker, have a wire, or want topics that appear by themselves. Others may be named too, as 04."""
     named = re.search(r"^([\d, and]+) need the embedded cluster", (ROOT / "README.md").read_text(), re.MULTILINE)
     code = {path.name[:2]: path.read_text() for path in (ROOT / "notebooks").glob("[0-9][0-9]-*.ipynb")}
-    needs = {number for number, text in code.items() if ".broker(" in text or "auto_create=True" in text}
+    needs = {
+        number
+        for number, text in code.items()
+        if ".broker(" in text or "auto_create=True" in text or "wire=True" in text
+    }
     assert named and {"01", "02"} <= needs <= set(re.findall(r"\d\d", named[1]))
 
 
