@@ -99,11 +99,15 @@ def killing(answer: Callable[[Any], None]) -> Iterator[Tried]:
     try:
         table = kq.delivery.table(cluster, [dies_before_its_commit(inspect.unwrap(answer))])
     except NotAllowed as error:
-        ended = "w.items, w.work and w.write mark their points. Call w.reached('commit') yourself, after the transaction."
+        ended = (
+            "w.items, w.work and w.write mark their points. Call w.reached('commit') yourself, after the transaction."
+        )
         yield Tried("the worker", str(error).split(" and never")[0], "comes to each point", hint=ended)
         return
     except KqError as error:
-        yield Tried("the worker", f"{type(error).__name__}: {error}", "reads to the end", hint="It ended with an error.")
+        yield Tried(
+            "the worker", f"{type(error).__name__}: {error}", "reads to the end", hint="It ended with an error."
+        )
         return
     for crash, hint in HINTS.items():
         outcome = table["order", crash]
