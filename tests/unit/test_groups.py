@@ -152,6 +152,7 @@ def test_a_step_counts_what_stood_still(events, steps, stops) -> None:
 
 def test_a_stop_in_words() -> None:
     assert str(Stop("cem joins", 6, 2)) == "cem joins: 2 of 6 stood still"
+    assert str(Stop("ann joins", 4, 0, 2)) == "ann joins: 0 of 4 stood still (2 had no owner)"
 
 
 PICTURES = {

@@ -447,3 +447,9 @@ def test_any_ladder_is_well_formed_and_nothing_hostile_gets_through(rungs, costs
     assert page.open == []
     assert "<script" not in shown.html
     assert len(shown.text.split("\n")) == 1 + (len(shown.rows) or 1)
+
+
+def test_what_is_committed_is_a_mark_in_each_copy_that_has_it_and_a_word_at_the_leader() -> None:
+    shown = GALLERY["what is committed"]
+    assert "★p0=11 epoch 0, committed 1" in shown.text
+    assert shown.svg.count("class='committed'") == 4  # three copies and the legend
