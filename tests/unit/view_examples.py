@@ -166,11 +166,6 @@ TABLES = {
 }
 EXAMPLES = {
     "cluster": cluster([Broker(1, controller=True), Broker(2)], SPLIT, "football"),
-    "what is committed": cluster(
-        [Broker(number) for number in (1, 2, 3)],
-        [Partition("careless", 0, 1, [1, 2, 3], [1, 2, 3], epoch=0, ends={1: 11, 2: 1, 3: 1}, committed=1)],
-        "careless",
-    ),
     "crash": crash(["at-most-once", "at-least-once"], ["write", "commit"], CRASHES),
     "curve": curve(
         {"ARS": [3, 4, 7, 7], "CHE": [0, 3, 4, 7]}, "points after each round", step="round", events={3: "cup final"}
@@ -222,6 +217,11 @@ EXAMPLES = {
 }
 GALLERY = {
     "no request": wire([]),
+    "what is committed": cluster(
+        [Broker(number) for number in (1, 2, 3)],
+        [Partition("careless", 0, 1, [1, 2, 3], [1, 2, 3], epoch=0, ends={1: 11, 2: 1, 3: 1}, committed=1)],
+        "careless",
+    ),
     "a request with everything": wire(
         [Call("a client with a name " * 9, 1, "Fetch" * 9, 10**9, "topic " * 40, 5, "AN_ERROR" * 5, "killed after")]
     ),
