@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--only", action="append", default=[], metavar="POINT", help="only this one, like Produce:2:after; repeatable")
     add("--sample", type=int, metavar="N", help="only so many, drawn at random")
     add("--seed", type=int, default=0, metavar="N", help="another number draws others (default: 0)")
-    add("--all", action="store_true", help="also at polls, heartbeats and questions")
+    add("--all", action="store_true", help="also at all other kinds of requests: polls, heartbeats, metadata")
     add("--twice", action="store_true", help="a second accident after each first one (50 pairs, unless --sample says)")
     add(
         "--quiet",

@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.queue.arguments import site_name
+from kqlib.runtime.notebook import display_handle
 from kqlib.spark.stream import Counted, explained
 
 log = logging.getLogger("kqlib.spark")
@@ -161,7 +162,7 @@ class ProgressLine:
 
     def __init__(self, name: str, out: TextIO | None = None) -> None:
         self.name, self.out = name, out or sys.stdout
-        self._last, self._width, self._handle = "", 0, _notebook_display()
+        self._last, self._width, self._handle = "", 0, display_handle()
 
     def update(self, text: str, facts: dict[str, int]) -> None:
         """Show `text`, or in a notebook `facts`. The same text is shown once."""
@@ -186,18 +187,6 @@ class ProgressLine:
     def _show(self, facts: dict[str, int]) -> None:
         text = " · ".join([self.name, *(f"{what} {value:,}" for what, value in facts.items())])
         self._handle.update({"text/plain": text}, raw=True)
-
-
-def _notebook_display() -> Any:
-    """IPython's handle of an output that can be updated; None outside of a notebook."""
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-    from IPython.display import display
-
-    if type(get_ipython()).__name__ != "ZMQInteractiveShell":
-        return None
-    return display({"text/plain": ""}, raw=True, display_id=True)
 
 
 def show(running: Any, name: str, stop: Callable[[], bool] = lambda: False) -> Progress:

@@ -291,6 +291,14 @@ def test_what_a_reader_has_to_know_is_noted() -> None:
     assert "In 1 run the command ended with an error and only another restart did the work." in report(again).notes
 
 
+def test_a_transaction_that_hangs_by_a_defect_of_its_client_is_explained() -> None:
+    closed = (Point("Produce", 1, "before"),)
+    for last, noted in (("AddOffsetsToTxn", True), ("TxnOffsetCommit", False)):
+        hangs = made("Produce!", "AddOffsetsToTxn", last, points=closed, verdict=Verdict(4, lost=(1,)))
+        hangs = Run(**{**vars(hangs), "lives": (Life("quiet", None),)})
+        assert any("issues 5511 and 5456" in each for each in report(hangs, accident="cut").notes) is noted
+
+
 def test_a_commit_before_the_result_is_noted_although_nothing_went_wrong() -> None:
     batch = bytes(57) + (2).to_bytes(4, "big")
     part = {"Index": 0, "Records": batch}
@@ -330,6 +338,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "a command is a list of words, as in ['python', 'worker.py'], not 'python worker.py'",
     ),
     ({"command": []}, "a command is a list of words, as in ['python', 'worker.py'], not []"),
+    ({"command": ["no-such-program"]}, "there is no program 'no-such-program' that can be started"),
     ({"items": 0}, "items is a number from 1 to 1,000, not 0"),
     ({"items": True}, "items is a number from 1 to 1,000, not True"),
     ({"accident": "flood"}, "an accident is kill, stop, drop-answer, cut or error, not 'flood'"),
@@ -352,7 +361,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
 
 def test_a_command_is_run_as_it_was_written() -> None:
-    assert _command(("python", "a b.py")) == ["python", "a b.py"]
+    assert _command(("sh", "a b.sh")) == ["sh", "a b.sh"]
 
 
 TYPED = [

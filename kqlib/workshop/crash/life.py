@@ -121,7 +121,8 @@ class Run:
         """Why this run says nothing, if so: the command did not end well."""
         last = self.lives[-1]
         if last.ended == "exit" and last.code:
-            return f"the command ended {len(self.lives)} times, at last with exit status {last.code}"
+            often = f" {len(self.lives)} times, at last" if len(self.lives) > 1 else ""
+            return f"the command ended{often} with exit status {last.code}"
         if self.points and not self.reached and self.verdict.lost:
             return f"{self.verdict} although the accident did not happen: was the run over too early (--quiet)?"
         return ""
@@ -149,7 +150,7 @@ class Runner:
         for point in points:
             self._arm(point)
         lives: list[Life] = []
-        while len(lives) < LIVES:
+        while len(lives) < (LIVES if points else 1):  # without an accident nothing starts it again
             life = self._live(name, log)
             done = [] if self._setup.patient else tidy(self.wire.seen(), self._broker)
             lives.append(replace(life, notes=(*life.notes, *done)))

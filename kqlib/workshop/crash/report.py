@@ -130,6 +130,11 @@ class Report:
             found.append(
                 f"In {count(retried, 'run')} the command ended with an error and only another restart did the work."
             )
+        if waits := sum(map(_waits_for_coordinator, self.runs)):
+            found.append(
+                f"In {count(waits, 'run')} the client waited for ever in send_offsets_to_transaction after its connection was closed: "
+                "a defect of librdkafka (issues 5511 and 5456). metadata.recovery.strategy=none avoids it."
+            )
         late = {
             note for run in self.runs for life in run.lives for note in life.notes if note.startswith("it did not end")
         }
@@ -228,6 +233,12 @@ def committed_early(run: Run) -> list[int]:
             done = max((part["CommittedOffset"] for part in topic.get("Partitions") or ()), default=0)
             early += [*range(stored, done)] if topic.get("Name") == run.topic else []
     return early
+
+
+def _waits_for_coordinator(run: Run) -> bool:
+    """Does a transaction lack its offsets, and nothing crosses any more? The client waits for a connection that it gave up."""
+    calls = [each.api for each in run.work if not each.error and each.api in ("AddOffsetsToTxn", "TxnOffsetCommit")]
+    return bool(run.lives[-1].ended == "quiet" and run.verdict.lost and calls and calls[-1] == "AddOffsetsToTxn")
 
 
 def _plain(run: Run) -> list[Crossing]:

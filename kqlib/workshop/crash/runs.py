@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka import reading
+from kqlib.runtime.notebook import display_handle
 from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.embedded import START
@@ -69,8 +72,8 @@ def crash(
     item_of: which item a result belongs to. judge: a function of items and results that returns complaints.
     at_once: runs side by side. cluster: one of yours, with that many wires; None starts one.
     """
-    count = _whole("items", items, MOST)
-    setup = Setup(_command(command), count, accident, quiet, pause, takeover, patient, item_of, judge)
+    number = _whole("items", items, MOST)
+    setup = Setup(_command(command), number, accident, quiet, pause, takeover, patient, item_of, judge)
     _check(setup, allow, sample, at_once)
     chosen: list[tuple[Point, ...]] = [tuple(map(Point.read, each.split("+"))) for each in only]
     begun = time.monotonic()
@@ -194,12 +197,20 @@ def _side_by_side(runners: Sequence[Runner], named: Sequence[tuple[str, tuple[Po
 
 @contextmanager
 def _bar(total: int, progress: bool | None) -> Iterator[Callable[[], object]]:
-    """A progress bar with the remaining time, on a terminal."""
+    """A progress bar with the remaining time on a terminal; in a notebook a count, which is the same at the end of each run."""
     from tqdm import tqdm
 
     hidden = None if progress is None else not progress  # None: hidden where there is no terminal
-    with tqdm(total=total, desc="runs", unit="run", disable=hidden, dynamic_ncols=True) as bar:
-        yield bar.update
+    handle = None if progress is False else display_handle()
+    with tqdm(total=total, desc="runs", unit="run", disable=True if handle else hidden, dynamic_ncols=True) as bar:
+        done = count(1)
+
+        def step() -> None:
+            bar.update()
+            if handle:
+                handle.update({"text/plain": f"{next(done)} of {total} runs"}, raw=True)
+
+        yield step
 
 
 @contextmanager
@@ -234,7 +245,10 @@ def crash_cluster(number: int | None = None, config: dict[str, Any] | None = Non
 def _command(command: Any) -> list[str]:
     if isinstance(command, str) or not command or not all(isinstance(each, str | os.PathLike) for each in command):
         raise NotAllowed(f"a command is a list of words, as in ['python', 'worker.py'], not {command!r}")
-    return [os.fspath(each) for each in command]
+    words = [os.fspath(each) for each in command]
+    if shutil.which(words[0]) is None:
+        raise NotAllowed(f"there is no program {words[0]!r} that can be started")
+    return words
 
 
 def _whole(name: str, value: Any, most: int) -> int:
