@@ -5,7 +5,7 @@
     stored()                                    # the scores of the last full visit, as a table
 
 In:  factories as for `kq.promises`. Out: a `Score` for each queue and trial: at how many points, at which of them it failed.
-`python -m kqlib.workshop.promises.crash_points [QUEUE…]` visits all points of kqlib's queues and the ladder, and stores the scores
+`python -m kqlib.workshop.promises.crash_points [QUEUE…]` visits all points of kqlib's queues, and stores the scores
 beside this file. They have the hash of the queues, the judge, the locks and Java: `stored()` tells if they are of other code.
 """
 
@@ -29,7 +29,7 @@ from kqlib.workshop.children import ROOT, packed
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.crash import Report, crash, crash_cluster
 from kqlib.workshop.crash.verdict import Pair, last_number, named
-from kqlib.workshop.ladder import LADDER, LEDGER, Ledger
+from kqlib.workshop.ladder import LEDGER, Ledger
 from kqlib.workshop.promises.share import SHARE
 from kqlib.workshop.view import Table
 
@@ -190,7 +190,7 @@ def code_hash() -> str:
 
 def all_queues() -> dict[str, Factory]:
     """The queues whose scores are stored. Virtual queues are not among them: their nodes talk to Kafka, not their worker."""
-    return {**LADDER, "ledger": LEDGER, "share group": SHARE}
+    return {"ledger": LEDGER, "share group": SHARE}
 
 
 def main(names: Sequence[str]) -> None:
