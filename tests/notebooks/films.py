@@ -184,6 +184,39 @@ def dead_letter() -> Recorder:
     return film
 
 
+def rebalance() -> Recorder:
+    """Members join, one dies, and one leaves: who holds what, and which partitions nobody holds meanwhile."""
+    film = Recorder("A rebalance: who holds what, and what nobody holds meanwhile")
+    with kq.Cluster() as cluster:
+        kq.Plan({"scores": kq.Topic(partitions=4)}).apply(cluster, quiet=True)
+        kq.groups.clocks(cluster, "readers", session=5, heartbeat=0.1)
+        with kq.groups.Group(cluster, "readers", "scores", session=5) as group:
+
+            def now(held: kq.groups.Assignment) -> Frame:
+                names = {part: f"p{part[1]}" for part in held.partitions}
+                members = [
+                    {"name": name, "holds": [names[part] for part in parts]}
+                    for name, parts in sorted(held.held.items())
+                ]
+                return {"group": "readers", "members": members, "slots": [{"name": name} for name in names.values()]}
+
+            film.frame("One member has all four partitions.", now(group.join("ann")))
+            film.frame("ben joins, and the group shares the partitions out again.", now(group.join("ben")))
+            film.frame("cem and dan join: one partition each.", now(group.join("cem", "dan")))
+            five = group.join("eve")
+            idle = next(name for name, parts in five.held.items() if not parts)
+            film.frame(f"eve joins: five members, four partitions. {idle} is idle.", now(five))
+            dead = next(name for name, parts in five.held.items() if parts)
+            after = group.crash(dead, wait=False)
+            text = "is killed. The others read on. Until its session ends, nobody reads its partition."
+            film.frame(f"{dead} {text}", now(after))
+            film.frame("The session has ended: each of the four members has a partition.", now(group.settle()))
+            leaver = next(iter(group.members))
+            text = "leaves in good order. Nobody has to wait for a session: another member has two partitions."
+            film.frame(f"{leaver} {text}", now(group.leave(leaver)))
+    return film
+
+
 def plain(title: str, lanes: list[view.Lane]) -> Frame:
     """Lanes as JSON has them."""
     values = [asdict(lane) for lane in lanes]
@@ -193,7 +226,7 @@ def plain(title: str, lanes: list[view.Lane]) -> Frame:
     return {"log": title, "lanes": values}
 
 
-FILMS = {"leader-killed": leader_killed, "dead-letter": dead_letter}
+FILMS = {"leader-killed": leader_killed, "rebalance": rebalance, "dead-letter": dead_letter}
 
 
 def main(names: list[str]) -> None:

@@ -1,7 +1,8 @@
 """A film: a recorded run, one picture after another, with a sentence for each.
 
 In:  the name of a file in notebooks/films, or what such a file holds: a title, and frames with a sentence (`text`) and pictures as
-     plain values: {"cluster": title, "brokers": […], "partitions": […]} or {"log": title, "lanes": […]}.
+     plain values: {"cluster": title, "brokers": […], "partitions": […]}, {"log": title, "lanes": […]} or
+     {"group": title, "members": […], "slots": […]}.
 Out: `film("leader-killed")`. JupyterLab shows a slider and two buttons, which the keyboard moves. Every other renderer gets the first
      frame as a still; its text has the sentences of all frames.
 """
@@ -16,6 +17,7 @@ from kqlib.errors import NotAllowed
 from kqlib.runtime import places
 from kqlib.text import near
 from kqlib.workshop.view.cluster import Broker, Partition, cluster
+from kqlib.workshop.view.group import Member, Slot, group
 from kqlib.workshop.view.lane import Lane, Record
 from kqlib.workshop.view.log import log
 from kqlib.workshop.view.picture import Picture
@@ -98,6 +100,9 @@ def _picture(values: Mapping[str, Any]) -> Picture:
     if "log" in values:
         lanes = [Lane(**{**lane, "records": [Record(**each) for each in lane["records"]]}) for lane in values["lanes"]]
         return log(lanes, title=values["log"])
+    if "group" in values:
+        members = [Member(**each) for each in values["members"]]
+        return group(members, [Slot(**each) for each in values["slots"]], title=values["group"])
     partitions = [
         Partition(**{**each, "ends": {int(n): end for n, end in each["ends"].items()}} if each.get("ends") else each)
         for each in values["partitions"]
