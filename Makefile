@@ -7,7 +7,7 @@ LAB    := $(VENV)/.lab
 READY  := $(VENV)/.ready
 
 help:        ## what there is
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, about 1.6 GB and 3 to 5 minutes
 
@@ -48,6 +48,9 @@ bench: venv  ## how fast and how big: printed, never asserted; make bench ONLY="
 nightly: venv ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
 	@$(BIN)/python -m tests.nightly $(PART) $(if $(SHARE),--share $(SHARE)) $(if $(SEED),--seed $(SEED))
 
+crash-page: venv ## docs/crash.md anew: what workers of several libraries lose when killed; half an hour; ONLY=NAME: one of them
+	@$(BIN)/python -m examples.crash.page $(ONLY)
+
 lock: venv   ## remake requirements.lock, lab.lock and jars.lock from what pyproject.toml and jars.lock ask for
 	@$(COMPILE) --all-extras pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra avro --extra virtual --extra lab pyproject.toml -c requirements.lock -o lab.lock
@@ -57,4 +60,4 @@ clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help venv lab test check notebooks films bench nightly lock clean
+.PHONY: help venv lab test check notebooks films bench nightly crash-page lock clean

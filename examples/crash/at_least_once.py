@@ -1,13 +1,21 @@
-"""Write the result, then commit: what is written and not yet committed when the process dies is written again.
+"""confluent-kafka==2.16.0: write the result, then commit. What is written and not yet committed is written again.
 
-kq crash -- python examples/crash/at_least_once.py
+Promises: at least once, if the commit comes after the work.
+Again: python examples/crash/page.py at_least_once
 """
 
 import os
 import signal
 import sys
+import time
 
 from confluent_kafka import Consumer, Producer
+
+
+def work(value: bytes) -> bytes:
+    time.sleep(0.001)
+    return b"done " + value
+
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 address = os.environ["KQ_BOOTSTRAP"]
@@ -30,7 +38,7 @@ try:
         if message.error():
             print(message.error(), file=sys.stderr)
             continue
-        producer.produce(os.environ["KQ_RESULTS"], b"done " + message.value(), message.key())
+        producer.produce(os.environ["KQ_RESULTS"], work(message.value()), message.key())
         producer.flush()
         consumer.commit(message, asynchronous=False)
 finally:

@@ -1,13 +1,21 @@
-"""Commit, then write the result: what is committed and not yet written when the process dies is lost.
+"""confluent-kafka==2.16.0: commit, then write the result. What is committed and not yet written is lost.
 
-kq crash -- python examples/crash/at_most_once.py
+Promises: nothing: this order is shown because it loses.
+Again: python examples/crash/page.py at_most_once
 """
 
 import os
 import signal
 import sys
+import time
 
 from confluent_kafka import Consumer, Producer
+
+
+def work(value: bytes) -> bytes:
+    time.sleep(0.001)
+    return b"done " + value
+
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 address = os.environ["KQ_BOOTSTRAP"]
@@ -31,7 +39,7 @@ try:
             print(message.error(), file=sys.stderr)
             continue
         consumer.commit(message, asynchronous=False)
-        producer.produce(os.environ["KQ_RESULTS"], b"done " + message.value(), message.key())
+        producer.produce(os.environ["KQ_RESULTS"], work(message.value()), message.key())
         producer.flush()
 finally:
     consumer.close()

@@ -1,9 +1,11 @@
-"""kqlib's `step`: the result and the ack in one transaction.
+"""kqlib: `step`, the result and the ack in one transaction.
 
-kq crash -- python examples/crash/kqlib_step.py
+Promises: each item has one result.
+Again: python examples/crash/page.py kqlib_step
 """
 
 import os
+import time
 
 import kqlib as kq
 
@@ -17,6 +19,7 @@ with kq.connect() as cluster:
         results = site.queue(RESULTS)
 
         def handle(item):
+            time.sleep(0.001)
             with queue.step(item) as step:
                 step.put(results, b"done " + item.data, item.key)
 

@@ -1,9 +1,11 @@
-"""kqlib's `work`: the result is written by the handler, then the item is acked. A crash in between writes it twice.
+"""kqlib: `work`. The handler writes the result, then the item is acked. A crash in between writes it twice.
 
-kq crash --allow doubled -- python examples/crash/kqlib_work.py
+Promises: at least once.
+Again: python examples/crash/page.py kqlib_work
 """
 
 import os
+import time
 
 from confluent_kafka import Producer
 
@@ -16,6 +18,7 @@ with kq.connect() as cluster:
     producer = Producer(cluster.client(enable_idempotence=True))
 
     def handle(item):
+        time.sleep(0.001)
         producer.produce(RESULTS, b"done " + item.data, item.key)
         producer.flush()
 

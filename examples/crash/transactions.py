@@ -1,13 +1,21 @@
-"""Result and commit in one transaction: both are there, or neither, wherever the process dies.
+"""confluent-kafka==2.16.0: result and commit in one transaction. Both are there, or neither.
 
-kq crash -- python examples/crash/transactions.py
+Promises: exactly once for reading, processing and writing.
+Again: python examples/crash/page.py transactions
 """
 
 import os
 import signal
 import sys
+import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+
+
+def work(value: bytes) -> bytes:
+    time.sleep(0.001)
+    return b"done " + value
+
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 address = os.environ["KQ_BOOTSTRAP"]
@@ -33,7 +41,7 @@ try:
             print(message.error(), file=sys.stderr)
             continue
         producer.begin_transaction()
-        producer.produce(os.environ["KQ_RESULTS"], b"done " + message.value(), message.key())
+        producer.produce(os.environ["KQ_RESULTS"], work(message.value()), message.key())
         next_one = TopicPartition(message.topic(), message.partition(), message.offset() + 1)
         producer.send_offsets_to_transaction([next_one], consumer.consumer_group_metadata())
         producer.commit_transaction()

@@ -214,6 +214,7 @@ class Report:
                     "died": run.died,
                     "failed": run.failed,
                     "seconds": round(run.seconds, 1),
+                    "recovery": None if run.recovery is None else round(run.recovery, 2),
                 }
                 for run in self.runs
             ],

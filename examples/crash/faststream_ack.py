@@ -1,0 +1,29 @@
+"""faststream==0.7.8: AckPolicy.ACK.
+
+Promises: ACK acknowledges after all processing.
+Again: python examples/crash/page.py faststream_ack
+"""
+
+import asyncio
+import os
+
+from faststream import AckPolicy, FastStream
+from faststream.kafka import KafkaBroker
+
+broker = KafkaBroker(os.environ["KQ_BOOTSTRAP"])
+app = FastStream(broker)
+
+
+@broker.subscriber(
+    os.environ["KQ_TOPIC"],
+    group_id=os.environ["KQ_GROUP"],
+    auto_offset_reset="earliest",
+    ack_policy=AckPolicy.ACK,
+)
+@broker.publisher(os.environ["KQ_RESULTS"])
+async def work(value: int) -> str:
+    await asyncio.sleep(0.001)
+    return f"done {value}"
+
+
+asyncio.run(app.run())

@@ -1,0 +1,153 @@
+"""Make docs/crash.md: each worker of this directory under `kq crash`, and what came of it.
+
+In:  names of workers; without names all of them. Out: docs/crash.json with the figures, docs/crash.md with the table.
+Each foreign library gets an environment of its own in the cache, from its file in requirements/.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from kqlib.runtime import places
+
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parents[1] / "docs"
+PYTHON = {"pyrallel-consumer": "3.12"}  # for the others the Python of kqlib
+OURS = ("kqlib", "confluent-kafka", "pyspark")  # they are in kqlib's own environment
+SAMPLE, SEED = 12, 7
+ORDER = (
+    *("at_most_once", "confluent_auto", "at_least_once", "confluent_store", "transactions"),
+    *("kafka_python_auto", "kafka_python_manual", "aiokafka_manual", "aiokafka_transactions"),
+    *("faststream_default", "faststream_ack", "pyrallel", "spark_stream", "share_consumer"),
+    *("kqlib_work", "kqlib_step", "kqlib_virtual", "kqlib_share"),
+)
+ABOUT = """# What workers lose when they are killed
+
+Each worker does the same: it reads a topic, works for 1 ms on each of {items} items, and writes a result to another topic.
+`kq crash` runs it once for each point. It kills the process before or after one request to Kafka, starts it again, and counts
+the items without a result (lost), with more than one (doubled), and the keys whose items came out of order.
+The figures count runs. Seconds to recover: the median from the death to the next result that is sent.
+kq leaves the group in the dead process's name, so this time holds no session timeout.
+
+Made by `make crash-page`; one worker again: `make crash-page ONLY=NAME`. At most {sample} points of a worker were tried, drawn with
+seed {seed}; the first figure says how many of how many. A point that was not tried may lose or double an item.
+The figures of one run on a busy machine are in [crash.json](crash.json). The workers are in [examples/crash](../examples/crash).
+
+| worker | library, form | points | lost | doubled | out of order | s to recover | its documentation promises | seen |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def facts(name: str) -> tuple[str, str, str]:
+    """A worker's library with its version, its form, and what the library promises: all from the file's head."""
+    head = ast.get_docstring(ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    library, _, form = head.splitlines()[0].partition(": ")
+    promises = next(line for line in head.splitlines() if line.startswith("Promises: "))
+    return library, form, promises.removeprefix("Promises: ")
+
+
+def requirements(library: str) -> Path:
+    """The pins of a library's environment."""
+    return HERE / "requirements" / f"{library.partition('==')[0]}.txt"
+
+
+def python(library: str) -> str:
+    """The interpreter that has a library. Made on first use, by uv, from its pinned requirements."""
+    name = library.partition("==")[0]
+    if name in OURS:
+        return sys.executable
+    home = places.cache() / "crash" / library
+    if not (home / "ready").exists():
+        uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}") or "uv"
+        version = PYTHON.get(name, f"{sys.version_info[0]}.{sys.version_info[1]}")
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", version, home], check=True)
+        where = ["--python", home / "bin" / "python", "--requirement", requirements(library)]
+        subprocess.run([uv, "pip", "install", "--quiet", "--no-deps", *where], check=True)
+        (home / "ready").touch()
+    return str(home / "bin" / "python")
+
+
+def measure(name: str) -> dict[str, Any]:
+    """One worker under `kq crash`, in figures. A library that cannot be installed or run is named with the reason."""
+    library, *_ = facts(name)
+    try:
+        worker = [python(library), str(HERE / f"{name}.py")]
+    except (OSError, subprocess.CalledProcessError) as error:
+        return {"library": library, "failed": f"it could not be installed: {error}"}
+    options = ["--json", "--sample", str(SAMPLE), "--seed", str(SEED)]
+    command = [sys.executable, "-m", "kqlib", "crash", *options, "--", *worker]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout.startswith("{"):
+        return {"library": library, "failed": done.stderr.strip().splitlines()[0]}
+    found = json.loads(done.stdout)
+    runs = found["runs"]
+    times = [run["recovery"] for run in runs if run["recovery"] is not None]
+    return {
+        "library": library,
+        "items": found["items"],
+        "points": len(runs),
+        "left_out": found["left_out"],
+        **{kind: sum(bool(run[kind]) for run in runs) for kind in ("lost", "doubled", "order", "failed")},
+        "not_reached": sum(not run["reached"] for run in runs),
+        "recovery": round(statistics.median(times), 1) if times else None,
+        "bad": {run["points"]: kinds for run in runs if (kinds := [k for k in ("lost", "doubled", "order") if run[k]])},
+        "seconds": found["seconds"],
+    }
+
+
+def seen(found: dict[str, Any]) -> str:
+    """What happened, in words."""
+    words = [f"{kind} at {', '.join(points)}" for kind in ("lost", "doubled", "order") if (points := _at(found, kind))]
+    words += [f"{found['not_reached']} points not reached"] * bool(found["not_reached"])
+    words += [f"{found['failed']} runs did not end well"] * bool(found["failed"])
+    return "; ".join(words) or "one result for each item"
+
+
+def _at(found: dict[str, Any], kind: str) -> list[str]:
+    """The first of the kinds of points at which it happened."""
+    named = [
+        f"{api} {when}" for api, _, when in (each.split(":") for each, kinds in found["bad"].items() if kind in kinds)
+    ]
+    return list(dict.fromkeys(named))
+
+
+def page(figures: dict[str, Any]) -> str:
+    """The page from the figures."""
+    rows = []
+    for name in (each for each in ORDER if each in figures):
+        found = figures[name]
+        library, form, promises = facts(name)
+        link = f"[{name}](../examples/crash/{name}.py)"
+        if isinstance(found["failed"], str):
+            rows.append(
+                f"| {link} | {library}: {form} | – | – | – | – | – | {promises} | not measured: {found['failed']} |"
+            )
+            continue
+        points = f"{found['points']} of {found['points'] + found['left_out']}"
+        times = "–" if found["recovery"] is None else found["recovery"]
+        counts = " | ".join(str(found[kind]) for kind in ("lost", "doubled", "order"))
+        rows.append(f"| {link} | {library}: {form} | {points} | {counts} | {times} | {promises} | {seen(found)} |")
+    return ABOUT.format(items=4, sample=SAMPLE, seed=SEED) + "\n".join(rows) + "\n"
+
+
+def main(names: list[str]) -> None:
+    """Measure these, write the page after each."""
+    stored = DOCS / "crash.json"
+    for name in names or ORDER:
+        figures = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else {}
+        figures[name] = measure(name)
+        print(name, figures[name], flush=True)
+        stored.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        (DOCS / "crash.md").write_text(page(figures), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

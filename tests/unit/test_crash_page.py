@@ -1,0 +1,49 @@
+"""docs/crash.md: its workers are short and name what they use, and its figures are the stored ones."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from examples.crash import page
+
+WORKERS = sorted(each.stem for each in page.HERE.glob("*.py") if each.stem != "page")
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_a_worker_is_short_and_names_its_library_its_promise_and_its_command(name: str) -> None:
+    text = (page.HERE / f"{name}.py").read_text(encoding="utf-8")
+    head = ast.get_docstring(ast.parse(text)) or ""
+    library, form, promises = page.facts(name)
+    assert len(text.splitlines()) <= 60 and len(head.splitlines()) <= 6
+    assert form and promises and f"Again: python examples/crash/page.py {name}" in head
+    if library != "kqlib":
+        own = library.partition("==")[0] in page.OURS
+        pins = page.HERE.parents[1] / "requirements.lock" if own else page.requirements(library)
+        assert any(
+            line.split(" ")[0].replace("[avro]", "") == library
+            for line in pins.read_text(encoding="utf-8").splitlines()
+        )
+
+
+def test_the_page_lists_every_worker_with_the_stored_figures() -> None:
+    figures = json.loads((page.DOCS / "crash.json").read_text(encoding="utf-8"))
+    assert sorted(page.ORDER) == WORKERS
+    assert set(figures) <= set(WORKERS)
+    assert (page.DOCS / "crash.md").read_text(encoding="utf-8") == page.page(figures)
+    assert {name: found["library"] for name, found in figures.items()} == {
+        name: page.facts(name)[0] for name in figures
+    }
+
+
+def test_the_requirements_are_pinned_whole() -> None:
+    for file in Path(page.HERE / "requirements").glob("*.txt"):
+        assert all("==" in line for line in file.read_text(encoding="utf-8").splitlines()), file
+
+
+def test_a_worker_that_was_not_measured_is_listed_with_the_reason() -> None:
+    text = page.page({"pyrallel": {"library": "pyrallel-consumer==1.0.0", "failed": "there is no Python 3.12"}})
+    assert "not measured: there is no Python 3.12" in text
