@@ -13,7 +13,7 @@ from kqlib.command import main as cli
 from kqlib.errors import NotAllowed
 from kqlib.runtime import jars
 from kqlib.workshop.crash.leaving import _members, _producers
-from kqlib.workshop.crash.life import Life, Point, Run
+from kqlib.workshop.crash.life import Life, Point, Run, _fetched, _work
 from kqlib.workshop.crash.report import Report, committed_early
 from kqlib.workshop.crash.retriable import POSSIBLE, RETRIABLE
 from kqlib.workshop.crash.runs import _command, _differs, _pairs, _sampled, crash, points_of
@@ -407,3 +407,9 @@ def test_what_is_mistyped_is_named_before_anything_starts(
         status = end.code  # type: ignore[assignment]
     assert status == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_an_idle_share_group_does_no_work() -> None:
+    counts = {"Produce": 4, "ShareAcknowledge": 4, "ShareFetch": 9, "ShareGroupHeartbeat": 3}
+    assert _work(counts) == _work({**counts, "ShareFetch": 99}) == 8
+    assert _fetched(counts) == 9
