@@ -33,6 +33,7 @@ def test_the_page_lists_every_worker_with_the_stored_figures() -> None:
     figures = json.loads((page.DOCS / "crash.json").read_text(encoding="utf-8"))
     assert sorted(page.ORDER) == WORKERS
     assert set(figures) <= set(WORKERS)
+    assert all(f"[{name}](" in page.page(figures) for name in WORKERS)
     assert (page.DOCS / "crash.md").read_text(encoding="utf-8") == page.page(figures)
     assert {name: found["library"] for name, found in figures.items()} == {
         name: page.facts(name)[0] for name in figures
