@@ -1,4 +1,4 @@
-"""Spark on this cluster: standings, audit, replay, quarantine.
+"""Spark on this cluster: plan, standings, audit, replay, quarantine.
 
 In:  what is typed after `kq pipeline`. Out: a line of progress, the answer at the end (`--json`: for programs).
 Ctrl-C and SIGTERM end a stream and say so. Its checkpoint stays, and the same command goes on from there.
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
 COMMANDS = {
+    "plan": "say where a stream would go on, and which state it has; nothing is started",
     "standings": "make league tables from a topic of games, in another topic",
     "quarantine": "decode a topic and put rows that cannot be decoded into another one, with the cause",
     "audit": "was every item of a queue done exactly once?",
     "replay": "write old records again into another topic, or put repaired dead letters back; dry without --yes",
 }
+STREAMS = ("standings", "quarantine")
 EPILOG = """\
 examples
   kq pipeline audit football --site drupal-eu --results football.results --once
+  kq pipeline plan standings games standings
   kq pipeline standings games standings --once
   kq pipeline replay games games.again --start 2026-05-01T00:00Z --yes
   kq pipeline replay football --dead --site drupal-eu --with mend.py:fix
@@ -56,13 +59,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name, says in COMMANDS.items():
         made = under.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}")
         add[name] = made.add_argument
-        if name != "replay":
+        if name not in ("plan", "replay"):
             made.add_argument("--once", action="store_true", help="process what is there now, then end")
-    for name in ("standings", "quarantine"):
+    add["plan"]("stream", metavar="WORD", choices=STREAMS, help="standings or quarantine")
+    for name in ("plan", *STREAMS):
         add[name]("source", metavar="TOPIC", help="the topic that is read")
         add[name]("target", metavar="TARGET", help="the topic for what comes out")
-        add[name]("--registry", metavar="URL", help="a schema registry (default: the cluster's own topic kq.schemas)")
         add[name]("--home", metavar="DIR", help=HOME)
+    for name in STREAMS:
+        add[name]("--registry", metavar="URL", help="a schema registry (default: the cluster's own topic kq.schemas)")
         add[name](
             "--group", metavar="NAME", help="the consumer group in which the lag is shown (default: kq-WORD-TOPIC)"
         )
@@ -140,6 +145,7 @@ def run(args: argparse.Namespace) -> int:
 
     with up.current() as cluster:
         commands: dict[str, Callable[[argparse.Namespace, Kafka], int]] = {
+            "plan": plan,
             "standings": standings,
             "quarantine": quarantine,
             "audit": audit,
@@ -149,6 +155,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 # --- streams ------------------------------------------------------------------------------------------------------------
+
+
+def plan(args: argparse.Namespace, cluster: Kafka) -> int:
+    """Where a stream would go on; it is not started."""
+    from kqlib.spark.plan import plan
+
+    for topic in (args.source, args.target):
+        cluster.partitions(topic)  # TopicMissing
+    args.word = args.stream  # the state is in the directory of that stream
+    print(repr(plan(cluster, _home(args, cluster), args.source, args.target)))
+    return 0
 
 
 def standings(args: argparse.Namespace, cluster: Kafka) -> int:

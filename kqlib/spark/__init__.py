@@ -10,6 +10,7 @@ Modules:
     frames                                Kafka as frames
     decode, stream, progress              values; a stream that takes up new schemas; how far it is
     table, standings, snapshot            standings from events; as a stream; its directory
+    plan                                  where a stream would go on
     queue_state, audit, health, watch     was every item done exactly once? once, over time, again and again
     replay                                old records written again, dead letters repaired
 """

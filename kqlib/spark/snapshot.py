@@ -109,11 +109,17 @@ def claim(spark: SparkSession, home: str, cluster: Kafka, *topics: str) -> str:
     noted = files.read(FILE)
     if noted is None and not files.sizes("checkpoint") and not files.sizes("current"):
         files.write(FILE, json.dumps(ours))
-    elif noted is None:
-        raise NotAllowed(f"{home} holds a checkpoint, and no {FILE} that says which cluster it belongs to. {ANEW}")
-    elif why := _difference(noted, ours):
-        raise NotAllowed(f"{home} holds the checkpoint of {why}, so its offsets cannot be used here. {ANEW}")
+    else:
+        check_owner(home, noted, ours)
     return path
+
+
+def check_owner(home: str, noted: str | None, ours: dict[str, Any]) -> None:
+    """`NotAllowed` unless the text of `stream.json` names this cluster and these topics."""
+    if noted is None:
+        raise NotAllowed(f"{home} holds a checkpoint, and no {FILE} that says which cluster it belongs to. {ANEW}")
+    if why := _difference(noted, ours):
+        raise NotAllowed(f"{home} holds the checkpoint of {why}, so its offsets cannot be used here. {ANEW}")
 
 
 def _difference(noted: str, ours: dict[str, Any]) -> str:

@@ -142,6 +142,9 @@ def test_games_become_standings_and_every_row_is_counted(
     registry = kq.schemas.Registry(cluster=kq_cluster)
     registry.register(f"{games}-value", seasons.schema(1))
     produce(kq_cluster, games, [(b"k", b"rubbish", seasons.FIRST)] * 50)
+    assert main(["pipeline", "plan", *words[1:-1]]) == 0
+    before = capsys.readouterr().out
+    assert before.splitlines()[0].endswith(": no batch is committed") and ": 50 records\n" in before
     assert main(words) == 1  # also without a quarantine
     out, err = capsys.readouterr()
     assert "50 in = 0 out + 50 broken + 0 late" in out
@@ -166,6 +169,10 @@ def test_games_become_standings_and_every_row_is_counted(
     assert len(kq.snapshot.records(kq_cluster, f"{games}.bad")[0]) == broken
     assert main(words) == 0 and capsys.readouterr().err == ""
     assert len(kq.snapshot.records(kq_cluster, f"{games}.table")[0]) == len(table)
+    assert main(["pipeline", "plan", *words[1:-1]]) == 0
+    state, *partitions = capsys.readouterr().out.splitlines()
+    assert state.endswith(" is committed") and len(partitions) == 2
+    assert all(each.endswith(": 0 records") for each in partitions)
 
 
 STOPPED = pytest.mark.parametrize("stop", [(signal.SIGTERM, 1), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
