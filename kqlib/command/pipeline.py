@@ -1,4 +1,4 @@
-"""Spark on this cluster: plan, standings, audit, replay, quarantine.
+"""Spark on Kafka: plan, standings, audit, replay, quarantine.
 
 In:  what is typed after `kq pipeline`. Out: a line of progress, the answer at the end (`--json`: for programs).
 Ctrl-C and SIGTERM end a stream and say so. Its checkpoint stays, and the same command goes on from there.
