@@ -31,7 +31,7 @@ Crash = Callable[..., Report]
 
 
 @contextmanager
-def started(name: str, cluster: Kafka, work: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(name: str, cluster: Kafka, work: str, log: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs, with the environment that its first lines name."""
     ours: Mapping[str, str] = {
         "KAFKA_BOOTSTRAP": cluster.bootstrap,
@@ -43,7 +43,7 @@ def started(name: str, cluster: Kafka, work: str) -> Iterator[subprocess.Popen[b
         "KQ_TXN": work,
     }
     command = [sys.executable, str(FOLDER / name)]
-    program = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **ours})
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, env={**os.environ, **ours})
     try:
         yield program
     finally:
@@ -137,7 +137,8 @@ def test_a_worker_keeps_what_its_first_lines_promise_at_every_request(name: str,
 def test_a_program_works_on_when_its_broker_is_restarted(name: str, within: Callable[..., float]) -> None:
     with kq.Cluster() as cluster:
         given(cluster, "work", 5)
-        with started(name, cluster, "work") as program:
+        # clients without a broker log a lot, and a pipe that nobody reads gets full
+        with started(name, cluster, "work", log=subprocess.DEVNULL) as program:
             with results(cluster, "work") as so_far:
                 first = feed(name, program, 5)
                 within(60, lambda: so_far() >= first)
@@ -154,8 +155,7 @@ def test_a_program_works_on_when_its_broker_is_restarted(name: str, within: Call
             with results(cluster, "work") as so_far:
                 within(60, lambda: last in so_far())
             program.send_signal(signal.SIGTERM)
-            _, log = program.communicate(timeout=WAIT)
-            assert program.returncode == 0, log.decode()
+            assert program.wait(WAIT) == 0
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
