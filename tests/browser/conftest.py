@@ -110,8 +110,8 @@ def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
         page.set_default_timeout(WAIT_MS)
         page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook))
         themed(page, scheme)
-        tabs = page.locator("#jp-main-dock-panel [role=tab]")
-        tabs.filter(has_text=notebook).click()  # 00 may have opened in front of it
+        # 00 may have opened in front of it. While it opens, a second tab has its name, but no title yet.
+        page.locator(f"#jp-main-dock-panel [role=tab][title^='Name: {notebook}']").click()
         expect(page.locator(".jp-Notebook .jp-Cell:visible").first).to_be_visible()
         # the kernel's own sign says idle too early, and a click on Run is lost then
         expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible()
