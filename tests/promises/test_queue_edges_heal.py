@@ -184,29 +184,6 @@ def test_a_close_with_the_broker_gone_ends_all_that_waits_in_time_and_loses_noth
         assert again.queue(outputs).depth() == 0
 
 
-def test_a_purge_that_is_not_answered_may_have_been_stored_and_says_so(
-    away: Cluster, monkeypatch: pytest.MonkeyPatch, within: Within
-) -> None:
-    """The broker stands still when the marks are sent, and stores them when it goes on."""
-    name = topic(away)
-    with Site(away, name) as site:
-        sender = site._sender()
-        sender._settings["delivery.timeout.ms"] = int(4_000 * PATIENCE)
-        queue, send = site.queue(name), sender.send
-        queue.put(b"a")
-
-        def sends(*words: Any) -> Any:
-            away.broker(1).pause()
-            return send(*words)
-
-        with monkeypatch.context() as patch, pytest.raises(Unreachable) as error:
-            patch.setattr(sender, "send", sends)
-            queue.purge()
-        away.broker(1).resume()
-        assert "It may have been stored in 'kq.queues', or not" in str(error.value)
-        within(WAIT, lambda: queue.depth() == 0, "it was not stored")
-
-
 def test_a_note_that_no_program_can_read_stops_no_site(away: Cluster) -> None:
     name = topic(away)
     with Site(away, name) as site:

@@ -12,11 +12,12 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from kqlib.errors import Closed, NotAllowed
-from kqlib.kafka import tools
+from kqlib import Plan, QueueTopic, Site
+from kqlib.errors import Closed, NotAllowed, Unreachable
+from kqlib.kafka import Kafka, tools
 from kqlib.workshop import view
 from kqlib.workshop.cluster import Cluster
-from tests.patience import WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import create, put, values
 
 
@@ -277,3 +278,17 @@ def test_a_follower_that_is_cut_from_its_leader_falls_out_of_sync_and_comes_back
     assert three.brokers == [1, 2, 3], "the controller still sees it"
     three.wire.brokers.heal()
     within(60, lambda: in_sync(three) == {1, 2, 3}, "the follower did not come back")
+
+
+def test_a_purge_that_is_not_answered_may_have_been_stored_and_says_so(wired: Cluster) -> None:
+    """The broker stores the marks, and its answer is lost."""
+    Plan({"purged": QueueTopic(partitions=1)}).apply(wired, quiet=True)
+    with Site(Kafka(wired.wire.bootstrap), "purges") as site:
+        site._sender()._settings["delivery.timeout.ms"] = int(4_000 * PATIENCE)
+        queue = site.queue("purged")
+        queue.put(b"a")
+        wired.wire.drop("Produce")
+        with pytest.raises(Unreachable) as error:
+            queue.purge()
+        assert "It may have been stored in 'kq.queues', or not" in str(error.value)
+        until(lambda: queue.depth() == 0)
