@@ -241,7 +241,7 @@ def cleaning(answer: Callable[..., Any]) -> Iterator[Tried]:
         sender.produce(source, value, key)
     sender.flush(20)
     messages = reading.records(cluster, source)[0]
-    producer = Producer(cluster.client(linger_ms=300))
+    producer = Producer(cluster.client(linger_ms=10_000))  # what is not flushed is not sent, however slow the machine is
     call = "answer(25 messages, …)"
     try:
         later = answer(messages, codec, producer, clean, aside)
@@ -249,9 +249,9 @@ def cleaning(answer: Callable[..., Any]) -> Iterator[Tried]:
         hint = "One bad message must not stop the others. Which exceptions can codec.decode raise?"
         yield Tried(call, type(error).__name__, "a list", hint=hint)
         return
-    in_clean, in_aside = (reading.records(cluster, topic)[0] for topic in (clean, aside))
     producer.purge()
     producer.flush(1)
+    in_clean, in_aside = (reading.records(cluster, topic)[0] for topic in (clean, aside))
     unknown = [value for key, value in records if key == b"unknown"]
     missing = "Records are missing. Is anything still in the producer's buffer when you return?"
     if in_clean or in_aside:
