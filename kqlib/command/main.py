@@ -20,7 +20,7 @@ from kqlib.command.output import answer, tell
 from kqlib.errors import KqError
 from kqlib.text import count, near
 
-MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash")
+MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash", "size")
 EXAMPLE = """\
 example: three brokers that several notebooks share
   eval "$(kq up --brokers 3)" && kq lab

@@ -241,7 +241,8 @@ def cleaning(answer: Callable[..., Any]) -> Iterator[Tried]:
         sender.produce(source, value, key)
     sender.flush(20)
     messages = reading.records(cluster, source)[0]
-    producer = Producer(cluster.client(linger_ms=10_000))  # what is not flushed is not sent, however slow the machine is
+    # What is not flushed is not sent, however slow the machine is.
+    producer = Producer(cluster.client(linger_ms=10_000))
     call = "answer(25 messages, …)"
     try:
         later = answer(messages, codec, producer, clean, aside)
