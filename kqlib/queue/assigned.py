@@ -208,7 +208,7 @@ class Assigned:
         self.paused.discard(at)
         if partition := self.partitions.pop(at, None):
             partition.dropped = why
-            if partition in self.under_way:
+            if partition in self.under_way or partition.frozen:  # a commit or a transaction may still store it
                 partition.unsure = partition.version
             self.lost[at[0]] += partition.losses.chosen if partition.saved else 0
             if partition.committed:

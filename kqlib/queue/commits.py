@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import NotAllowed
 from kqlib.queue.answers import GIVE_UP, RIGHTS, first, not_allowed
 from kqlib.queue.assigned import Assigned
+from kqlib.queue.incidents import Stored
 from kqlib.queue.item import Place
 from kqlib.queue.partition import Partition
 from kqlib.queue.partition_notes import PartitionNotes
@@ -35,6 +36,19 @@ STUCK = 40.0  # seconds: a coordinator that is away for a while answers, or refu
 
 class GivenUp(Exception):  # noqa: N818 - it ends a thread, and nobody else sees it
     """The consumer of this commit was left behind."""
+
+
+class Sent(NamedTuple):
+    """The state of one partition in a commit."""
+
+    partition: Partition
+    version: int  # of the ledger
+    ahead: range  # offsets whose attempts it counts ahead
+    state: Stored
+
+    def request(self) -> tuple[Place, int, str]:
+        """The partition, its floor, and the text beside it."""
+        return self.partition.at, *self.state
 
 
 class Commits:
@@ -55,44 +69,59 @@ class Commits:
         """Commit every ledger that changed, if a verb waits for one of them or a riding ack has waited long enough."""
         now, assigned = time.monotonic(), self.assigned
         with assigned.changed:
-            dirty = [p for p in assigned.partitions.values() if p.version > p.saved and not p.frozen and not p.dropped]
-            due = any(p.awaited > p.saved or now - (p.dirty_since or now) >= RIDE for p in dirty)
+            changed, due = self.due(now)
             if not due or now < assigned.next_try:
                 return not due
-            versions = [partition.version for partition in dirty]
-            parts, counted = list[TopicPartition](), list[range]()
-            for partition in dirty:
-                ledger, ahead = partition.ahead.state()
-                partition.ahead.sent(ahead)
-                counted.append(ahead)
-                text = ledger.text(partition.terms.write_version)
-                parts.append(TopicPartition(*partition.at, ledger.floor, metadata=text))
-            self._consumer = assigned.consumer
-            self._began = now
-            assigned.under_way = set(dirty)
-        errors = self._commit(parts)
+            sent = self.send(changed, now)
+        errors = self._commit(
+            [TopicPartition(*at, floor, metadata=text) for at, floor, text in map(Sent.request, sent)]
+        )
         answered_first = time.monotonic() - now < ASKED_ONCE
         with assigned.changed:
-            self._began = None
-            if self.given_up:
-                raise GivenUp
-            assigned.under_way = set()
-            new = any(not partition.saved for partition in dirty)
-            for part, partition, version, ahead in zip(parts, dirty, versions, counted, strict=True):
-                if (refused := errors.get(partition.at)) is None:
-                    partition.committed = (part.offset, part.metadata)
-                    partition.ahead.stored(ahead, now)
-                    self._succeeded(partition, version, now)
-                else:
-                    if not (answered_first and _refused(refused)):
-                        partition.unsure = version
-                    self._failed(partition, refused)
-            assigned.committed.notify_all()
-            if new or errors:
-                assigned.changed.notify_all()
+            self.answered(sent, errors, now, answered_first)
+        return not errors
+
+    def due(self, now: float) -> tuple[list[Partition], bool]:
+        """The partitions whose ledgers changed; and must they be committed now? `changed` is held."""
+        partitions = self.assigned.partitions.values()
+        changed = [p for p in partitions if p.version > p.saved and not p.frozen and not p.dropped]
+        return changed, any(p.awaited > p.saved or now - (p.dirty_since or now) >= RIDE for p in changed)
+
+    def send(self, partitions: list[Partition], now: float) -> list[Sent]:
+        """The states of these partitions for one commit, which is under way from now on. `changed` is held."""
+        sent = list[Sent]()
+        for partition in partitions:
+            ledger, ahead = partition.ahead.state()
+            partition.ahead.sent(ahead)
+            text = ledger.text(partition.terms.write_version)
+            sent.append(Sent(partition, partition.version, ahead, (ledger.floor, text)))
+        self._consumer = self.assigned.consumer
+        self._began = now
+        self.assigned.under_way = set(partitions)
+        return sent
+
+    def answered(self, sent: list[Sent], errors: dict[Place, KafkaError], began: float, answered_first: bool) -> None:
+        """Do what follows from the answer: these errors, and for the other partitions none. `changed` is held."""
+        assigned = self.assigned
+        self._began = None
+        if self.given_up:
+            raise GivenUp
+        assigned.under_way = set()
+        new = any(not each.partition.saved for each in sent)
+        for partition, version, ahead, state in sent:
+            if (refused := errors.get(partition.at)) is None:
+                partition.committed = state
+                partition.ahead.stored(ahead, began)
+                self._succeeded(partition, version, began)
+            else:
+                if not (answered_first and _refused(refused)):
+                    partition.unsure = version
+                self._failed(partition, refused)
+        assigned.committed.notify_all()
+        if new or errors:
+            assigned.changed.notify_all()
         if errors:
             assigned.next_try = time.monotonic() + TRY_AGAIN
-        return not errors
 
     def _commit(self, parts: list[TopicPartition]) -> dict[Place, KafkaError]:
         """Commit these states. Returns the errors by partition; the next commit carries the whole state again."""

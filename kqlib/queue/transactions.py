@@ -229,6 +229,10 @@ class Transactions:
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, "the group has not decided whose the partition is")
                 )
+            if any(
+                p.unsure > p.saved for p in offsets
+            ):  # that commit may still arrive, and would win over the transaction
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a commit was not answered"))
             parts = []
             for partition, some in offsets.items():
                 partition.frozen = partition.version
