@@ -97,6 +97,13 @@ def test_children_of_a_command_die_with_it_and_its_output_is_kept(kq_crash: Cras
     within(5, lambda: marked.alive("kq-crash") == marked.alive("import os, sys") == [], "a process is left")
 
 
+def test_a_point_that_cannot_be_is_named_before_the_command_runs(kq_crash: Crash, tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    with pytest.raises(NotAllowed, match=r"Kafka has no request 'OffsetComit'.*OffsetCommit"):
+        kq_crash(["touch", str(mark)], 1, only=["OffsetComit:1:after"])
+    assert not mark.exists()
+
+
 def test_a_worker_that_never_ends_gets_sigterm_when_its_work_is_done_and_one_that_ignores_it_is_named(
     kq_crash: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from itertools import count
+from itertools import chain, count
 from queue import SimpleQueue
 from typing import Any
 
@@ -78,6 +78,8 @@ def crash(
     chosen: list[tuple[Point, ...]] = [tuple(map(Point.read, each.split("+"))) for each in only]
     begun = time.monotonic()
     with _runners(setup, at_once or os.cpu_count() or 1, cluster) as runners:
+        for point in chain.from_iterable(chosen):
+            runners[0].wire.number(point.api)  # an unknown kind is named before the command runs
         first, second = _baseline(runners)
         shared = sorted(first.ids & second.ids)
         in_turn = runners[:1] if shared else runners

@@ -231,14 +231,19 @@ class Wire:
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 
-    def _rule(self, action: str, api: str, nth: int, when: str, *, broker: int | None = None, **how: Any) -> None:
+    def number(self, api: str) -> int:
+        """Kafka's number of a kind of request."""
         numbers = self.messages.numbers
         if api not in numbers:
             raise NotAllowed(f"Kafka has no request {api!r}{near(str(api), numbers)}")
+        return numbers[api]
+
+    def _rule(self, action: str, api: str, nth: int, when: str, *, broker: int | None = None, **how: Any) -> None:
+        kind = self.number(api)
         if isinstance(nth, bool) or not isinstance(nth, int) or nth < 1:
             raise NotAllowed(f"nth is the number of a request, 1 for the next, not {nth!r}")
         how |= {"when": _one_of("when", when, WHEN), "broker": self._broker(broker)}
-        late = self._proxy.call("rule", action=action, listener=self.listener, kind=numbers[api], nth=nth, **how)
+        late = self._proxy.call("rule", action=action, listener=self.listener, kind=kind, nth=nth, **how)
         if late:
             raise NotAllowed(f"process {how['pid']} has already sent {late} {api}; nth must be more than that")
 
