@@ -79,8 +79,8 @@ def test_three_nodes_keep_a_hundred_thousand_queues_while_they_are_killed_stoppe
             took.append(converged(nodes))
         until(lambda: load.reads > 100 or load.broken, seconds=2 * WAIT)
         load.check(300)
-    print("maps agreed so many seconds after the group:", [round(each.seconds, 1) for each in took])
-    assert all(each.kept for each in took), took
+    print("maps agreed so many seconds after the group:", [round(each, 1) for each in took])
+    assert max(took) < 2 * PATIENCE
     caller = nodes.caller()
     for n in random.Random(7).sample(range(MANY), 300):
         assert caller.claim(f"user:{n:06}", 5)[0]["data"] == b"%d" % n
@@ -166,7 +166,7 @@ def test_every_broker_is_stopped_and_killed_for_longer_than_its_clients_remember
             while waiting:
                 assert time.monotonic() < deadline, f"after a {turn}: {waiting}"
                 queue, data = min(waiting)
-                for item in caller.claim(queue, wait=WAIT):
+                for item in caller.claim(queue, wait=5):
                     if (
                         caller.verb("ack", queue, item["receipt"]).status_code == 200
                     ):  # else its partition was given up meanwhile

@@ -12,14 +12,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from kqlib.queue.item import Out
-from kqlib.virtual.names import PARTITIONS
-from kqlib.virtual.writer import PartitionWriter
 from kqlib.workshop import groups
 from tests.patience import WAIT
 from tests.promises.virtual_nodes import Caller, Nodes
@@ -123,33 +119,9 @@ class Load:
                         self.broken.append(f"a node answered {answer.json()['tracked']} after {end} was acked")
 
 
-@dataclass(frozen=True)
-class Took:
-    """How long the maps took to agree after the group had, and how fast this machine was just then."""
-
-    seconds: float
-    pace: float  # seconds for a new client to connect and to commit one record: what a takeover is made of
-
-    @property
-    def kept(self) -> bool:
-        """Within 2 s; where a single client takes longer than a quarter of a second, in eight times that."""
-        return self.seconds <= max(2.0, 8 * self.pace)
-
-
-def converged(nodes: Nodes, seconds: float = 60) -> Took:
-    """When the group has dealt every partition to nodes that are alive, until all maps say the same."""
-    took = _agreed(nodes, seconds)
-    start = time.monotonic()
-    writer = PartitionWriter(nodes.cluster, nodes.topic, -1)  # an id of nobody's
-    writer.connect()
-    writer.begin()
-    writer.write([Out(nodes.topic + PARTITIONS, b"null", b"nobody's", None, 0)])
-    writer.close()
-    return Took(took, time.monotonic() - start)
-
-
-def _agreed(nodes: Nodes, seconds: float) -> float:
-    group, deadline, dealt = f"kq-virtual-{nodes.topic}", time.monotonic() + seconds, 0.0
+def converged(nodes: Nodes) -> float:
+    """When the group has dealt every partition to nodes that are alive: seconds until all maps say the same."""
+    group, deadline, dealt = f"kq-virtual-{nodes.topic}", time.monotonic() + WAIT, 0.0
     alive = set()
     for node in nodes.all:
         alive.add(node.id)
