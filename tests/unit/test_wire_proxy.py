@@ -248,6 +248,7 @@ def test_a_refused_request_never_reaches_the_broker_and_its_answer_keeps_its_tur
     client = connect()
     client.send(HEARTBEAT)
     client.send(HEARTBEAT)
+    assert wire.wait(WAIT)
     assert client.answer(0.3) is None, "the first has no answer yet"
     wire.release()
     assert client.answer() == (1, b"answer")
