@@ -51,7 +51,7 @@ def rung(commits: str, gives_up: str) -> Callable[[C], C]:
     """Says what a rung costs; its lines are counted, those of the rung it stands on too."""
 
     def mark(cls: C) -> C:
-        lines = sum(_lines(each) for each in cls.__mro__ if each.__module__ == __name__)
+        lines = sum(_lines(each) for each in cls.__mro__ if each.__module__ == cls.__module__)
         cls.costs = {"lines · commits an item": f"{lines} · {commits}", "gives up": gives_up}  # type: ignore[attr-defined]
         return cls
 

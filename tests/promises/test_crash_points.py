@@ -44,4 +44,4 @@ def test_every_point_of_every_queue_has_its_stored_score() -> None:
     stored, _ = read()
     found = visit(all_queues())
     failed = {queue: {name: score.failed for name, score in trials.items()} for queue, trials in found.items()}
-    assert failed == {queue: {name: score.failed for name, score in trials.items()} for queue, trials in stored.items()}
+    assert failed == {queue: {name: score.failed for name, score in stored[queue].items()} for queue in found}

@@ -1,4 +1,4 @@
-"""The promises on a real Kafka: what each of four rungs and the real queue keep, side by side, and a class from a notebook's cell."""
+"""The promises on a real Kafka: what the rungs, the real queue and Drupal's two keep, and a class from a notebook's cell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from kqlib.workshop.ladder import LADDER, LEDGER
 from kqlib.workshop.promises import PROMISES, promises, run
+from kqlib.workshop.promises.drupal import DRUPAL, SQL
 
 pytestmark = pytest.mark.limit(300)  # it may wait for another process of the run that computes the same scores
 
@@ -35,36 +36,38 @@ class Mine:
         pass  # "it will come back"
 """
 
-# ✓ kept · ✗ broken · – not offered, in the order of LADDER, then LEDGER
+QUEUES = {**LADDER, "ledger": LEDGER, "Drupal's SQL": SQL, "DrupalQueue": DRUPAL}
+
+# ✓ kept · ✗ broken · – not offered, in the order of `QUEUES`
 EXPECTED = {
-    "first in, first out": "✓✓✓✓✓",
-    "claimed is hidden": "✓✗✗✓✓",
-    "empty means empty": "✗✗✗✗✓",
-    "released comes back": "–✓✓✓✓",
-    "released together": "–✗✗✓✓",
-    "release disturbs nobody": "–✗✗✓✓",
-    "acks in any order": "–✗✓✗✓",
-    "depth counts claimed": "–––✓✓",
-    "lease expires": "–✗✗✓✓",
-    "extend": "–––✓✓",
-    "stale ack refused": "–✗✗✓✓",
-    "delayed release": "–––✓✓",
-    "many threads": "✓✓✓✓✓",
-    "order by key": "✗✗✗✗✓",
-    "dead letter, once": "––––✓",
-    "redrive chooses": "––––✓",
-    "deleted and back": "––✓––",
-    "survives a killed worker": "✗✗✗✓✓",
-    "a crash is an attempt": "–––✗✓",
-    "zombie refused": "✗✗✗✓✓",
-    "outputs with the ack": "––––✓",
-    "a bad output stops nobody": "––––✓",
-    "depth from outside": "–––✗✓",
-    "depth is exact": "–––✗✓",
-    "topic recreated": "✓✓✓✓✓",
-    "leader dies": "✓✓✓✓✓",
-    "heals after an outage": "✓✓✓✓✓",
-    "more processes than partitions": "✗✗✗✗✗",
+    "first in, first out": "✓✓✓✓✓✓–",
+    "claimed is hidden": "✓✗✗✓✓✓✓",
+    "empty means empty": "✗✗✗✗✓✓✓",
+    "released comes back": "–✓✓✓✓✓✓",
+    "released together": "–✗✗✓✓✓✓",
+    "release disturbs nobody": "–✗✗✓✓✓✓",
+    "acks in any order": "–✗✓✗✓✓✓",
+    "depth counts claimed": "–––✓✓✓✓",
+    "lease expires": "–✗✗✓✓✓✓",
+    "extend": "–––✓✓––",
+    "stale ack refused": "–✗✗✓✓✗✓",
+    "delayed release": "–––✓✓✓–",
+    "many threads": "✓✓✓✓✓✓✓",
+    "order by key": "✗✗✗✗✓✗–",
+    "dead letter, once": "––––✓––",
+    "redrive chooses": "––––✓––",
+    "deleted and back": "––✓––✗✓",
+    "survives a killed worker": "✗✗✗✓✓✓✓",
+    "a crash is an attempt": "–––✗✓––",
+    "zombie refused": "✗✗✗✓✓✗✓",
+    "outputs with the ack": "––––✓––",
+    "a bad output stops nobody": "––––✓––",
+    "depth from outside": "–––✗✓✓✓",
+    "depth is exact": "–––✗✓✓✓",
+    "topic recreated": "✓✓✓✓✓✓✓",
+    "leader dies": "✓✓✓✓✓✓✓",
+    "heals after an outage": "✓✓✓✓✓✓✓",
+    "more processes than partitions": "✗✗✗✗✗✓✗",
 }
 
 
@@ -87,7 +90,7 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scores(store):
     """All at once: what takes long is waiting, and that can be done side by side."""
-    return promises({**LADDER, "ledger": LEDGER})
+    return promises(QUEUES)
 
 
 @pytest.mark.parametrize("name", PROMISES)
@@ -114,6 +117,9 @@ SEEN = {
     ("save offset", "more processes than partitions"): "1, 2 and 3 came to both",
     ("leases", "more processes than partitions"): "one of the two got nothing",
     ("leases", "a crash is an attempt"): "after 1 crash it came as attempt 1",
+    ("Drupal's SQL", "stale ack refused"): "the lease of 2 was over, and its ack was taken",
+    ("Drupal's SQL", "zombie refused"): "b had 1, and the ack of a, who had slept, was taken",
+    ("Drupal's SQL", "deleted and back"): "the queue was deleted, and took an item",
 }
 
 

@@ -6,7 +6,7 @@
 
 In:  factories as for `kq.promises`. Out: a `Score` for each queue and trial: at how many points, at which of them it failed.
 `python -m kqlib.workshop.promises.crash_points [QUEUE…]` visits all points of kqlib's queues, and stores the scores
-beside this file. They have the hash of the queues, the judge, the locks and Java: `stored()` tells if they are of other code.
+beside this file. They have the hash of the queues, the judge, the locks and Java: `read()` tells if they are of other code.
 """
 
 from __future__ import annotations
@@ -164,13 +164,12 @@ def read() -> tuple[Scores, bool]:
 
 def stored() -> Table:
     """The stored scores: a row a trial, a column a queue."""
-    scores, current = read()
+    scores, _ = read()
     rows = []
     for trial in TRIALS:
         cells = [_cell(scores[queue].get(trial.name), trial) for queue in scores]
         rows.append([trial.name, *cells])
-    title = "at each crash point" if current else "at each crash point, of earlier code"
-    return Table(rows, ["a worker is …", *scores], title)
+    return Table(rows, ["a worker is …", *scores], "at each of its requests to Kafka")
 
 
 def _cell(score: Score | None, trial: Trial) -> str:
