@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kqlib.workshop.doctor import doctor
     from kqlib.workshop.lab import lab
     from kqlib.workshop.promises import promises
+    from kqlib.workshop.steps import diff, take
 
 # A name is loaded when it is first used: `import kqlib` loads nothing else.
 MODULES = {name: f"kqlib.{name}" for name in ("errors", "keys", "queue", "schemas", "spark", "topics", "virtual")}
@@ -37,6 +38,7 @@ NAMES = {
     "kqlib.workshop.lab": ("lab",),
     "kqlib.workshop.promises": ("promises",),
     "kqlib.workshop.crash": ("crash",),
+    "kqlib.workshop.steps": ("diff", "take"),
 }
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "connect",
     "crash",
     "delivery",
+    "diff",
     "doctor",
     "errors",
     "games",
@@ -73,6 +76,7 @@ __all__ = [
     "solution",
     "source",
     "spark",
+    "take",
     "topics",
     "trial",
     "view",

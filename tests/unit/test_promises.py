@@ -11,11 +11,14 @@ from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted, Unreachable
 from kqlib.workshop.ladder import LADDER
 from kqlib.workshop.promises import PROMISES, Scores, Verdict, promises
 from kqlib.workshop.promises.adapter import Claim, QueueAdapter, refused
+from kqlib.workshop.promises.owners import LATE_ACK, LATE_COMMIT
 from kqlib.workshop.promises.run import homes, judge
 from kqlib.workshop.promises.scenario import LATE, Scenario
 from kqlib.workshop.promises.values import Broken, NotOffered, Refused
 from tests.unit.promise_queues import (
     WRONG,
+    ActsByFirstClaim,
+    CommitsOldState,
     DeafAsking,
     DeafClaiming,
     NoOrder,
@@ -118,6 +121,19 @@ def test_a_queue_with_one_thing_wrong_breaks_that_promise_and_no_other(name):
 def test_each_part_of_a_check_can_fail(kind, name, seen):
     scores = scored(kind)
     assert (broken(scores), scores[name].seen) == ([name], seen)
+
+
+@pytest.mark.parametrize(
+    ("promise", "kind", "seen"),
+    [
+        (LATE_ACK, ActsByFirstClaim, "1 was claimed again, and the ack of the claim before was taken"),
+        (LATE_COMMIT, CommitsOldState, "new 1, new 2 and new 3 never came"),
+    ],
+)
+def test_the_promises_of_a_late_owner_are_kept_in_memory_and_can_fail(promise, kind, seen):
+    assert judge(promise, scenario(Queue)).kept
+    broken = judge(promise, scenario(kind))
+    assert (broken.kept, seen in broken.seen) == (False, True), broken.seen
 
 
 def test_a_queue_without_a_depth_can_heal():

@@ -33,18 +33,18 @@ PROMISES: dict[str, Promise] = {promise.name: promise for promise in (*ONE, *CRA
 Factory = Callable[..., Any]
 
 
-def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str] | None = None) -> Scores:
-    """Try the promises on a queue, or on several side by side: a table of which are kept. `only`: names from `PROMISES`."""
-    factories, chosen = _named(factory), _chosen(only)
+def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str | Promise] | None = None) -> Scores:
+    """Try the promises on a queue, or on several side by side: a table of which are kept. `only`: names from `PROMISES`, or others."""
+    factories, chosen = _named(factory), {each.name: each for each in _chosen(only)}
     check("lab", "kq.promises", "cloudpickle")
     known = {name: (each, packed(each)) for name, each in factories.items()}
     from kqlib.workshop.promises.run import score
 
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
-        return score(factories, [(queue, PROMISES[name]) for queue, name in pairs])
+        return score(factories, [(queue, chosen[name]) for queue, name in pairs])
 
-    found = store.verdicts(known, [each.name for each in chosen], tried)
-    verdicts = {queue: {each.name: found[queue, each.name] for each in chosen} for queue in factories}
+    found = store.verdicts(known, list(chosen), tried)
+    verdicts = {queue: {name: found[queue, name] for name in chosen} for queue in factories}
     return Scores(verdicts, {name: _costs(each) for name, each in factories.items()})
 
 
@@ -67,16 +67,17 @@ def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
     return named
 
 
-def _chosen(only: Sequence[str] | None) -> list[Promise]:
-    """The promises to try, in their order."""
+def _chosen(only: Sequence[str | Promise] | None) -> list[Promise]:
+    """The promises to try: those of `PROMISES` in their order, then the others."""
     if isinstance(only, str):
         raise NotAllowed(f"only is a list of names, as in only=[{only!r}]")
     for name in only or ():
-        if name not in PROMISES:
+        if not isinstance(name, Promise) and name not in PROMISES:
             raise NotAllowed(f"there is no promise {name!r}; there are {', '.join(map(repr, PROMISES))}")
     if only is not None and not only:
         raise NotAllowed("only names no promise: leave it out, and all are tried")
-    return [promise for name, promise in PROMISES.items() if only is None or name in only]
+    others = [each for each in only or () if isinstance(each, Promise)]
+    return [promise for name, promise in PROMISES.items() if only is None or name in only] + others
 
 
 def _costs(factory: Factory) -> Mapping[str, str]:
