@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "plan": "say where a stream would go on, and which state it has; nothing is started",
     "standings": "make league tables from a topic of games, in another topic",
-    "quarantine": "decode a topic and put rows that cannot be decoded into another one, with the cause",
+    "quarantine": "put a topic's rows that cannot be decoded into another topic, with the cause; or put rows back (retry)",
     "audit": "was every item of a queue done exactly once?",
     "replay": "write old records again into another topic, or put repaired dead letters back; dry without --yes",
 }
@@ -37,6 +37,8 @@ examples
   kq pipeline audit football --site drupal-eu --results football.results --once
   kq pipeline plan standings games standings
   kq pipeline standings games standings --once
+  kq pipeline standings games standings --late games.late
+  kq pipeline quarantine retry games.late games --yes
   kq pipeline replay games games.again --start 2026-05-01T00:00Z --yes
   kq pipeline replay football --dead --site drupal-eu --with mend.py:fix
 Without --once a stream goes on until Ctrl-C. kq pipeline WORD --help says more.
@@ -62,6 +64,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         if name not in ("plan", "replay"):
             made.add_argument("--once", action="store_true", help="process what is there now, then end")
     add["plan"]("stream", metavar="WORD", choices=STREAMS, help="standings or quarantine")
+    add["quarantine"](
+        "retry",
+        nargs="?",
+        choices=["retry"],
+        help="put rows back instead: TOPIC has late or quarantined rows, and TARGET gets each once; dry without --yes",
+    )
     for name in ("plan", *STREAMS):
         add[name]("source", metavar="TOPIC", help="the topic that is read")
         add[name]("target", metavar="TARGET", help="the topic for what comes out")
@@ -75,8 +83,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add["standings"](
         "--quarantine", metavar="TOPIC", help="for rows that cannot be decoded (default: they are counted only)"
     )
+    add["standings"](
+        "--late", metavar="TOPIC", help="for late rows, which do not count (default: they are counted only)"
+    )
     _audit(add["audit"])
     _replay(add["replay"])
+    for name in ("quarantine", "replay"):
+        _writing(add[name])
 
 
 def _audit(add: Callable[..., Any]) -> None:
@@ -110,16 +123,20 @@ def _replay(add: Callable[..., Any]) -> None:
     add("target", nargs="?", metavar="TARGET", help="the topic that is written")
     add("--start", type=_place, default="earliest", metavar="PLACE", help="earliest, a time, or offsets: 0:120,1:98")
     add("--end", type=_place, default="latest", metavar="PLACE", help="latest, a time, or offsets")
-    add("--run", dest="named", metavar="NAME", help="the run's name in the header kq-replay (default: a new one)")
     add("--dead", action="store_true", help="put dead letters of a queue back instead")
     add("--site", metavar="NAME", help="the site of the dead letters")
+    add("-n", type=int, metavar="N", help="at most so many dead letters")
+
+
+def _writing(add: Callable[..., Any]) -> None:
+    """The arguments of a replay and of a retry."""
+    add("--run", dest="named", metavar="NAME", help="the run's name in the header kq-replay (default: a new one)")
     add(
         "--with",
         dest="made",
         metavar="FILE:NAME",
-        help="a function of a frame; with --dead, of an item: it returns new data or None",
+        help="a function of a frame that repairs it; with --dead, of an item: it returns new data or None",
     )
-    add("-n", type=int, metavar="N", help="at most so many dead letters")
     add("--yes", "-y", action="store_true", help="do it; without it, only count")
 
 
@@ -174,23 +191,26 @@ def standings(args: argparse.Namespace, cluster: Kafka) -> int:
     from kqlib.spark import standings as begin
 
     how = {"registry": _registry(args, cluster), "home": _home(args, cluster), "quarantine": args.quarantine}
-    how["subject"] = args.subject
+    how |= {"subject": args.subject, "late_topic": args.late}
     return _stream(args, cluster, begin(session(cluster), cluster, args.source, args.target, once=args.once, **how))
 
 
 def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
-    """Bad rows go into a topic of their own, as they are, with the cause in their headers."""
-    from kqlib.spark import frames, items, session, stream
+    """Bad rows go into a topic of their own, as they are, with the cause in their headers; or they are put back."""
+    from kqlib.spark import aside, frames, session, stream
     from kqlib.spark.snapshot import claim
 
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
+    if args.retry:
+        how = {"mend": _function(args.made) if args.made else None, "run": args.named, "dry": not args.yes}
+        return _written(args, aside.put_back(session(cluster), cluster, args.source, args.target, **how))
 
     def each(good: Any, bad: Any, batch: int) -> None:
-        frames.put_quarantined(bad, cluster, args.target)
+        aside.put_aside(bad, cluster, args.target)
 
     spark, subject = session(cluster), args.subject or f"{args.source}-value"
     place = claim(spark, _home(args, cluster), cluster, args.source, args.target)
-    rows = items(spark, cluster, args.source, stream=True)
+    rows = frames.read(spark, cluster, args.source, stream=True)
     return _stream(args, cluster, stream(rows, _registry(args, cluster), subject, each, place, once=args.once))
 
 
@@ -211,11 +231,9 @@ def _stream(args: argparse.Namespace, cluster: Kafka, running: Any) -> int:
         where = f"they are in '{kept}' with their causes" if kept else see
         print(f"{counted.broken:,} of {counted.rows:,} rows could not be decoded: {where}", file=sys.stderr)
     if counted.late:
-        print(
-            f"{counted.late:,} of {counted.rows:,} rows came more than {how_long(LATE)} late and do not count: the field 'late' "
-            f"in '{args.target}' counts them by team",
-            file=sys.stderr,
-        )
+        late = f"{counted.late:,} of {counted.rows:,} rows came more than {how_long(LATE)} late and do not count"
+        retry = f"; to put them back: kq pipeline quarantine retry {args.late} {args.source}" if args.late else ""
+        print(f"{late}: the field 'late' in '{args.target}' counts them by team{retry}", file=sys.stderr)
     return _ended(stop) or int(counted.broken > 0 or counted.late > 0)
 
 
@@ -357,20 +375,24 @@ def replay(args: argparse.Namespace, cluster: Kafka) -> int:
     """A backfill, or dead letters put back."""
     function = _function(args.made) if args.made else None
     if args.dead:
-        _repair(args, cluster, function)
-    elif args.target is None:
+        return _written(args, _repair(args, cluster, function))
+    if args.target is None:
         raise NotAllowed("where to? kq pipeline replay TOPIC TARGET, or --dead for a queue's dead letters")
-    else:
-        from kqlib.spark import replay, session
+    from kqlib.spark import replay, session
 
-        how = {"transform": function, "start": args.start, "end": args.end, "run": args.named, "dry": not args.yes}
-        print(replay(session(cluster), cluster, args.source, args.target, **how))
+    how = {"transform": function, "start": args.start, "end": args.end, "run": args.named, "dry": not args.yes}
+    return _written(args, replay(session(cluster), cluster, args.source, args.target, **how))
+
+
+def _written(args: argparse.Namespace, done: object) -> int:
+    """Print what was written, or would be."""
+    print(done)
     if not args.yes:
         print("nothing was written; with --yes it is", file=sys.stderr)
     return 0
 
 
-def _repair(args: argparse.Namespace, cluster: Kafka, fix: Any) -> None:
+def _repair(args: argparse.Namespace, cluster: Kafka, fix: Any) -> object:
     from kqlib.queue import Site
     from kqlib.spark import repair
 
@@ -379,7 +401,7 @@ def _repair(args: argparse.Namespace, cluster: Kafka, fix: Any) -> None:
     if args.target is not None:
         raise NotAllowed("dead letters go back to their own queue: no TARGET with --dead")
     with Site(cluster, args.site) as site:
-        print(repair(site.queue(args.source), fix or (lambda item: item.data), n=args.n, dry=not args.yes))
+        return repair(site.queue(args.source), fix or (lambda item: item.data), n=args.n, dry=not args.yes)
 
 
 def _function(text: str) -> Any:

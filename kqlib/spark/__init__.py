@@ -11,8 +11,9 @@ Modules:
     decode, stream, progress              values; a stream that takes up new schemas; how far it is
     table, standings, snapshot            standings from events; as a stream; its directory
     plan                                  where a stream would go on
+    joins                                 two streams by time; an event and the version at its time
     queue_state, audit, health, watch     was every item done exactly once? once, over time, again and again
-    replay                                old records written again, dead letters repaired
+    replay, aside                         old records written again, dead letters repaired; late and bad rows put aside and back
 """
 
 # ruff: noqa: E402
@@ -21,9 +22,11 @@ from kqlib.extras import check as _needs
 
 _needs("spark", "spark", "pyspark")
 
+from kqlib.spark.aside import put_back
 from kqlib.spark.audit import Audit, audit
 from kqlib.spark.decode import Decoded, decode
 from kqlib.spark.frames import items, ledger, letters, registry, sink, source
+from kqlib.spark.joins import as_of, near
 from kqlib.spark.progress import Progress, follow, show
 from kqlib.spark.replay import Replayed, repair, replay
 from kqlib.spark.session import ROCKSDB, close, session
@@ -41,6 +44,7 @@ __all__ = [
     "Round",
     "Running",
     "Watch",
+    "as_of",
     "audit",
     "close",
     "decode",
@@ -49,6 +53,8 @@ __all__ = [
     "items",
     "ledger",
     "letters",
+    "near",
+    "put_back",
     "registry",
     "repair",
     "replay",

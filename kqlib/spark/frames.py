@@ -175,16 +175,6 @@ def put(frame: DataFrame, cluster: Kafka, topic: str) -> None:
     frame.write.format("kafka").options(**sink(cluster, topic)).save()
 
 
-def put_quarantined(bad: DataFrame, cluster: Kafka, topic: str) -> None:
-    """Write the bytes of bad rows. The key is topic/partition/offset of the row, headers have the cause."""
-    from pyspark.sql import functions as f
-
-    where = f.concat_ws("/", "topic", "partition", "offset").cast("binary")
-    story = {"kq-cause": f.col("cause"), "kq-why": f.col("why"), "kq-schema": f.col("schema_id").cast("string")}
-    headers = [f.struct(f.lit(name).alias("key"), each.cast("binary").alias("value")) for name, each in story.items()]
-    put(bad.select(where.alias("key"), "value", f.array(*headers).alias("headers")), cluster, topic)
-
-
 def avro(columns: Any, schema: str, number: int) -> Column:
     """These columns as one value in Confluent's wire format."""
     from pyspark.sql import functions as f

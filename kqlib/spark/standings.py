@@ -17,9 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kqlib.spark import frames
+from kqlib.spark.aside import put_aside
 from kqlib.spark.snapshot import Snapshot, checkpoint, claim
 from kqlib.spark.stream import Running, stream
-from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, table, whole
+from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, late_rows, table, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,16 +59,18 @@ def standings(
     late: float = LATE,
     once: bool = False,
     quarantine: str | None = None,
+    late_topic: str | None = None,
     subject: str | None = None,
     **options: Any,
 ) -> Running:
     """Keep the standings of the events in `games`: in the compacted topic `out`, keyed by team, and in Parquet under `home`.
 
     late: seconds after which a row no longer counts. once: end when all that is there is done.
-    quarantine: a topic for the rows that cannot be decoded; without one they are only counted (`counted`). subject: of the schemas of
-    `games`, by default GAMES-value; a replayed topic has that of its original. options: further ones of Spark's Kafka reader.
+    quarantine, late_topic: topics for the rows that cannot be decoded, and for late ones (`put_back`); without them they are only
+    counted (`counted`). subject: of the schemas of `games`, by default GAMES-value; a replayed topic has that of its original.
+    options: further ones of Spark's Kafka reader.
     """
-    place = _claimed(spark, cluster, home, games, out, quarantine)
+    place = _claimed(spark, cluster, home, games, out, quarantine, late_topic)
     kept, number = Snapshot(spark, home), registry.register(f"{out}-value", STANDING)
     schema = registry.schema(number)
     kept.check()
@@ -79,12 +82,13 @@ def standings(
         values = changed.select(_key(), frames.avro(COLUMNS, schema, number).alias("value"))
         frames.put(values, cluster, out)
         if quarantine:
-            frames.put_quarantined(bad, cluster, quarantine)
+            put_aside(bad, cluster, quarantine)
         kept.commit(batch, before)
 
     events = frames.read(spark, cluster, games, stream=True, **{"maxOffsetsPerTrigger": AT_ONCE, **options})
     condition = came_late(late, "_kq.value")
-    return stream(events, registry, subject or f"{games}-value", each, place, once=once, late=condition)
+    aside = None if late_topic is None else lambda rows: put_aside(late_rows(rows), cluster, late_topic)
+    return stream(events, registry, subject or f"{games}-value", each, place, once=once, late=condition, aside=aside)
 
 
 def form(

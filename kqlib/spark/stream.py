@@ -122,11 +122,13 @@ def stream(
     *,
     once: bool = False,
     late: str = "false",
+    aside: Callable[[DataFrame], object] | None = None,
 ) -> Running:
     """Decode a stream and give each batch to `each(good, bad, batch)`. Schemas that are registered meanwhile are taken up.
 
     once: end when all that is there now is done; else it goes on, without a pause between batches.
     late: an SQL condition; the rows for which it is true are counted as late (`_kq.value` is the decoded value).
+    aside: a function that gets the late rows of each batch, as they came and with `_kq`, before `each`.
     """
     if not getattr(df, "isStreaming", False):
         raise NotAllowed("stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other")
@@ -135,14 +137,16 @@ def stream(
 
     def start(running: Running) -> StreamingQuery:
         decoded = decode(df, registry, subject)
-        writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running, late))
+        writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running, late, aside))
         writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     return Running(start)
 
 
-def _batch(decoded: Decoded, each: Each, running: Running, late: str) -> Callable[[DataFrame, int], None]:
+def _batch(
+    decoded: Decoded, each: Each, running: Running, late: str, aside: Callable[[DataFrame], object] | None
+) -> Callable[[DataFrame, int], None]:
     def batch(rows: DataFrame, number: int) -> None:
         rows = rows.persist()  # decoded once, however often `each` reads it
         try:
@@ -150,6 +154,8 @@ def _batch(decoded: Decoded, each: Each, running: Running, late: str) -> Callabl
             if found and set(found) & set(decoded.registry.ids(decoded.subject)):
                 running.restarting = True
                 raise KqError(f"schema {found} appeared; the query starts again with it")
+            if aside is not None:
+                aside(rows.where(f"_kq IS NOT NULL AND ({late})"))
             each(good(rows), decoded.quarantined(rows, found), number)
             running.counted += _counted(rows, late)
         except Exception as error:

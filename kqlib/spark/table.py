@@ -9,7 +9,8 @@ It holds because the facts of a game are a set, and their sum does not depend on
 work a batch again after a crash, a message may come twice, and a correction may come before its goal.
 
 A row is late if the broker got it more than so many seconds after the event. That is a fact of the row and not of a reader's clock, so
-batch and stream agree. Late rows do not count in a game; they are counted for each team (`late`).
+batch and stream agree. Late rows do not count in a game; they are counted for each team (`late`). If the same event comes in time as
+well, it is not late: a late row that is put back with the time of its event leaves no trace (`aside.py`).
 """
 
 from __future__ import annotations
@@ -50,12 +51,11 @@ def whole(parts: DataFrame) -> DataFrame:
 
 
 def facts(good: DataFrame, late: float) -> DataFrame:
-    """A row for each event that counts: its game, and its one fact."""
+    """A row for each event: its game, and its one fact. A card is one as well: it may come late, and in time after all."""
     is_late = came_late(late)
     _check(good)
     names = (f"value.{name}" for name in sorted(NEEDED))
-    rows = good.selectExpr(*names, f"{is_late} AS late")
-    return rows.where("kind IN ('goal', 'correction', 'final') OR late").selectExpr(*KEY, f"array({_FACT}) AS told")
+    return good.selectExpr(*names, f"{is_late} AS late").selectExpr(*KEY, f"array({_FACT}) AS told")
 
 
 def came_late(late: float, value: str = "value") -> str:
@@ -63,6 +63,12 @@ def came_late(late: float, value: str = "value") -> str:
     if isinstance(late, bool) or not isinstance(late, int | float) or late < 0:
         raise NotAllowed(f"late is a number of seconds from 0, not {late!r}")
     return f"double(timestamp) - double({value}.at) > double('{late}')"
+
+
+def late_rows(rows: DataFrame) -> DataFrame:
+    """Late rows of a stream for `put_aside`: as they came, but with the time of their event, which is then in time."""
+    after = "concat(bigint(double(timestamp) - double(_kq.value.at)), ' s after its event') AS why"
+    return rows.selectExpr("* EXCEPT (_kq, timestamp)", "_kq.value.at AS timestamp", "'late' AS cause", after)
 
 
 def table(played: DataFrame) -> DataFrame:
@@ -91,8 +97,8 @@ def table(played: DataFrame) -> DataFrame:
 _LETTERS = (("W", "won"), ("D", "drawn"), ("L", "lost"))
 _PLACE = "row_number() OVER (PARTITION BY league ORDER BY points DESC, difference DESC, scored DESC, team)"
 _FACT = (
-    "struct(bigint(number) AS number, if(team = split(game, '-')[0], 'home', 'away') AS side, int(points) AS points, "
-    "kind = 'final' AS final, late)"
+    "struct(bigint(number) AS number, if(team = split(game, '-')[0], 'home', 'away') AS side, "
+    "int(if(kind IN ('goal', 'correction'), points, 0)) AS points, kind = 'final' AS final, late)"
 )
 
 

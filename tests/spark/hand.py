@@ -23,8 +23,7 @@ def by_hand(events: Iterable[SeasonEvent]) -> list[tuple[Any, ...]]:
         scores[game][row.team] += row.points
         if row.kind == "final":
             finished.add(game)
-        if row.kind in {"goal", "correction", "final"}:
-            teams |= {(row.league, team) for team in row.game.split("-")}
+        teams |= {(row.league, team) for team in row.game.split("-")}
     for key, row in late.items():
         teams |= {(row.league, team) for team in row.game.split("-")}
         too_late[row.league, row.team] += key not in in_time

@@ -129,6 +129,7 @@ def games(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     plan = {
         games: kq.Topic(2, config=FOR_EVER),
         f"{games}.bad": kq.Topic(1),
+        f"{games}.late": kq.Topic(1),
         f"{games}.table": kq.Topic(1, compact=True),
     }
     kq.Plan(plan).apply(kq_cluster, quiet=True)
@@ -155,7 +156,7 @@ def test_games_become_standings_and_every_row_is_counted(
         each for each in kq.games.season(300, seed=6, sport="football", late=0.2) if each.sent - each.at > LATE * 1000
     ]
     produce(kq_cluster, games, seasons.messages([*events, *late], registry, f"{games}-value"))
-    assert main([*words, "--quarantine", f"{games}.bad"]) == 1  # it goes on
+    assert main([*words, "--quarantine", f"{games}.bad", "--late", f"{games}.late"]) == 1  # it goes on
     out, err = capsys.readouterr()
     rows, (table,) = 437 + len(late), kq.snapshot.records(kq_cluster, f"{games}.table").values()
     assert f"{rows} rows" in out and "lag 0 records" in out and len(late) > 10
@@ -165,6 +166,10 @@ def test_games_become_standings_and_every_row_is_counted(
     assert second.startswith(
         f"{len(late)} of {rows} rows came more than 60 min late and do not count: the field 'late'"
     )
+    retry = ["pipeline", "quarantine", "retry", f"{games}.late", games]
+    assert second.endswith(f"; to put them back: kq {' '.join(retry)}") and main(retry) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].split() == ["all", *[str(len(late))] * 2] and err.startswith("nothing was written")
     assert {record.key().decode() for record in table} == {team for each in events for team in each.game.split("-")}
     assert len(kq.snapshot.records(kq_cluster, f"{games}.bad")[0]) == broken
     assert main(words) == 0 and capsys.readouterr().err == ""

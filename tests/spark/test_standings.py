@@ -10,6 +10,7 @@ import random
 import shutil
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,15 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
-from kqlib.spark import decode, form, frames, source, standings, table
+from kqlib.spark import decode, form, frames, put_back, replay, source, standings, table
 from kqlib.spark.snapshot import Snapshot
 from kqlib.spark.standings import forms, latest
 from kqlib.spark.stream import Counted
-from kqlib.spark.table import LATE, fold
+from kqlib.spark.table import LATE, came_late, fold, late_rows
 from kqlib.spark.table import games as played
 from kqlib.topics import Plan, Topic
 from kqlib.workshop import games, snapshot
@@ -104,6 +107,47 @@ def test_a_correction_counts_also_when_it_comes_before_its_goal_and_a_late_one_d
     assert home_score(goal) == (0, "", 0)  # no final yet
 
 
+TWO_GAMES = [
+    each
+    for each in games.season(400, sport="football", corrections=0.5)
+    if each.round == 1 and each.game in {"ARS-BUR", "SUN-CHE"}
+]
+DELAYS = st.sampled_from(
+    [0, 1000, 3_600_000, 3_600_001, 7_200_000, 86_400_000]
+)  # milliseconds; the last three are late
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[SeasonEvent]:
+    """Two games in any order, each event once or more, in time or late."""
+    sent = [
+        each._replace(sent=each.at + delay)
+        for each in TWO_GAMES
+        for delay in draw(st.lists(DELAYS, min_size=1, max_size=3))
+    ]
+    return draw(st.permutations(sent))
+
+
+@pytest.mark.parametrize("tries", [pytest.param(60, marks=pytest.mark.nightly), 2])
+def test_late_rows_that_are_put_back_with_the_time_of_their_event_leave_no_trace(spark: Any, tries: int) -> None:
+    many = st.lists(arrivals(), min_size=15, max_size=15)  # a query takes long: each arrival is a league of its own
+
+    @settings(max_examples=tries, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(many, st.integers(0, 100))
+    def check(found: list[list[SeasonEvent]], cut: int) -> None:
+        events = [each._replace(league=f"l{n}") for n, league in enumerate(found) for each in league]
+        arrived = rows(spark, events).persist()
+        assert plain(table(played(arrived))) == by_hand(events)
+        late = late_rows(arrived.where(came_late(LATE)).selectExpr("*", "struct(value) AS _kq"))
+        first, second = rows(spark, events[:cut]), rows(spark, events[cut:])
+        corrected = fold(fold(played(late), played(second)), played(first))
+        assert plain(table(corrected)) == by_hand(each._replace(sent=each.at) for each in events)
+        arrived.unpersist()
+
+    assert len(TWO_GAMES) > 10 and {"goal", "correction", "card"} <= {each.kind for each in TWO_GAMES}
+    check()
+
+
 def test_form_and_records_are_read_from_the_results(spark: Any) -> None:
     events = [
         ("football", "A", "WWWDLWW"),
@@ -150,9 +194,9 @@ class Stage:
         assert running.wait(PATIENCE)
         return running.counted
 
-    def decoded(self, topic: str) -> Any:
+    def decoded(self, topic: str, subject: str | None = None) -> Any:
         read = self.spark.read.format("kafka").options(**source(self.cluster, topic)).load()
-        return decode(read, self.registry, f"{topic}-value").good
+        return decode(read, self.registry, subject or f"{topic}-value").good
 
     @property
     def whole(self) -> Any:
@@ -239,6 +283,34 @@ def test_the_stream_comes_to_what_the_batch_comes_to_and_form_follows_from_it(
     shutil.rmtree(f"{stage.home}/checkpoint")
     with pytest.raises(NotAllowed, match="its checkpoint is another one"):
         stage.run()
+
+
+def test_late_rows_that_are_put_back_count_as_if_they_had_been_in_time(stage: Stage) -> None:
+    aside, again = f"{stage.games[:150]}.late", f"{stage.games[:150]}.again"
+    Plan({aside: Topic(1), again: Topic(1, config=FOR_EVER)}).apply(stage.cluster, quiet=True)
+    events = list(games.season(500, late=0.2, doubled=0.05, corrections=0.1))
+    late = [each for each in events if each.sent - each.at > LATE * 1000]
+    stage.tell(events)
+    assert stage.run(late_topic=aside).late == len(late) > 50
+    assert plain(stage.parquet) == by_hand(events)
+    values = Counter(data for _, data, _ in seasons.messages(late, stage.registry, f"{stage.games}-value"))
+    (kept,) = snapshot.records(stage.cluster, aside).values()
+    assert Counter(record.value() for record in kept) == values
+    stage.run(late_topic=aside)  # nothing new
+    how = {"spark": stage.spark, "cluster": stage.cluster, "aside": aside, "target": stage.games}
+    assert put_back(**how).written == {0: len(late)}
+    one = put_back(**how, mend=lambda rows: rows.where(f"string(key) = '{late[0].game}'"), dry=False)
+    assert one.written == {0: sum(each.game == late[0].game for each in late)} and one.read == {0: len(late)}
+    assert put_back(**how, dry=False).written == {0: len(late) - one.written[0]}
+    assert put_back(**how, dry=False).written == {}  # each of them once
+    assert stage.run(late_topic=aside).late == 0
+    on_time = by_hand(each._replace(sent=each.at) for each in events)
+    assert plain(stage.parquet) == on_time
+    same(stage.kafka, stage.parquet)
+    replay(stage.spark, stage.cluster, stage.games, again, dry=False)
+    same(table(played(stage.decoded(again, f"{stage.games}-value"))), stage.parquet)
+    for done in stage.cluster.admin.delete_topics([aside, again]).values():
+        done.result(WAIT)
 
 
 def test_an_empty_topic_has_empty_standings_and_goes_on_from_them(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kqlib.spark
+import kqlib.spark.frames
 import kqlib.spark.snapshot
 import kqlib.virtual
 from kqlib.command import pipeline
@@ -37,7 +38,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kqlib.spark, "session", lambda cluster: None)
     monkeypatch.setattr(pipeline, "_home", lambda args, cluster: "home")
     monkeypatch.setattr(kqlib.spark.snapshot, "claim", lambda *_: "home")
-    monkeypatch.setattr(kqlib.spark, "items", lambda *_, **how: None)
+    monkeypatch.setattr(kqlib.spark.frames, "read", lambda *_, **how: None)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,9 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("standings", "standings games table --subject goals", {"subject": "goals"}),
         ("standings", "standings games table", {"subject": None}),
+        ("standings", "standings games table --late games.late", {"late_topic": "games.late", "quarantine": None}),
+        ("aside.put_back", "quarantine retry games.late games --run r1", {"run": "r1", "mend": None, "dry": True}),
+        ("aside.put_back", "quarantine retry games.late games --yes", {"dry": False}),
         ("audit", "audit football --site eu --results done --once --of item", {"of": "item"}),
         ("audit", "audit football --site eu --results done --once", {"of": "kq-item"}),
         ("watch", "audit football --site eu --results done --to verdicts", {"verdicts": "verdicts"}),
@@ -55,7 +59,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_option_of_a_pipeline_arrives(
     function: str, typed: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kqlib.spark, function, called)
+    monkeypatch.setattr(f"kqlib.spark.{function}", called)
     monkeypatch.setattr(pipeline, "_registry", lambda args, cluster: None)
     monkeypatch.setattr(pipeline, "_state_directory", lambda *_: "state")
     with pytest.raises(Called) as caught:

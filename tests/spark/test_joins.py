@@ -1,0 +1,81 @@
+"""Joins by time: goals with the odds close to them, and with their club as it was at that time."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import kqlib as kq
+from kqlib.errors import NotAllowed
+from kqlib.kafka import Kafka
+from kqlib.spark import as_of, items, near
+from tests.patience import WAIT
+
+PATIENCE = 300
+
+
+def time(second: float) -> datetime:
+    """So many seconds after a moment in the past."""
+    return datetime.fromtimestamp(1_000_000_000 + second, UTC)
+
+
+def test_an_event_has_the_version_that_was_valid_at_its_time(spark: Any) -> None:
+    events = [("ARS", time(at), at) for at in (5, 10, 14, 20, 99)] + [("CHE", time(50), 50), (None, time(50), 51)]
+    clubs = [("ARS", time(10), 3, "a"), ("ARS", time(20), 5, "c"), ("ARS", time(20), 4, "b"), ("CHE", time(60), 6, "x")]
+    found = as_of(
+        spark.createDataFrame(events, "team string, at timestamp, number int"),
+        spark.createDataFrame(clubs, "team string, timestamp timestamp, offset long, coach string"),
+        "team",
+    )
+    rows = {row.number: row.coach for row in found.select("event.number", "version.coach").collect()}
+    assert rows == {5: None, 10: "a", 14: "a", 20: "c", 99: "c", 50: None, 51: None}
+
+
+def test_a_goal_has_the_odds_within_thirty_seconds_and_one_without_comes_once_the_watermark_has_passed(
+    spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str
+) -> None:
+    odds = f"{kq_topic[:150]}.odds"
+    kq.Plan({odds: kq.Topic(1, config={"retention.ms": "-1"})}).apply(kq_cluster, quiet=True)
+    producer, found = Producer(kq_cluster.client()), list[tuple[int, int | None]]()
+
+    def put(topic: str, *seconds: float, game: str = "ARS-CHE") -> None:
+        for second in seconds:
+            producer.produce(topic, json.dumps({"game": game, "second": second}))
+        assert producer.flush(WAIT) == 0
+
+    def read(topic: str) -> Any:
+        rows = items(spark, kq_cluster, topic, stream=True)
+        told = rows.selectExpr("from_json(string(value), 'game string, second int') AS it")
+        return told.selectExpr("it.game", "it.second", "timestamp_seconds(1000000000 + it.second) AS at")
+
+    def each(rows: Any, _: int) -> None:
+        found.extend((row.left.second, row.right and row.right.second) for row in rows.collect())
+
+    def run() -> list[tuple[int, int | None]]:
+        found.clear()
+        joined = near(read(kq_topic), read(odds), "game", within=30, late=60)
+        writer = joined.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+        assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
+        return sorted(found, key=str)
+
+    put(kq_topic, 100, 200, 400)
+    put(odds, 70, 69, 130, 131, 210)
+    put(odds, 400, game="LIV-EVE")
+    assert run() == [(100, 130), (100, 70), (200, 210)]
+    put(odds, 420)
+    assert run() == [(400, 420)]
+    put(kq_topic, 500, 1000)
+    put(odds, 1000)
+    assert run() == [(1000, 1000), (500, None)]
+    for done in kq_cluster.admin.delete_topics([odds]).values():
+        done.result(WAIT)
+
+
+def test_a_span_that_is_none_is_refused() -> None:
+    for wrong in ({"within": -1}, {"late": "1 hour"}):
+        with pytest.raises(NotAllowed, match=f"{next(iter(wrong))} is a number of seconds"):
+            near(None, None, "game", **wrong)  # type: ignore[arg-type]
