@@ -9,6 +9,7 @@ Modules:
     session, jvm                          one session in a process
     frames                                Kafka as frames
     decode, stream, progress              values; a stream that takes up new schemas; how far it is
+    rules                                 what a value has to meet
     table, standings, snapshot            standings from events; as a stream; its directory
     plan                                  where a stream would go on
     joins                                 two streams by time; an event and the version at its time
@@ -29,6 +30,7 @@ from kqlib.spark.frames import items, ledger, letters, registry, sink, source
 from kqlib.spark.joins import as_of, near
 from kqlib.spark.progress import Progress, follow, show
 from kqlib.spark.replay import Replayed, repair, replay
+from kqlib.spark.rules import Rule
 from kqlib.spark.session import ROCKSDB, close, session
 from kqlib.spark.standings import form, standings
 from kqlib.spark.stream import Running, stream
@@ -42,6 +44,7 @@ __all__ = [
     "Progress",
     "Replayed",
     "Round",
+    "Rule",
     "Running",
     "Watch",
     "as_of",

@@ -14,10 +14,12 @@ that comes again writes the same again. Spark keeps no state: its checkpoint has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kqlib.spark import frames
 from kqlib.spark.aside import put_aside
+from kqlib.spark.rules import Rule
 from kqlib.spark.snapshot import Snapshot, checkpoint, claim
 from kqlib.spark.stream import Running, stream
 from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, late_rows, table, whole
@@ -61,6 +63,7 @@ def standings(
     quarantine: str | None = None,
     late_topic: str | None = None,
     subject: str | None = None,
+    rules: Sequence[Rule] = (),
     **options: Any,
 ) -> Running:
     """Keep the standings of the events in `games`: in the compacted topic `out`, keyed by team, and in Parquet under `home`.
@@ -68,7 +71,7 @@ def standings(
     late: seconds after which a row no longer counts. once: end when all that is there is done.
     quarantine, late_topic: topics for the rows that cannot be decoded, and for late ones (`put_back`); without them they are only
     counted (`counted`). subject: of the schemas of `games`, by default GAMES-value; a replayed topic has that of its original.
-    options: further ones of Spark's Kafka reader.
+    rules: what an event has to meet (`rules.py`). options: further ones of Spark's Kafka reader.
     """
     place = _claimed(spark, cluster, home, games, out, quarantine, late_topic)
     kept, number = Snapshot(spark, home), registry.register(f"{out}-value", STANDING)
@@ -88,7 +91,8 @@ def standings(
     events = frames.read(spark, cluster, games, stream=True, **{"maxOffsetsPerTrigger": AT_ONCE, **options})
     condition = came_late(late, "_kq.value")
     aside = None if late_topic is None else lambda rows: put_aside(late_rows(rows), cluster, late_topic)
-    return stream(events, registry, subject or f"{games}-value", each, place, once=once, late=condition, aside=aside)
+    how: dict[str, Any] = {"once": once, "late": condition, "aside": aside, "rules": rules}
+    return stream(events, registry, subject or f"{games}-value", each, place, **how)
 
 
 def form(

@@ -14,12 +14,13 @@ Each batch is counted: rows = out + broken + late (`Running.counted`), so that n
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.spark.decode import Decoded, decode, good
+from kqlib.spark.rules import Broken, Rule, Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +34,10 @@ LOST = ("data may have been lost", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetO
 
 @dataclass(frozen=True, repr=False)
 class Counted:
-    """What became of the rows of a stream: rows = out + broken + late. broken: not decoded; late: decoded, but too late to count."""
+    """What became of the rows of a stream: rows = out + broken + late. broken: not decoded, or put aside by a rule.
+
+    late: decoded, but too late to count.
+    """
 
     rows: int = 0
     out: int = 0
@@ -53,6 +57,7 @@ class Running:
     def __init__(self, start: Callable[[Running], StreamingQuery]) -> None:
         self.restarts = 0  # for new schemas
         self.counted = Counted()  # the rows of all batches since the start
+        self.broke = Broken()  # of these, by rule and schema's id
         self.error: BaseException | None = None
         self.cause: Exception | None = None  # the exception of the last batch; Spark passes on its text only
         self.restarting = False
@@ -123,21 +128,26 @@ def stream(
     once: bool = False,
     late: str = "false",
     aside: Callable[[DataFrame], object] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> Running:
     """Decode a stream and give each batch to `each(good, bad, batch)`. Schemas that are registered meanwhile are taken up.
 
     once: end when all that is there now is done; else it goes on, without a pause between batches.
     late: an SQL condition; the rows for which it is true are counted as late (`_kq.value` is the decoded value).
     aside: a function that gets the late rows of each batch, as they came and with `_kq`, before `each`.
+    rules: what a row has to meet (`rules.py`); the rows that are put aside are in `bad`.
     """
     if not getattr(df, "isStreaming", False):
         raise NotAllowed("stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other")
     if not callable(each):
         raise NotAllowed(f"each is a function of (good, bad, batch), not {type(each).__name__}")
 
+    judge = Rules(rules, checkpoint) if rules else None
+
     def start(running: Running) -> StreamingQuery:
         decoded = decode(df, registry, subject)
-        writer = decoded.rows.writeStream.foreachBatch(_batch(decoded, each, running, late, aside))
+        rows = judge.marked(decoded.rows) if judge else decoded.rows
+        writer = rows.writeStream.foreachBatch(_batch(decoded, each, running, late=late, aside=aside, judge=judge))
         writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
@@ -145,19 +155,32 @@ def stream(
 
 
 def _batch(
-    decoded: Decoded, each: Each, running: Running, late: str, aside: Callable[[DataFrame], object] | None
+    decoded: Decoded,
+    each: Each,
+    running: Running,
+    *,
+    late: str,
+    aside: Callable[[DataFrame], object] | None,
+    judge: Rules | None,
 ) -> Callable[[DataFrame, int], None]:
     def batch(rows: DataFrame, number: int) -> None:
-        rows = rows.persist()  # decoded once, however often `each` reads it
+        rows = (
+            judge.judged(rows, number, late) if judge else rows
+        ).persist()  # decoded once, however often `each` reads it
         try:
             found = decoded.unexpected(rows)
             if found and set(found) & set(decoded.registry.ids(decoded.subject)):
                 running.restarting = True
                 raise KqError(f"schema {found} appeared; the query starts again with it")
+            broke, bad, rest = Broken(), decoded.quarantined(rows, found), rows
+            if judge:
+                broke, bad, rest = judge.counted(rows), Rules.explained(bad), rows.drop("_broke", "_id")
+                judge.remember(rows, number)
             if aside is not None:
-                aside(rows.where(f"_kq IS NOT NULL AND ({late})"))
-            each(good(rows), decoded.quarantined(rows, found), number)
+                aside(rest.where(f"_kq IS NOT NULL AND ({late})"))
+            each(good(rest), bad, number)
             running.counted += _counted(rows, late)
+            running.broke += broke
         except Exception as error:
             running.cause = error
             raise

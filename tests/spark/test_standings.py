@@ -34,7 +34,7 @@ from kqlib.spark.table import games as played
 from kqlib.topics import Plan, Topic
 from kqlib.workshop import games, snapshot
 from kqlib.workshop.games import seasons
-from kqlib.workshop.games.seasons import SeasonEvent, produce
+from kqlib.workshop.games.seasons import FOR_EVER, SeasonEvent, produce
 from tests.patience import WAIT
 from tests.spark.hand import by_hand
 from tests.spark.same import same

@@ -1,0 +1,33 @@
+"""Wrong rules are named before a stream starts. No Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kqlib.errors import NotAllowed
+from kqlib.spark.rules import Rule, Rules
+
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"name": " "}, "a rule has a name and a condition in SQL, not ' ' and 'score >= 0'"),
+    ({"that": 3}, "a rule has a name and a condition in SQL, not 'score' and 3"),
+    ({"then": "drop"}, "rule 'score': then is keep, quarantine, stop, not 'drop'"),
+    ({"above": 1}, "rule 'score': above is a part from 0 to below 1, not 1"),
+    ({"within": 0}, "rule 'score': within is a number of seconds from 1 to 86400, not 0"),
+)
+
+
+@pytest.mark.parametrize(("how", "says"), WRONG)
+def test_a_wrong_rule_is_refused(how: dict[str, Any], says: str) -> None:
+    with pytest.raises(NotAllowed) as error:
+        Rule(**{"name": "score", "that": "score >= 0"} | how)
+    assert str(error.value) == says
+
+
+def test_rules_have_names_of_their_own_and_one_value_that_comes_once() -> None:
+    score, once, again = Rule("score", "score >= 0"), Rule("once", "id", within=60), Rule("again", "at", within=60)
+    for rules in ([score, score], [once, again]):
+        with pytest.raises(NotAllowed, match="each rule has another name, and one rule at most has `within`"):
+            Rules(rules, "checkpoint")
+    assert Rules([score, once], "checkpoint").once == once
