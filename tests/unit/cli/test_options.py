@@ -13,7 +13,7 @@ import kqlib.spark
 import kqlib.spark.frames
 import kqlib.spark.snapshot
 import kqlib.virtual
-from kqlib.command import pipeline
+from kqlib.command.pipeline import audits, streams
 from kqlib.workshop.cluster import up
 from tests.unit.cli.conftest import run
 
@@ -36,7 +36,7 @@ def called(*_: Any, **how: Any) -> None:
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(up, "current", lambda: nullcontext(CLUSTER))
     monkeypatch.setattr(kqlib.spark, "session", lambda cluster: None)
-    monkeypatch.setattr(pipeline, "_home", lambda args, cluster: "home")
+    monkeypatch.setattr(streams, "_home", lambda args, cluster: "home")
     monkeypatch.setattr(kqlib.spark.snapshot, "claim", lambda *_: "home")
     monkeypatch.setattr(kqlib.spark.frames, "read", lambda *_, **how: None)
 
@@ -60,8 +60,8 @@ def test_an_option_of_a_pipeline_arrives(
     function: str, typed: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"kqlib.spark.{function}", called)
-    monkeypatch.setattr(pipeline, "_registry", lambda args, cluster: None)
-    monkeypatch.setattr(pipeline, "_state_directory", lambda *_: "state")
+    monkeypatch.setattr(streams, "_registry", lambda args, cluster: None)
+    monkeypatch.setattr(audits, "state_directory", lambda *_: "state")
     with pytest.raises(Called) as caught:
         run("pipeline", *typed.split())
     assert how.items() <= caught.value.how.items()

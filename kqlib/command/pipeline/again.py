@@ -1,0 +1,63 @@
+"""Records written again: `kq pipeline replay`, and what it shares with `quarantine retry`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kqlib.errors import NotAllowed
+
+if TYPE_CHECKING:
+    from kqlib.kafka import Kafka
+
+
+def replay(args: argparse.Namespace, cluster: Kafka) -> int:
+    """A backfill, or dead letters put back."""
+    made = function(args.made) if args.made else None
+    if args.dead:
+        return written(args, _repair(args, cluster, made))
+    if args.target is None:
+        raise NotAllowed("where to? kq pipeline replay TOPIC TARGET, or --dead for a queue's dead letters")
+    from kqlib.spark import replay, session
+
+    how = {"transform": made, "start": args.start, "end": args.end, "run": args.named, "dry": not args.yes}
+    return written(args, replay(session(cluster), cluster, args.source, args.target, **how))
+
+
+def written(args: argparse.Namespace, done: object) -> int:
+    """Print what was written, or would be."""
+    print(done)
+    if not args.yes:
+        print("nothing was written; with --yes it is", file=sys.stderr)
+    return 0
+
+
+def _repair(args: argparse.Namespace, cluster: Kafka, fix: Any) -> object:
+    from kqlib.queue import Site
+    from kqlib.spark import repair
+
+    if not args.site:
+        raise NotAllowed("whose dead letters? Say --site NAME")
+    if args.target is not None:
+        raise NotAllowed("dead letters go back to their own queue: no TARGET with --dead")
+    with Site(cluster, args.site) as site:
+        return repair(site.queue(args.source), fix or (lambda item: item.data), n=args.n, dry=not args.yes)
+
+
+def function(text: str) -> Any:
+    """A function out of a file: mend.py:fix."""
+    file, _, name = text.rpartition(":")
+    path = Path(file)
+    if not file or not path.is_file():
+        raise NotAllowed(f"--with names a file and a function in it, like mend.py:fix, not {text!r}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise NotAllowed(f"{path.name} has no function {name!r}")
+    return found
