@@ -11,7 +11,7 @@ Modules:
     decode, stream, progress              values; a stream that takes up new schemas; how far it is
     rules                                 what a value has to meet
     table, standings, snapshot            standings from events; as a stream; its directory
-    plan                                  where a stream would go on
+    pipeline_file, plan, running          a stream as one file; where it would go on; the process that runs it
     joins                                 two streams by time; an event and the version at its time
     queue_state, audit, health, watch     was every item done exactly once? once, over time, again and again
     replay, aside                         old records written again, dead letters repaired; late and bad rows put aside and back

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kqlib.errors import NotAllowed
 from kqlib.spark import frames
 from kqlib.spark.replay import OF, Replayed, Transform, replay
 
@@ -60,7 +61,12 @@ def put_back(
 
     def back(rows: DataFrame) -> DataFrame:
         left = originals(rows).dropDuplicates(["id"]).join(done, "id", "left_anti")
-        return left if mend is None else mend(left)
+        made = left if mend is None else mend(left)
+        if "id" not in getattr(made, "columns", ["id"]):
+            raise NotAllowed(
+                "a function that mends rows keeps their column id: without it they would be put back again each time"
+            )
+        return made
 
     return replay(spark, cluster, aside, target, transform=back, run=run, dry=dry)
 

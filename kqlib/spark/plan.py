@@ -1,7 +1,7 @@
 """What a stream would read if it started now, and the state that it would find. It starts no Spark and changes nothing.
 
-In:  a cluster, the directory of a stream, its topics. Out: `Plan`; `NotAllowed` if the directory is not theirs or records are gone.
-The Parquet files of the standings are not checked here: the stream itself does it at its start.
+In:  a cluster, the directory of a stream, its topics. Out: `Plan`; `NotAllowed` where the stream itself would be refused, as when the
+directory is not theirs, records are gone, or Parquet files of the standings are.
 
 Spark writes offsets/N before batch N and commits/N after it. So the stream goes on at the offsets of the last committed batch.
 """
@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, reading
@@ -38,16 +39,16 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(cluster: Kafka, home: str, source: str, target: str) -> Plan:
-    """What the stream from `source` to `target` would do with this directory."""
-    if "://" in home:
-        raise NotAllowed(f"plan reads a directory of this machine, and {home} is on another file system")
-    path = Path(snapshot.checkpoint(home))
+def plan(cluster: Kafka, home: str, source: str, target: str, *, tables: bool = False) -> Plan:
+    """What the stream from `source` to `target` would do with this directory. tables: it keeps standings there."""
+    path = local(home) / "checkpoint"
     begun, done = _newest(path / "offsets"), _newest(path / "commits")
     note = path.parent / snapshot.FILE
     if note.exists() or any(path.glob("*")) or any((path.parent / "current").glob("*")):
         noted = note.read_text() if note.exists() else None
         snapshot.check_owner(home, noted, snapshot.identity(cluster, source, target))
+    if tables:
+        snapshot.Snapshot(None, str(path.parent)).check()
     saved = {} if done is None else _offsets(path / "offsets" / str(done), source)
     offsets = {}
     for (_, number), (low, end) in reading.bounds(cluster, source).items():
@@ -60,6 +61,18 @@ def plan(cluster: Kafka, home: str, source: str, target: str) -> Plan:
         offsets[number] = (begin, end)
     again = begun is not None and (done is None or begun > done)
     return Plan(source, home, done, again, offsets)
+
+
+def local(home: str) -> Path:
+    """The directory on this machine; `NotAllowed` if it is on another file system."""
+    snapshot.checkpoint(home)
+    if home.startswith("file:"):
+        return Path(urlsplit(home).path)
+    if "://" in home:
+        raise NotAllowed(
+            f"{home} is not a directory of this machine, and only such a directory can be read without Spark"
+        )
+    return Path(home)
 
 
 def _newest(folder: Path) -> int | None:

@@ -131,16 +131,13 @@ class Rules:
         """Write the values of the last seconds for the next batch."""
         if self.once is None:
             return
-        files, new = (
-            Files(rows.sparkSession, self.home),
-            rows.where("_id IS NOT NULL").selectExpr("_id AS id", "timestamp"),
-        )
+        new = rows.where("_id IS NOT NULL").selectExpr("_id AS id", "timestamp")
         every = self._before(rows.sparkSession, batch).unionByName(new)
         newest = "least(max(timestamp) OVER (), now())"  # a record from the future makes nothing old
-        old = f"double(timestamp) > double({newest}) - {self.once.within} AS _new"
-        every.selectExpr("*", old).where("_new").drop("_new").coalesce(1).write.mode("overwrite").parquet(
-            self._path(batch)
-        )
+        dated = every.selectExpr("*", f"double({newest}) - double(timestamp) AS _age")
+        kept = dated.where(f"_age < {self.once.within}").drop("_age").coalesce(1)
+        kept.write.mode("overwrite").parquet(self._path(batch))
+        files = Files(rows.sparkSession, self.home)
         for name in files.sizes("."):
             if name not in {f"batch={batch}", f"batch={batch - 1}"}:
                 files.delete(name)

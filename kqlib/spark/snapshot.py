@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import NotAllowed
@@ -87,6 +88,22 @@ class Files:
         return streaming.checkpointing.CheckpointFileManager.create(self._path(""), conf)
 
 
+@dataclass(frozen=True)
+class LocalFiles:
+    """The same files in a directory of this machine, only read, without Spark."""
+
+    home: str
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files of a folder with their bytes; {} for a folder that is not there."""
+        return {each.name: each.stat().st_size for each in Path(self.home, folder).glob("*")}
+
+    def read(self, name: str) -> str | None:
+        """A file's text; None if there is no such file."""
+        path = Path(self.home, name)
+        return path.read_text(errors="replace") if path.exists() else None
+
+
 # --- whose checkpoint it is -----------------------------------------------------------------------------------------------
 
 
@@ -142,15 +159,15 @@ def _difference(noted: str, ours: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The standings in the directory of one stream."""
+    """The standings in the directory of one stream. Without a session it can only be checked."""
 
-    spark: SparkSession
+    spark: SparkSession | None
     home: str
 
     @cached_property
-    def files(self) -> Files:
+    def files(self) -> Any:
         """The files under `home`."""
-        return Files(self.spark, self.home)
+        return LocalFiles(self.home) if self.spark is None else Files(self.spark, self.home)
 
     def current(self) -> int | None:
         """The last complete batch; None if there is none yet."""
@@ -178,6 +195,7 @@ class Snapshot:
             if batch is None:
                 raise NotAllowed(f"there is no snapshot in {self.home} yet: no batch has been done")
             self._check_whole(batch)
+        assert self.spark is not None
         return self.spark.read.schema(TABLES[table]).parquet(self._path(table, batch))
 
     def write(self, table: str, batch: int, frame: DataFrame) -> DataFrame:

@@ -49,8 +49,8 @@ def test_a_goal_has_the_odds_within_thirty_seconds_and_one_without_comes_once_th
 
     def read(topic: str) -> Any:
         rows = items(spark, kq_cluster, topic, stream=True)
-        told = rows.selectExpr("from_json(string(value), 'game string, second int') AS it")
-        return told.selectExpr("it.game", "it.second", "timestamp_seconds(1000000000 + it.second) AS at")
+        parsed = rows.selectExpr("from_json(string(value), 'game string, second int') AS it")
+        return parsed.selectExpr("it.game", "it.second", "timestamp_seconds(1000000000 + it.second) AS at")
 
     def each(rows: Any, _: int) -> None:
         found.extend((row.left.second, row.right and row.right.second) for row in rows.collect())

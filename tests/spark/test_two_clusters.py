@@ -21,7 +21,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from kqlib.command import pipeline
+from kqlib.command.pipeline import streams
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, settings
 from kqlib.schemas import Registry
@@ -202,7 +202,7 @@ def plan(games: str, out: str) -> Plan:
 
 def typed(names: Names, home: str | None = None) -> argparse.Namespace:
     """What `kq pipeline quarantine GAMES OUT` gets."""
-    how = {"home": home, "registry": None, "subject": None, "group": None, "once": True}
+    how = {"home": home, "registry": None, "subject": None, "group": None, "once": True, "retry": None}
     return argparse.Namespace(word="quarantine", source=names[0], target=names[1], **how)
 
 
@@ -213,21 +213,21 @@ def run(spark: Any, cluster: Kafka, names: Names, home: str) -> None:
 def test_a_checkpoint_of_another_cluster_or_of_a_topic_made_anew_is_refused_and_has_another_default_place(
     spark: Any, kq_cluster: Kafka, locked: Cluster, names: Names, tmp_path: Path
 ) -> None:
-    home, first = str(tmp_path / "home"), pipeline._home(typed(names), kq_cluster)
+    home, first = str(tmp_path / "home"), streams._home(typed(names), kq_cluster)
     assert claim(spark, home, kq_cluster, *names) == f"{home}/checkpoint"
     noted = Path(home, FILE).read_text()
     plan(*names).apply(locked, quiet=True)
-    assert pipeline._home(typed(names), locked) != first == pipeline._home(typed(names), kq_cluster)
+    assert streams._home(typed(names), locked) != first == streams._home(typed(names), kq_cluster)
     with pytest.raises(NotAllowed, match=r"holds the checkpoint of another cluster .* name an empty directory"):
         run(spark, locked, names, home)
     with pytest.raises(NotAllowed, match="holds the checkpoint of another cluster"):
         form(spark, locked, *names, registry=Registry(cluster=locked), home=home, once=True)
     with pytest.raises(NotAllowed, match="holds the checkpoint of another cluster"):
-        pipeline.quarantine(typed(names, home), locked)
+        streams.quarantine(typed(names, home), locked)
     kq_cluster.admin.delete_topics([names[0]])[names[0]].result(WAIT)
     kq_cluster.wait_until_gone(names[0])
     plan(*names).apply(kq_cluster, quiet=True)
-    assert pipeline._home(typed(names), kq_cluster) != first
+    assert streams._home(typed(names), kq_cluster) != first
     with pytest.raises(NotAllowed, match=f"the checkpoint of '{names[0]}' before it was deleted and made again"):
         run(spark, kq_cluster, names, home)
     assert Path(home, FILE).read_text() == noted and not Path(home, "checkpoint").exists()

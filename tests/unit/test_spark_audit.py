@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.command import pipeline
+from kqlib.command.pipeline import audits
 from kqlib.errors import NotAllowed
 from kqlib.spark import health
 from kqlib.spark.audit import FAULTS, OPEN, VERDICTS, AuditRequest, audit, case, column
@@ -121,7 +121,7 @@ def test_the_command_says_what_removed_means() -> None:
     nothing = SimpleNamespace(collect=list)
     found = SimpleNamespace(asked=AuditRequest(**RIGHT), counts=counts, gone=0, health=nothing, ids=lambda verdict: [])
     why = "retention or compaction may have removed their results before the audit, so it is unknown whether they were done"
-    assert pipeline._report(found).splitlines()[-1] == f"  removed                   3  {why}"
+    assert audits._report(found).splitlines()[-1] == f"  removed                   3  {why}"
 
 
 P, B = health.Pair, health.Bucket

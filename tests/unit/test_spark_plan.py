@@ -77,5 +77,22 @@ def test_a_plan_needs_whole_offsets_on_this_machine(tmp_path: Path) -> None:
     (tmp_path / "checkpoint/offsets/0").write_text("v1\n{")
     with pytest.raises(NotAllowed, match="offsets/0 is lost or cut"):
         plan(CLUSTER, home, "games", "table")
-    with pytest.raises(NotAllowed, match="is on another file system"):
+    with pytest.raises(NotAllowed, match="is not a directory of this machine"):
         plan(CLUSTER, "hdfs://host/home", "games", "table")
+
+
+def test_a_plan_of_standings_needs_their_parquet_files_as_they_were_written(tmp_path: Path) -> None:
+    home = state(tmp_path, [10, 20], 2)
+    with pytest.raises(NotAllowed, match="current/1 is lost or cut"):
+        plan(CLUSTER, home, "games", "table", tables=True)
+    for table, text in (("games", "123"), ("teams", "12345")):
+        folder = tmp_path / table / "batch=1"
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_text(text)
+        (folder / ".part-0.parquet.crc").write_text("")
+    (tmp_path / "current").mkdir()
+    (tmp_path / "current/1").write_text('{"games": [1, 3], "teams": [1, 5]}')
+    assert plan(CLUSTER, f"file://{home}", "games", "table", tables=True).done == 1
+    (tmp_path / "teams/batch=1/part-0.parquet").write_text("1234")
+    with pytest.raises(NotAllowed, match="teams/batch=1 is lost or cut"):
+        plan(CLUSTER, home, "games", "table", tables=True)

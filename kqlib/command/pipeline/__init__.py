@@ -1,4 +1,4 @@
-"""Spark on Kafka: plan, standings, audit, replay, quarantine.
+"""Spark on Kafka: run, plan, stop, audit, replay, quarantine.
 
 In:  what is typed after `kq pipeline`. Out: a line of progress, the answer at the end (`--json`: for programs).
 Ctrl-C and SIGTERM end a stream and say so. Its checkpoint stays, and the same command goes on from there.
@@ -18,7 +18,10 @@ from typing import Any
 from kqlib.errors import NotAllowed
 
 COMMANDS = {
+    "run": "run the stream of a file: its topics, rules and lateness",
     "plan": "say where a stream would go on, and which state it has; nothing is started",
+    "status": "say whether a stream runs, how far it is, and how many rows it put aside",
+    "stop": "end the process that runs a stream, after its batch",
     "standings": "make league tables from a topic of games, in another topic",
     "quarantine": "put a topic's rows that cannot be decoded into another topic, with the cause; or put rows back (retry)",
     "audit": "was every item of a queue done exactly once?",
@@ -26,10 +29,12 @@ COMMANDS = {
 }
 MODULES = {"audit": "audits", "replay": "again"}  # the others are in streams
 STREAMS = ("standings", "quarantine")
+LOOK = ("plan", "status", "stop")  # at a stream that has begun
 EPILOG = """\
 examples
   kq pipeline audit football --site drupal-eu --results football.results --once
-  kq pipeline plan standings games standings
+  kq pipeline plan pipeline.toml
+  kq pipeline run pipeline.toml
   kq pipeline standings games standings --once
   kq pipeline standings games standings --late games.late
   kq pipeline quarantine retry games.late games --yes
@@ -52,18 +57,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name, says in COMMANDS.items():
         made = under.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}")
         add[name] = made.add_argument
-        if name not in ("plan", "replay"):
+        if name not in (*LOOK, "replay"):
             made.add_argument("--once", action="store_true", help="process what is there now, then end")
-    add["plan"]("stream", metavar="WORD", choices=STREAMS, help="standings or quarantine")
+    add["run"]("stream", metavar="FILE", help="a file like pipeline.toml (docs/pipelines.md)")
+    for name in LOOK:
+        add[name](
+            "stream", metavar="FILE|WORD", help="the same file; or standings or quarantine, with TOPIC and TARGET"
+        )
+    add["status"]("--json", action="store_true", help="print JSON, for programs")
     add["quarantine"](
         "retry",
         nargs="?",
         choices=["retry"],
         help="put rows back instead: TOPIC has late or quarantined rows, and TARGET gets each once; dry without --yes",
     )
-    for name in ("plan", *STREAMS):
-        add[name]("source", metavar="TOPIC", help="the topic that is read")
-        add[name]("target", metavar="TARGET", help="the topic for what comes out")
+    for name in (*LOOK, *STREAMS):
+        number = "?" if name in LOOK else None
+        add[name]("source", nargs=number, metavar="TOPIC", help="the topic that is read")
+        add[name]("target", nargs=number, metavar="TARGET", help="the topic for what comes out")
         add[name]("--home", metavar="DIR", help=HOME)
     for name in STREAMS:
         add[name]("--registry", metavar="URL", help="a schema registry (default: the cluster's own topic kq.schemas)")

@@ -1,4 +1,4 @@
-"""The streams: where one would go on, `standings`, `quarantine`; how one is stopped.
+"""The streams: `standings` and `quarantine`; `run`, `plan`, `status` and `stop` take a file that says which stream.
 
 In:  what was typed. Out: lines on stdout and stderr, an exit status.
 """
@@ -14,35 +14,111 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kqlib.command.pipeline.again import function, written
+from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
 
+def run(args: argparse.Namespace, cluster: Kafka) -> int:
+    """Run the stream of a file."""
+    _filled(args)
+    args.retry = None
+    return standings(args, cluster) if args.word == "standings" else quarantine(args, cluster)
+
+
 def plan(args: argparse.Namespace, cluster: Kafka) -> int:
     """Where a stream would go on; it is not started."""
+    print(repr(_plan(args, cluster, whole=True)[1]))
+    return 0
+
+
+def status(args: argparse.Namespace, cluster: Kafka) -> int:
+    """Does a stream run, where is it, and how much did it put aside?"""
+    from kqlib.spark import running
+    from kqlib.text import as_json
+
+    home, found = _plan(args, cluster)
+    now = running.runner(home)
+    aside = {topic: _records(cluster, topic) for topic in (_bad_rows(args), args.late) if topic}
+    if args.json:
+        lag = {number: end - begin for number, (begin, end) in found.offsets.items()}
+        print(as_json({"running": now, "home": home, "batch": found.done, "lag": lag, "aside": aside}))
+    else:
+        lines = [f"{args.source} -> {args.target}: {now or 'does not run'}", repr(found)]
+        print("\n".join([*lines, *(f"{topic}: {count:,} records" for topic, count in aside.items())]))
+    return 0 if now else 1
+
+
+def stop(args: argparse.Namespace, cluster: Kafka) -> int:
+    """End the process that runs a stream, after its batch."""
+    from kqlib.spark import running
+
+    _filled(args)
+    ended = running.stop(_home(args, cluster))
+    print("stopped" if ended else "it does not run")
+    return 0 if ended else 1
+
+
+def _plan(args: argparse.Namespace, cluster: Kafka, whole: bool = False) -> tuple[str, Any]:
+    """The directory of a stream and where it would go on. whole: check the Parquet files, which a running stream replaces."""
     from kqlib.spark.plan import plan
 
+    _filled(args)
     for topic in (args.source, args.target):
         cluster.partitions(topic)  # TopicMissing
-    args.word = args.stream  # the state is in the directory of that stream
-    print(repr(plan(cluster, _home(args, cluster), args.source, args.target)))
-    return 0
+    home = _home(args, cluster)
+    return home, plan(cluster, home, args.source, args.target, tables=whole and args.word == "standings")
+
+
+def _bad_rows(args: argparse.Namespace) -> str | None:
+    """The topic for rows that are put aside because they are bad."""
+    topic: str | None = args.target if args.word == "quarantine" else args.quarantine
+    return topic
+
+
+def _records(cluster: Kafka, topic: str) -> int:
+    from kqlib.kafka import reading
+
+    return sum(end - low for low, end in reading.bounds(cluster, topic).values())
+
+
+def _filled(args: argparse.Namespace) -> None:
+    """Give `args` all settings of its stream: as its file says, as they were typed, or as they are by default."""
+    from kqlib.spark import pipeline_file
+
+    typed = {name: value for name, value in vars(args).items() if value is not None}
+    if "stream" not in typed:
+        found = pipeline_file.PipelineFile(args.word, args.source, args.target)
+    elif args.stream in pipeline_file.STREAMS:
+        if not {"source", "target"} <= set(typed):
+            raise NotAllowed(f"which topics? Type {args.stream} TOPIC TARGET, or a file like pipeline.toml")
+        found = pipeline_file.PipelineFile(args.stream, args.source, args.target)
+    elif typed.get("source") or typed.get("home"):
+        raise NotAllowed(f"{args.stream} names the topics and the directory: type nothing after it")
+    else:
+        found = pipeline_file.read(args.stream)
+    vars(args).update(vars(found) | typed | {"stream": found.stream, "word": found.stream})
 
 
 def standings(args: argparse.Namespace, cluster: Kafka) -> int:
     """Games become league tables."""
     from kqlib.spark import session
     from kqlib.spark import standings as begin
+    from kqlib.spark.running import alone
 
-    how = {"registry": _registry(args, cluster), "home": _home(args, cluster), "quarantine": args.quarantine}
-    how |= {"subject": args.subject, "late_topic": args.late}
-    return _stream(args, cluster, begin(session(cluster), cluster, args.source, args.target, once=args.once, **how))
+    _filled(args)
+    home = _home(args, cluster)
+    how = {"registry": _registry(args, cluster), "home": home, "quarantine": args.quarantine, "subject": args.subject}
+    how |= {"late": args.lateness, "late_topic": args.late, "rules": args.rules}
+    with alone(home):
+        return _stream(args, cluster, begin(session(cluster), cluster, args.source, args.target, once=args.once, **how))
 
 
 def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     """Bad rows go into a topic of their own, as they are, with the cause in their headers; or they are put back."""
     from kqlib.spark import aside, frames, session, stream
+    from kqlib.spark.running import alone
     from kqlib.spark.snapshot import claim
 
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
@@ -53,16 +129,18 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     def each(good: Any, bad: Any, batch: int) -> None:
         aside.put_aside(bad, cluster, args.target)
 
-    spark, subject = session(cluster), args.subject or f"{args.source}-value"
-    place = claim(spark, _home(args, cluster), cluster, args.source, args.target)
-    rows = frames.read(spark, cluster, args.source, stream=True)
-    return _stream(args, cluster, stream(rows, _registry(args, cluster), subject, each, place, once=args.once))
+    _filled(args)
+    home, subject = _home(args, cluster), args.subject or f"{args.source}-value"
+    with alone(home):
+        spark = session(cluster)
+        place = claim(spark, home, cluster, args.source, args.target)
+        rows, registry = frames.read(spark, cluster, args.source, stream=True), _registry(args, cluster)
+        return _stream(args, cluster, stream(rows, registry, subject, each, place, once=args.once, rules=args.rules))
 
 
 def _stream(args: argparse.Namespace, cluster: Kafka, running: Any) -> int:
     """Show the progress until the stream ends or is stopped."""
     from kqlib.spark import follow, show
-    from kqlib.spark.table import LATE
     from kqlib.text import how_long
 
     group = args.group or f"kq-{args.word}-{args.source}"
@@ -70,13 +148,18 @@ def _stream(args: argparse.Namespace, cluster: Kafka, running: Any) -> int:
         show(running, f"{args.word} {args.source}", stop.is_set)
     counted = running.counted
     if counted.broken:
-        kept = args.target if args.word == "quarantine" else args.quarantine
+        kept = _bad_rows(args)
         subject = f" --subject {args.subject}" if args.subject else ""
         see = f"see kq pipeline quarantine {args.source} TOPIC{subject}"
         where = f"they are in '{kept}' with their causes" if kept else see
-        print(f"{counted.broken:,} of {counted.rows:,} rows could not be decoded: {where}", file=sys.stderr)
+        ruled = " or broke a rule" if running.broke else ""
+        print(f"{counted.broken:,} of {counted.rows:,} rows could not be decoded{ruled}: {where}", file=sys.stderr)
+    for (rule, schema), count in sorted(running.broke.items()):
+        print(f"rule '{rule}': {count:,} rows of schema {schema} broke it", file=sys.stderr)
     if counted.late:
-        late = f"{counted.late:,} of {counted.rows:,} rows came more than {how_long(LATE)} late and do not count"
+        late = (
+            f"{counted.late:,} of {counted.rows:,} rows came more than {how_long(args.lateness)} late and do not count"
+        )
         retry = f"; to put them back: kq pipeline quarantine retry {args.late} {args.source}" if args.late else ""
         print(f"{late}: the field 'late' in '{args.target}' counts them by team{retry}", file=sys.stderr)
     return ended(stop) or int(counted.broken > 0 or counted.late > 0)
@@ -134,6 +217,4 @@ def _home(args: argparse.Namespace, cluster: Kafka) -> str:
 def state_directory(word: str, cluster: Kafka, name: str) -> Path:
     from kqlib.runtime import places
 
-    home = places.state() / "pipeline" / str(cluster.describe().cluster_id) / f"{word}-{name}"
-    home.parent.mkdir(parents=True, exist_ok=True)
-    return home
+    return places.state() / "pipeline" / str(cluster.describe().cluster_id) / f"{word}-{name}"

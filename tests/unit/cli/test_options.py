@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +15,11 @@ import kqlib.spark.frames
 import kqlib.spark.snapshot
 import kqlib.virtual
 from kqlib.command.pipeline import audits, streams
+from kqlib.spark.rules import Rule
 from kqlib.workshop.cluster import up
 from tests.unit.cli.conftest import run
 
+SCORE = Rule("score", "score >= 0")
 CLUSTER = SimpleNamespace(partitions=lambda topic: {0: topic})
 
 
@@ -33,7 +36,8 @@ def called(*_: Any, **how: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where `home` is made
     monkeypatch.setattr(up, "current", lambda: nullcontext(CLUSTER))
     monkeypatch.setattr(kqlib.spark, "session", lambda cluster: None)
     monkeypatch.setattr(streams, "_home", lambda args, cluster: "home")
@@ -45,7 +49,12 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     ("function", "typed", "how"),
     [
         ("standings", "standings games table --subject goals", {"subject": "goals"}),
-        ("standings", "standings games table", {"subject": None}),
+        ("standings", "standings games table", {"subject": None, "late": 3600.0, "rules": (), "home": "home"}),
+        ("standings", "run pipeline.toml --once", {"late": 60, "late_topic": "late", "once": True, "rules": (SCORE,)}),
+        ("stream", "run bad.toml", {"once": False, "rules": (SCORE,)}),
+        ("plan.plan", "plan pipeline.toml", {"tables": True}),
+        ("plan.plan", "plan quarantine games bad", {"tables": False}),
+        ("plan.plan", "status pipeline.toml", {"tables": False}),
         ("standings", "standings games table --late games.late", {"late_topic": "games.late", "quarantine": None}),
         ("aside.put_back", "quarantine retry games.late games --run r1", {"run": "r1", "mend": None, "dry": True}),
         ("aside.put_back", "quarantine retry games.late games --yes", {"dry": False}),
@@ -59,6 +68,9 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_option_of_a_pipeline_arrives(
     function: str, typed: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    least = 'stream = "{}"\nsource = "games"\ntarget = "{}"\nrules = {{score = "score >= 0"}}\n'
+    Path("bad.toml").write_text(least.format("quarantine", "bad"))
+    Path("pipeline.toml").write_text(least.format("standings", "table") + 'late = "late"\nlateness = 60\n')
     monkeypatch.setattr(f"kqlib.spark.{function}", called)
     monkeypatch.setattr(streams, "_registry", lambda args, cluster: None)
     monkeypatch.setattr(audits, "state_directory", lambda *_: "state")

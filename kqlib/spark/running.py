@@ -1,0 +1,69 @@
+"""One process runs a stream: it holds the lock of a file in the stream's directory, and the file names it.
+
+In:  the directory. Out: `alone`, which holds the lock; `runner`, the process that holds it; `stop`, which ends that process.
+The system unlocks the file when the process ends, however it ends. A directory on another file system has no such lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kqlib.errors import NotAllowed
+from kqlib.runtime.patience import PATIENCE, wait_for
+from kqlib.spark.plan import local
+
+FILE = "running"
+END = 120.0  # seconds for a batch to end
+
+
+@contextmanager
+def alone(home: str) -> Iterator[None]:
+    """Inside, no other process runs the stream of this directory; `NotAllowed` if one does."""
+    if "://" in home and not home.startswith("file:"):
+        yield
+        return
+    path = local(home)
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / FILE).open("a+") as file:  # closing it unlocks
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotAllowed(
+                f"the stream of {home} runs already: {runner(home)}. Two would write each other's batches. "
+                "End it first (kq pipeline stop)"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def runner(home: str) -> str | None:
+    """The process that runs the stream, as in 'process 12 on host'; None if it does not run."""
+    path = local(home) / FILE
+    if not path.exists():
+        return None
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read() or "a process that starts"
+    return None
+
+
+def stop(home: str) -> bool:
+    """End the process that runs the stream, after its batch. False if none does."""
+    now = runner(home)
+    if now is None:
+        return False
+    _, number, _, host = now.split(" ")
+    if host != socket.gethostname():
+        raise NotAllowed(f"the stream of {home} runs on another machine: {now}. Stop it there")
+    os.kill(int(number), signal.SIGTERM)
+    wait_for(lambda: runner(home) != now, END * PATIENCE, f"{now} to end")
+    return True
