@@ -41,7 +41,7 @@ LARGER: dict[str, dict[str, Any]] = {
     "one process, leases end": {"names": "A", "items": 2, "expire": 1, "unanswered": 1, "leases_end": 1},
 }
 DEEP: dict[str, Any] = dict.fromkeys(ACCIDENTS, 1) | {"items": 3}
-DEEP_STEPS = 14
+DEEP_STEPS = 17
 
 
 class Bug(NamedTuple):
