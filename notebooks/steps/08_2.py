@@ -48,10 +48,10 @@ class Queue:
         self.consumer = Consumer({**settings, **group, "auto.offset.reset": "earliest"})
         self.waiting = {}  # read and not handed out, or given back: offset -> data
         [state] = self.consumer.committed([TopicPartition(topic, 0)], timeout=10)
-        self.ledger = self.read(max(state.offset, 0), state.metadata)  # below 0: no commit yet
+        self.ledger = self.load(max(state.offset, 0), state.metadata)  # below 0: no commit yet
         self.consumer.assign([TopicPartition(topic, 0, self.ledger.floor)])
 
-    def read(self, floor, text):
+    def load(self, floor, text):
         top, open_items = json.loads(text or json.dumps([floor, []]))
         return Ledger(floor, top, dict(open_items))
 

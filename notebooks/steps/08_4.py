@@ -59,14 +59,14 @@ class Queue:
     def begin(self, consumer, parts):
         for part in parts:  # our one partition, or none
             [state] = consumer.committed([part], timeout=10)
-            self.ledger = self.read(max(state.offset, 0), state.metadata)  # below 0: no commit yet
+            self.ledger = self.load(max(state.offset, 0), state.metadata)  # below 0: no commit yet
             consumer.incremental_assign([TopicPartition(self.topic, 0, self.ledger.floor)])
 
     def drop(self, consumer, parts):
         self.ledger = None
         self.waiting.clear()
 
-    def read(self, floor, text):
+    def load(self, floor, text):
         epoch, top, open_items = json.loads(text or json.dumps([0, floor, []]))
         return Ledger(floor, top, dict(open_items), epoch + 1)
 

@@ -65,7 +65,7 @@ class Queue:
     def begin(self, consumer, parts):
         for part in parts:  # our one partition, or none
             [state] = consumer.committed([part], timeout=10)
-            self.ledger = self.read(max(state.offset, 0), state.metadata)  # below 0: no commit yet
+            self.ledger = self.load(max(state.offset, 0), state.metadata)  # below 0: no commit yet
             consumer.incremental_assign([TopicPartition(self.topic, 0, self.ledger.floor)])
 
     def drop(self, consumer, parts):
@@ -73,7 +73,7 @@ class Queue:
         self.waiting.clear()
         self.leases.clear()
 
-    def read(self, floor, text):
+    def load(self, floor, text):
         found = self.admin.describe_topics(TopicCollection([self.topic]))[self.topic].result(10)
         now = str(found.topic_id)
         topic_id, epoch, top, open_items = json.loads(text or json.dumps([now, 0, floor, []]))

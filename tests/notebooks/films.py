@@ -21,6 +21,9 @@ from kqlib.queue import look, state
 from kqlib.queue.ledger import Ledger
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop import view
+from kqlib.workshop.children import Children
+from kqlib.workshop.promises.adapter import Claim, RemoteQueue
+from kqlib.workshop.promises.values import Refused
 from kqlib.workshop.view.lane import State
 
 from .page import REPO
@@ -184,6 +187,65 @@ def dead_letter() -> Recorder:
     return film
 
 
+def zombie() -> Recorder:
+    """A worker stands still and is replaced. It wakes up: its late ack is refused, also when it owns the partition again."""
+    film = Recorder("A zombie and its fences: the group, the owner epoch, the lease")
+    with kq.Cluster() as cluster, Children() as children, kq.Site(cluster, "eu") as looker:
+        kq.Plan({"football": kq.QueueTopic(partitions=1)}).apply(cluster, quiet=True)
+        with kq.Site(cluster, "producer") as producer:
+            producer.queue("football").put_many([(letter.encode(), letter.encode()) for letter in "ABCD"])
+
+        def worker() -> RemoteQueue:
+            make = lambda cluster, name: kq.Site(cluster, "eu", session=2).queue(name, max_attempts=None)  # noqa: E731
+            return RemoteQueue(children, make, cluster, "football")
+
+        def ledger() -> Ledger:
+            seen, _ = look.seen(looker, "football")[0]
+            return state.ledger_from(seen, "earliest", "football")
+
+        def now(owner: str, *others: str) -> list[Frame]:
+            book = ledger()
+            [lane] = kq.snapshot.lanes(cluster, "football")
+            cells = []
+            for each in lane.records:
+                attempts = book.attempts(each.offset)
+                kind: State = "claimed" if attempts else "done" if each.offset < book.top else "waiting"
+                cells.append(replace(each, state=kind, attempt=attempts or 1))
+            members = [{"name": owner, "holds": ["p0"]}, *({"name": other, "holds": []} for other in others)]
+            shown = replace(lane, records=cells, floor=book.floor, read=book.top)
+            return [{"group": "eu", "members": members, "slots": [{"name": "p0"}]}, plain("football", [shown])]
+
+        def refused(queue: RemoteQueue, claim: Claim) -> str:
+            try:
+                queue.call("ack", claim.number)
+            except Refused as error:
+                return error.kind
+            raise AssertionError("the ack of a zombie was taken")
+
+        one = worker()
+        a = one.call("claim", wait=30)
+        text = f"Worker one owns the partition: its epoch is {ledger().epoch}. It claims A, attempt {a.attempt}."
+        film.frame(f"{text} The state is stored before the claim returns.", *now("one"))
+        one.pause()
+        film.frame("Worker one stands still. For the group it is a member until its session is over.", *now("one"))
+        two = worker()
+        again = two.call("claim", wait=30)
+        text = f"The session is over: worker two owns the partition. It stores epoch {ledger().epoch}"
+        film.frame(f"{text} and claims A, attempt {again.attempt}.", *now("two"))
+        one.resume()
+        film.frame(f"One wakes up and acks A by its own claim: {refused(one, a)}. The state is as before.", *now("two"))
+        two.kill()
+        third = one.call("claim", wait=60)
+        text = f"Two is killed. After its session one is the owner again, with epoch {ledger().epoch}."
+        film.frame(f"{text} It claims A, attempt {third.attempt}.", *now("one"))
+        text = f"One acks A by its first claim, of epoch 1: {refused(one, a)}."
+        film.frame(f"{text} It owns the item, but not by this claim.", *now("one"))
+        one.call("ack", third.number)
+        film.frame("It acks A by its claim of now, and that counts. A was never lost, and is done once.", *now("one"))
+        one.call("close")
+    return film
+
+
 def rebalance() -> Recorder:
     """Members join, one dies, and one leaves: who holds what, and which partitions nobody holds meanwhile."""
     film = Recorder("A rebalance: who holds what, and what nobody holds meanwhile")
@@ -226,7 +288,7 @@ def plain(title: str, lanes: list[view.Lane]) -> Frame:
     return {"log": title, "lanes": values}
 
 
-FILMS = {"leader-killed": leader_killed, "rebalance": rebalance, "dead-letter": dead_letter}
+FILMS = {"leader-killed": leader_killed, "rebalance": rebalance, "zombie": zombie, "dead-letter": dead_letter}
 
 
 def main(names: list[str]) -> None:

@@ -32,7 +32,7 @@ leader epoch, committed, high watermark, page cache, preferred, total order, ord
 group, lag, commit, session, zombie, rebalance, coordinator, eager, cooperative, KIP-848, static, generation, schema,
 registry, Avro, subject, wire format, alias, union, logical type, backward, forward, full, compatibility level, at
 least once, at most once, exactly once, producer id, sequence number, isolation level, last stable offset, retriable,
-abortable, fatal, in flight, rung, floor, top, ledger, lease, fencing, epoch, poison item, jitter, redrive,
+abortable, fatal, in flight, rung, floor, top, ledger, lease, receipt, owner epoch, fencing, epoch, poison item, jitter, redrive,
 outbox, cursor, checkpoint, watermark"""
 _LEANS = re.compile(r"(?:It|That|This|They|Both|We) ")
 _EMPHASIS = re.compile(r"(?<!\*)(\*{1,2})([^*\n]+?)[.:,]?\1(?!\*)")
