@@ -17,13 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from kqlib.command.output import answer, tell
-from kqlib.errors import KqError
+from kqlib.errors import KqError, NotAllowed
 from kqlib.text import count, near
 
 MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash", "size")
 EXAMPLE = """\
 example: three brokers that several notebooks share
   eval "$(kq up --brokers 3)" && kq lab
+"""
+COPY = """\
+diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk or deleted.
+
+to move a queue: copy while it works; stop its programs; copy again, with --state; the same for its dead letters
+  kq topics copy football football --to kafka-2.example:9092
+  kq topics copy football football --to kafka-2.example:9092 --state drupal-eu
+  kq topics copy football.dead football.dead --to kafka-2.example:9092 --state drupal-eu
+A copy that was killed goes on when the same command runs again.
 """
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as shells have it
 
@@ -103,10 +112,14 @@ def progress(args: argparse.Namespace) -> int:
 
 
 def topics(args: argparse.Namespace) -> int:
-    """Compare a cluster's topics with a plan, or apply the plan."""
+    """Compare topics with a plan, apply the plan, or copy a topic."""
     from kqlib.topics import Plan
     from kqlib.workshop.cluster.up import current
 
+    if args.what == "copy":
+        return _copy(args)
+    if extra := [name for name in ("target", "state", "to", "to_config") if getattr(args, name)]:
+        raise NotAllowed(f"{extra[0].replace('_', '-')} goes with kq topics copy")
     plan = Plan.read(args.file)
     if args.what == "show":
         print(plan.show())
@@ -118,6 +131,27 @@ def topics(args: argparse.Namespace) -> int:
             return int(bool(diff.waits or diff.refusals or any(line.startswith("≠") for line in diff.lines)))
         plan.apply(cluster)
         print("Done: every topic is as planned.")
+    return 0
+
+
+def _copy(args: argparse.Namespace) -> int:
+    from kqlib.kafka import reach, settings
+    from kqlib.queue import copying, moving
+    from kqlib.workshop.cluster.up import current
+
+    if not args.target:
+        raise NotAllowed("where to? kq topics copy SRC DST")
+    own = settings.read(Path(args.to_config).expanduser()) if args.to_config else {}
+    address = own.pop("bootstrap.servers", None)
+    with current() as source:
+        target = reach(args.to or address, own) if args.to or address else source
+        with target:
+            copied = copying.copy(source, args.file, target, args.target)
+            print(f"{count(copied, 'record')} copied from '{args.file}' to '{args.target}'.")
+            if args.state:
+                moved = moving.move(source, args.file, target, args.target, args.state)
+                parts = count(moved.partitions, "partition")
+                print(f"Site '{args.state}' has its state there: {count(moved.open, 'item')} in hand, {parts}.")
     return 0
 
 
@@ -211,12 +245,14 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         help="what other people's `kq progress --json` printed, or a folder of such files; a column a person",
     )
     add("--json", **for_programs)
-    ends = "diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk or deleted."
-    add = command(topics, epilog=ends)
-    add(
-        "what", choices=("diff", "apply", "show"), help="print what would change, change it, or list the planned topics"
-    )
-    add("file", metavar="FILE", help="the plan, as Plan.write makes it")
+    add = command(topics, epilog=COPY, formatter_class=shape)
+    does = "print what would change, change it, list the planned topics, or copy a topic's records"
+    add("what", choices=("diff", "apply", "show", "copy"), help=does)
+    add("file", metavar="FILE", help="the plan, as Plan.write makes it; with copy: the topic SRC")
+    add("target", nargs="?", metavar="DST", help="with copy: the topic that gets the records, empty at first")
+    add("--state", metavar="SITE", help="with copy: then write this site's state for DST; its processes are stopped")
+    add("--to", metavar="ADDRESS", help="with copy: the cluster of DST (default: the same one)")
+    add("--to-config", metavar="FILE", help="with copy: settings of a client of that cluster")
     for name in MODULES:
         module = import_module(f"kqlib.command.{name}")
         module.arguments(named(name, (module.__doc__ or "").split("\n", 1)[0], module.run))
