@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Case:
     workers: int = 3
     partitions: int = 4
     seconds: float = 15.0  # over which items are put: about as long as the fault takes
+    wire: bool | str = False  # workers and producers go through a wire; "all": brokers among themselves as well
     graceful: bool = False  # handlers end in good order: nothing comes twice
     takeover: float = 0.0  # the most that is allowed; 0: nobody is gone
     worker: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +73,10 @@ class Outcome:
 
 def run(case: Case, items: int, folder: Path) -> Outcome:
     """Load, the fault, calm; then the verdict."""
-    with Cluster(case.brokers) as cluster, World(cluster, folder, case.partitions, **case.worker) as world:
+    with (
+        Cluster(case.brokers, wire=case.wire) as cluster,
+        World(cluster, folder, case.partitions, **case.worker) as world,
+    ):
         begun = time.monotonic()
         for _ in range(case.workers):
             world.worker()
@@ -227,6 +232,64 @@ def refused_put(world: World) -> None:
         raise AssertionError("one replica took a put for three")
 
 
+# --- the wire ---
+
+
+def answers_lost(world: World, kinds: Sequence[str], times: int = 2) -> None:
+    """The broker has done what was asked, and the connection closes before its answer."""
+    for kind in [*kinds] * times:
+        world.busy()
+        world.cluster.wire.disconnect(kind, when="after")
+        world.until(lambda: world.cluster.wire.wait(1), 60, f"a request {kind}")
+
+
+def cut_off(world: World, way: str) -> None:
+    """A worker is cut off, one way, until its session is over and others have what it had."""
+    worker = world.workers[0]
+    world.holding(worker)
+    world.gone(worker)
+    world.cluster.wire.cut(way=way, pid=worker.popen.pid)
+    time.sleep(SESSION + 2)
+    world.cluster.wire.heal()
+    world.busy()
+
+
+def commit_comes_late(world: World) -> None:
+    """A worker's commit and heartbeat are held until another worker has its partitions, and come then."""
+    world.busy()
+    for kind in ("OffsetCommit", "ConsumerGroupHeartbeat"):
+        world.cluster.wire.hold(kind)
+        world.until(lambda: world.cluster.wire.wait(1), 60, f"a request {kind}")
+    world.busy(world.worker())
+    world.cluster.wire.release()
+    world.busy()
+
+
+def slow(world: World, ms: float = 200, seconds: float = 15) -> None:
+    """Each request waits before the broker gets it."""
+    world.cluster.wire.delay(ms)
+    time.sleep(seconds)
+    world.cluster.wire.heal()
+
+
+def leader_alone(world: World) -> None:
+    """The leader of a partition hears nothing from the other brokers for 15 seconds; clients reach it."""
+    world.until(lambda: healthy(world), 120, "all replicas to be in sync")
+    world.busy()
+    world.cluster.wire.brokers.cut(broker=world.cluster.leader(world.topic, 0), way="to")
+    time.sleep(15)
+    world.cluster.wire.brokers.heal()
+
+
+def without_controller(world: World) -> None:
+    """A leader does not hear from the controllers for 15 seconds; clients reach it."""
+    world.until(lambda: healthy(world), 120, "all replicas to be in sync")
+    world.busy()
+    world.cluster.wire.controllers.cut(broker=world.cluster.leader(world.topic, 0), way="from")
+    time.sleep(15)
+    world.cluster.wire.controllers.heal()
+
+
 # --- topics ---
 
 
@@ -253,6 +316,7 @@ KNOWN = {  # by others' hand
     " would prove a mend. Several puts in a transaction are never stored twice",
 }
 BURY = {"bury": 100}
+PLAIN, TRANSACTION = ("Produce", "OffsetCommit"), ("TxnOffsetCommit", "EndTxn")
 SLOW = {"batch": 500, "hold": 0.1}  # most of the time something is in hand
 CASES = [
     Case("none", nothing, graceful=True),
@@ -273,6 +337,15 @@ CASES = [
     Case("broker paused for 15 s", paused),
     Case("broker restarted", restarted),
     Case("two of three brokers down", two_down, brokers=3),
+    Case("answers of puts and commits lost", partial(answers_lost, kinds=PLAIN), wire=True),
+    Case("answers of transactions lost", partial(answers_lost, kinds=TRANSACTION), wire=True, worker=BURY),
+    Case("answers of heartbeats lost", partial(answers_lost, kinds=["ConsumerGroupHeartbeat"]), wire=True),
+    Case("worker hears nothing", partial(cut_off, way="from"), wire=True, worker=SLOW),
+    Case("nobody hears a worker", partial(cut_off, way="to"), wire=True, takeover=SESSION + 2, worker=SLOW),
+    Case("commit comes after the session", commit_comes_late, wire=True, workers=1, worker=SLOW),
+    Case("200 ms a request", slow, wire=True),
+    Case("leader cut off from its followers", leader_alone, brokers=3, wire="all"),
+    Case("leader cut off from the controllers", without_controller, brokers=3, wire="all"),
     Case("topic recreated and grown", recreated, seconds=25),
 ]
 BROKEN = Case("auto-commit, worker SIGKILL", killed_late, worker={"broken": True, "batch": 50, "hold": 0.6})

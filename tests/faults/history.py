@@ -16,6 +16,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 MOST = 15  # the ledger counts no further
 ENDS = ("ack", "bury")
@@ -89,6 +90,7 @@ class Verdict:
     shared: int = 0  # two live leases at once: handed out again before the one that ended it
     dead: int = 0  # letters
     refused: int = 0  # acks that came too late, and were told so
+    pause: float = field(default=0.0, compare=False)  # seconds between two claims of anybody; the longest
     takeover: float = 0.0  # seconds from a worker's end until all that it had was in other hands; the longest
 
     @property
@@ -147,6 +149,7 @@ def judge(history: Iterable[Did]) -> Verdict:
         copied=len(items) - len(came),
         dead=sum(letters.values()),
         refused=sum(end.outcome == "refused" for some in ends.values() for end in some),
+        pause=_pause(leases),
         takeover=max((_takeover(did, leases, ends) for did in history if did.verb == "gone"), default=0.0),
         **{name: total[name] for name in ("doubled", "uncounted", "twice", "revived", "shared")},
     )
@@ -191,6 +194,12 @@ def _of_item(leases: list[Lease], ends: list[End], letters: int) -> Counter[str]
                 continue
             found["revived" if lease.at > (end.ended or end.began) else "shared"] += 1
     return found
+
+
+def _pause(leases: Mapping[Item, list[Lease]]) -> float:
+    """The longest time from one claim to the next."""
+    times = sorted(lease.at for some in leases.values() for lease in some)
+    return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
 def _takeover(gone: Did, leases: Mapping[Item, list[Lease]], ends: Mapping[Item, list[End]]) -> float:

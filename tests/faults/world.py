@@ -128,7 +128,8 @@ class World:
     def _start(self, kind: str, settings: dict[str, Any]) -> Process:
         name = f"{kind}-{len(self.processes) + 1}"
         history, log = self.folder / f"{name}.history", self.folder / f"{name}.log"
-        own = {"bootstrap": self.cluster.bootstrap, "site": self.group, "topic": self.topic, "history": str(history)}
+        address = self.cluster.wire.bootstrap if self.cluster.wires else self.cluster.bootstrap
+        own = {"bootstrap": address, "site": self.group, "topic": self.topic, "history": str(history)}
         command = [sys.executable, "-m", f"tests.faults.{kind}", json.dumps({**own, **settings})]
         with log.open("wb") as said:
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": said}

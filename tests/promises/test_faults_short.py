@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import cases
-from tests.faults.cases import BROKEN, BURY, SLOW, Case, run
+from tests.faults.cases import BROKEN, BURY, PLAIN, SLOW, TRANSACTION, Case, run
 from tests.faults.world import SESSION, World
 from tests.patience import PATIENCE
 
@@ -20,8 +20,10 @@ def in_turn(world: World) -> None:
         fault(world, times=1)
 
 
+LOST = (*PLAIN, *TRANSACTION)
 SMALL = [
     Case("processes", in_turn, takeover=SESSION + 2, seconds=3, worker=BURY | SLOW),
+    Case("answers", partial(cases.answers_lost, kinds=LOST, times=1), wire=True, workers=2, seconds=2, worker=BURY),
     Case("brokers", partial(cases.leaders_killed, times=1), brokers=3, workers=2, worker=BURY),
 ]
 
@@ -33,9 +35,14 @@ def test_workers_and_producers_that_end_or_die_lose_nothing_and_double_nothing(t
     assert outcome.verdict.put >= 1_500 and outcome.verdict.doubled > 0 and outcome.verdict.dead > 0, outcome
 
 
+def test_answers_that_are_lost_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    outcome = run(SMALL[1], 600, tmp_path)
+    assert outcome.wrong == {} and outcome.verdict.put >= 600 and outcome.verdict.dead > 0, outcome
+
+
 @pytest.mark.nightly  # the cut: the promise "leader dies" of tests/promises/test_promises.py
 def test_a_killed_coordinator_costs_nothing_while_items_are_buried(tmp_path: Path) -> None:
-    outcome = run(SMALL[1], 3_000, tmp_path)
+    outcome = run(SMALL[2], 3_000, tmp_path)
     assert outcome.wrong == {} and outcome.verdict.put >= 3_000 and outcome.verdict.dead > 0, outcome
 
 
