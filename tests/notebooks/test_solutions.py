@@ -52,6 +52,7 @@ SLOW = {
     "02.3",
     "04.3",
     "09.3",
+    "10.3",
     "12.1",
     "12.2",
 }  # each answer takes seconds: all of them are tried at night, the first wrong one here

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,16 @@ from confluent_kafka import Consumer, Producer
 
 import kqlib as kq
 from kqlib.kafka import Kafka
+from kqlib.queue.item import Put
+from kqlib.virtual.client import Client
 from kqlib.workshop.crash import Report
 from tests.patience import WAIT
+from tests.promises.virtual_nodes import serving
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "at_work"
-PROGRAMS = sorted(path.name for path in FOLDER.glob("*.py"))
+ALL = sorted(path.name for path in FOLDER.glob("*.py"))
+VIRTUAL = "10_virtual_queues.py"  # it asks nodes, and not Kafka
+PROGRAMS = [name for name in ALL if name != VIRTUAL]
 SENDERS = {"01_topics.py"}
 WORKERS = [name for name in PROGRAMS if name not in SENDERS]
 ALLOWED = {  # what the first lines of a program do not promise
@@ -34,7 +40,9 @@ Crash = Callable[..., Report]
 
 
 @contextmanager
-def started(name: str, cluster: Kafka, work: str, log: int = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    name: str, cluster: Kafka, work: str, log: int = subprocess.PIPE, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A program that runs, with the environment that its first lines name."""
     ours: Mapping[str, str] = {
         "KAFKA_BOOTSTRAP": cluster.bootstrap,
@@ -44,6 +52,7 @@ def started(name: str, cluster: Kafka, work: str, log: int = subprocess.PIPE) ->
         "KQ_RESULTS": f"{work}-results",
         "KQ_GROUP": work,
         "KQ_TXN": work,
+        **more,
     }
     command = [sys.executable, str(FOLDER / name)]
     program = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, env={**os.environ, **ours})
@@ -161,7 +170,34 @@ def test_a_program_works_on_when_its_broker_is_restarted(name: str, within: Call
             assert program.wait(WAIT) == 0
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_worker_of_a_virtual_queue_that_is_killed_loses_nothing_and_does_nothing_twice(
+    kq_cluster: Kafka, within: Callable[..., float], tmp_path: Path
+) -> None:
+    file, expected = tmp_path / "results.db", {f"done {number}" for number in range(40)}
+
+    def results() -> list[str]:
+        with closing(sqlite3.connect(file)) as db, suppress(sqlite3.OperationalError):  # no table yet
+            return [result for (result,) in db.execute("SELECT result FROM results")]
+        return []
+
+    with serving(kq_cluster) as node, Client(node.url) as client:
+        queue = client.queue("jobs", "worker", max_attempts=5)
+        jobs = [Put(b"%d" % number, headers={"outbox-id": b"%d" % number}) for number in range(40)]
+        queue.put_many([*jobs, *jobs[:5], Put(b"")])  # a mover has put five jobs twice, and one job is bad data
+        env = {"KQ_NODES": node.url, "KQ_QUEUE": "jobs", "KQ_DATABASE": str(file), "KQ_LEASE": "2"}
+        with started(VIRTUAL, kq_cluster, "jobs", log=subprocess.DEVNULL, **env) as program:
+            within(30, results)
+            program.kill()
+        with started(VIRTUAL, kq_cluster, "jobs", **env) as program:
+            within(60, lambda: queue.depth() == 0)
+            program.send_signal(signal.SIGTERM)
+            _, log = program.communicate(timeout=WAIT)
+        assert program.returncode == 0, log.decode()
+        assert sorted(results()) == sorted(expected)
+        assert queue.dead.depth() == 1
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_program_is_short_and_says_first_what_it_promises(name: str) -> None:
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 120

@@ -15,7 +15,7 @@ from kqlib.queue.ledger import Ledger
 from kqlib.workshop import view
 from kqlib.workshop.play import Playground, queue
 from kqlib.workshop.play.playground import VIEW
-from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, LiveDelivery, Worker, placed, ticks
+from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, LiveDelivery, Worker, placed, recent, ticks
 from kqlib.workshop.promises.adapter import Claim
 from kqlib.workshop.promises.values import Broken, Refused
 from tests.patience import WAIT, until
@@ -231,6 +231,14 @@ def test_deliveries_are_drawn_in_the_order_of_what_happened_and_not_in_seconds()
     held = [LiveDelivery("ann", "ARS-CHE 1", 1, 0.0, 900.0, "refused"), LiveDelivery("ben", f"{BAD} 2", 2, 1.0)]
     drawn = [(one.worker, one.attempt, one.begin, one.until, one.end, one.did) for one in ticks(held)]
     assert drawn == [("ann", 1, 2, 6, "refused", "A"), ("ben", 2, 4, 8, "open", BAD)]
+
+
+def test_a_refused_delivery_is_shown_until_the_next_one_is_refused() -> None:
+    ends = ["ack", "refused", "ack", "refused", *["ack"] * 6]
+    held = [LiveDelivery("ann", f"ARS-CHE {at}", 1, float(at), at + 0.5, end) for at, end in enumerate(ends)]
+    assert [one.begin for one in recent(held[:4])] == [0, 1, 2, 3]
+    assert [one.begin for one in recent(held[:7])] == [2, 3, 4, 5, 6]
+    assert [one.begin for one in recent(held)] == [3, 6, 7, 8, 9]
 
 
 def test_six_items_are_three_for_each_partition_and_lie_in_turn() -> None:

@@ -211,7 +211,7 @@ class _QueueScene(Scene):
     def draw(self, who: str, see: str) -> Picture:
         """The queue as it is now, or the last deliveries."""
         if see == "deliveries":
-            return deliveries(ticks(self.held[-SHOWN:]), title=f"{self.topic}, lately")
+            return deliveries(ticks(recent(self.held)), title=f"{self.topic}, lately")
         return self.now()
 
     def now(self) -> Picture:
@@ -302,6 +302,15 @@ def placed(at: int, item: str, ledger: Ledger, held: Sequence[LiveDelivery], bur
     if last is not None and time.monotonic() < last.due:
         return "due", ""
     return "waiting", f"×{tried}" if tried else ""
+
+
+def recent(held: Sequence[LiveDelivery]) -> list[LiveDelivery]:
+    """The last deliveries. The last refused one stays: a reader has to look for it after others have come."""
+    last = list(held[-SHOWN:])
+    refused = [each for each in held[:-SHOWN] if each.end == "refused"][-1:]
+    if not refused or any(each.end == "refused" for each in last):
+        return last
+    return [*refused, *last[1:]]
 
 
 def ticks(held: Sequence[LiveDelivery]) -> list[Delivery]:
