@@ -5,6 +5,7 @@ In:  a lab. Out: three topics, made anew, and nodes that have dealt the partitio
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from kqlib.virtual.node import Node
 if TYPE_CHECKING:
     from kqlib.workshop.lab import Lab
 
+# On a busy machine a node may join its group anew. That warning is for an operator; without a handler it would be printed in a cell.
+logging.getLogger("kqlib.virtual").addHandler(logging.NullHandler())
 NAME = "games"
 TIMEOUT = 100.0  # seconds until each node has its share; on a quiet machine one or two
 

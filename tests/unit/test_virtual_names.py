@@ -92,3 +92,9 @@ def test_without_its_packages_a_node_says_what_to_install() -> None:
     )
     response = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, check=False)
     assert 'virtual.Node needs uvicorn, which is not installed. Run pip install "kqlib[virtual]"' in response.stderr
+
+
+def test_a_nodes_warning_is_not_printed_in_a_lesson() -> None:
+    code = "import logging; from kqlib.workshop import nodes; logging.getLogger('kqlib.virtual').warning('lost')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stderr == ""
