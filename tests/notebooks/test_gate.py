@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output, new_raw_ce
 from tests.notebooks import gate, shape
 from tests.notebooks.good import CLOSING, PICTURE, good, put
 from tests.notebooks.leaks import LEAKS, leaks
-from tests.notebooks.page import Page
+from tests.notebooks.page import REPO, Page
 from tests.notebooks.stored import WIDGET_VIEW, normalise, text
 
 Fault = Callable[[NotebookNode], object]
@@ -307,3 +308,18 @@ def test_there_are_notebooks() -> None:
 def test_a_notebook_of_this_pack_passes(path: Path) -> None:
     found = gate.check(path)
     assert not found, "\n".join(map(str, found))
+
+
+def test_the_minutes_of_a_notebook_are_the_same_in_the_readme_and_in_notebook_00() -> None:
+    tables = {
+        "README.md": r"\]\(notebooks/(.+?\.ipynb)\), (\d+) min",
+        "notebooks/00-start-here.ipynb": r"\]\((\S+?\.ipynb)\) \| (\d+) \|",
+    }
+    stands = {
+        path.name: re.search(r"\*Time\*: (\d+) minutes", path.read_text(encoding="utf-8"))[1]
+        for path in gate.notebooks()
+    }
+    for file, pattern in tables.items():
+        listed = dict(re.findall(pattern, (REPO / file).read_text(encoding="utf-8")))
+        assert listed == {name: stands[name] for name in listed}, file
+        assert len(listed) >= len(stands) - 1, f"{file} lists every notebook but its own"

@@ -128,6 +128,7 @@ def arrivals(draw: st.DrawFn) -> list[SeasonEvent]:
     return draw(st.permutations(sent))
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # else it hides what a failed example says
 @pytest.mark.parametrize("tries", [pytest.param(60, marks=pytest.mark.nightly), 2])
 def test_late_rows_that_are_put_back_with_the_time_of_their_event_leave_no_trace(spark: Any, tries: int) -> None:
     many = st.lists(arrivals(), min_size=15, max_size=15)  # a query takes long: each arrival is a league of its own
