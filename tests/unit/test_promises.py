@@ -376,17 +376,3 @@ def test_workers_begin_with_the_modules_of_their_factory_and_of_what_it_inherits
 
     assert homes(Mine) == ["kqlib.workshop.ladder"] * 2
     assert homes(lambda cluster, name: None) == []
-
-
-def test_a_trial_without_an_answer_is_tried_once_more(monkeypatch):
-    asked = []
-
-    def score(_, pairs):
-        asked.append([promise.name for _, promise in pairs])
-        return {(queue, p.name): Verdict(len(asked) > 1, answered=p.name != "extend") for queue, p in pairs}
-
-    monkeypatch.setattr("kqlib.workshop.promises.run.score", score)
-    monkeypatch.delenv("KQ_VERDICTS", raising=False)
-    scores = promises(lambda cluster, name: None, only=["extend", "lease expires"])
-    assert asked == [["lease expires", "extend"], ["extend"]]
-    assert (scores["extend"].kept, scores["lease expires"].kept) == (True, False)

@@ -41,10 +41,7 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str | Prom
     from kqlib.workshop.promises.run import score
 
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
-        found = score(factories, [(queue, chosen[name]) for queue, name in pairs])
-        # no answer says nothing about the queue: its process or the cluster may have ended, or the machine is busy
-        again = [pair for pair, verdict in found.items() if verdict.kept is False and not verdict.answered]
-        return found | score(factories, [(queue, chosen[name]) for queue, name in again]) if again else found
+        return score(factories, [(queue, chosen[name]) for queue, name in pairs])
 
     found = store.verdicts(known, list(chosen), tried)
     verdicts = {queue: {name: found[queue, name] for name in chosen} for queue in factories}
