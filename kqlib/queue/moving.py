@@ -103,7 +103,8 @@ def _text(new: ledger_text.State, n: int) -> str:
     text = ledger_text.write(new, ledger_text.VERSION)
     if len(text) > ledger_text.CHARACTERS:
         raise NotAllowed(
-            f"partition {n} has too many open items in a row of their own. Let the site work some off, and stop it"
+            f"partition {n} has too many open items between done ones: their state is too long for a commit. "
+            "No state was written. Let the site work some of them off, and stop it"
         )
     return text
 
@@ -120,13 +121,11 @@ def _refuse_other(site: Site, parts: list[TopicPartition]) -> None:
 
 def _commit(target: Kafka, site: str, parts: list[TopicPartition]) -> None:
     """All partitions in one commit."""
+    if not parts:
+        return
     with closing(Consumer(target.client(group_id=site, group_protocol="classic"))) as committer:
         try:
-            errors = (
-                [part.error for part in committer.commit(offsets=parts, asynchronous=False) if part.error]
-                if parts
-                else []
-            )
+            errors = [part.error for part in committer.commit(offsets=parts, asynchronous=False) if part.error]
         except KafkaException as error:
             errors = [first(error)]
     if errors:

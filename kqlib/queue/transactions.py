@@ -229,9 +229,8 @@ class Transactions:
                 raise KafkaException(
                     KafkaError(KafkaError._TIMED_OUT, "the group has not decided whose the partition is")
                 )
-            if any(
-                p.unsure > p.saved for p in offsets
-            ):  # that commit may still arrive, and would win over the transaction
+            # A commit without an answer may still arrive, and would win over the transaction.
+            if any(partition.unsure > partition.saved for partition in offsets):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a commit was not answered"))
             parts = []
             for partition, some in offsets.items():
