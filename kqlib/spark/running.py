@@ -18,6 +18,7 @@ from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.spark.plan import local
 
 FILE = "running"
+STARTS = "a process that starts"  # it has the lock, and has not written its number yet
 END = 120.0  # seconds for a batch to end
 
 
@@ -52,7 +53,7 @@ def runner(home: str) -> str | None:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return file.read() or "a process that starts"
+            return file.read() or STARTS
     return None
 
 
@@ -61,6 +62,8 @@ def stop(home: str) -> bool:
     now = runner(home)
     if now is None:
         return False
+    if now == STARTS:
+        raise NotAllowed(f"the stream of {home} is just starting. Run the command again")
     _, number, _, host = now.split(" ")
     if host != socket.gethostname():
         raise NotAllowed(f"the stream of {home} runs on another machine: {now}. Stop it there")

@@ -50,6 +50,13 @@ def test_a_stream_on_another_machine_is_not_stopped_from_here(tmp_path: Path) ->
             stop(str(tmp_path))
 
 
+def test_a_stream_that_is_just_starting_is_not_stopped_yet(tmp_path: Path) -> None:
+    with alone(str(tmp_path)):
+        (tmp_path / FILE).write_text("")
+        with pytest.raises(NotAllowed, match="is just starting"):
+            stop(str(tmp_path))
+
+
 def test_a_directory_on_another_file_system_has_no_lock() -> None:
     with alone("hdfs://host/home"), alone("hdfs://host/home"):
         pass
