@@ -12,6 +12,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 from kqlib.errors import NotAllowed
 from kqlib.runtime.patience import PATIENCE, wait_for
@@ -31,13 +32,12 @@ def alone(home: str) -> Iterator[None]:
     path = local(home)
     path.mkdir(parents=True, exist_ok=True)
     with (path / FILE).open("a+") as file:  # closing it unlocks
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise NotAllowed(
-                f"the stream of {home} runs already: {runner(home)}. Two would write each other's batches. "
-                "End it first (kq pipeline stop)"
-            ) from None
+        while not _locked(file, fcntl.LOCK_EX):
+            if now := runner(home):  # else a `runner` elsewhere had the lock for a moment, to look
+                raise NotAllowed(
+                    f"the stream of {home} runs already: {now}. Two would write each other's batches. "
+                    "End it first (kq pipeline stop)"
+                )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
@@ -50,11 +50,16 @@ def runner(home: str) -> str | None:
     if not path.exists():
         return None
     with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return file.read() or STARTS
-    return None
+        return None if _locked(file, fcntl.LOCK_SH) else file.read() or STARTS
+
+
+def _locked(file: IO[str], kind: int) -> bool:
+    """Lock this file until it is closed. False if another one has its lock."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def stop(home: str) -> bool:

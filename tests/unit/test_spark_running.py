@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kqlib.errors import NotAllowed
+from kqlib.spark import running
 from kqlib.spark.running import FILE, alone, runner, stop
 
 PROGRAM = """
@@ -55,6 +57,22 @@ def test_a_stream_that_is_just_starting_is_not_stopped_yet(tmp_path: Path) -> No
         (tmp_path / FILE).write_text("")
         with pytest.raises(NotAllowed, match="is just starting"):
             stop(str(tmp_path))
+
+
+def test_a_look_at_the_lock_does_not_refuse_a_stream_that_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / FILE).touch()
+    look = (tmp_path / FILE).open()
+    fcntl.flock(look, fcntl.LOCK_SH)  # a `status` has it in this moment
+
+    def looked(home: str) -> str | None:
+        look.close()
+        return runner(home)
+
+    monkeypatch.setattr(running, "runner", looked)
+    with alone(str(tmp_path)):
+        assert look.closed and runner(str(tmp_path)) == f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def test_a_directory_on_another_file_system_has_no_lock() -> None:

@@ -121,6 +121,8 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     from kqlib.spark.running import alone
     from kqlib.spark.snapshot import claim
 
+    if args.source == "retry" and "stream" not in vars(args):
+        raise NotAllowed(f"which topic gets the rows back? Type: kq pipeline quarantine retry {args.target} TARGET")
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
     if args.retry:
         how = {"mend": function(args.made) if args.made else None, "run": args.named, "dry": not args.yes}

@@ -79,6 +79,12 @@ def test_an_option_of_a_pipeline_arrives(
     assert how.items() <= caught.value.how.items()
 
 
+def test_a_retry_without_its_target_says_which_command_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("pipeline", "quarantine", "retry", "games.late") == 2
+    says = "which topic gets the rows back? Type: kq pipeline quarantine retry games.late TARGET\n"
+    assert capsys.readouterr().err.endswith(says)
+
+
 @pytest.mark.parametrize(
     ("options", "how"),
     [(["--registry", "http://schemas:8081"], {"url": "http://schemas:8081"}), ([], {"cluster": CLUSTER})],
