@@ -21,12 +21,14 @@ from kqlib.runtime import places
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parents[1] / "docs"
 PYTHON = {"pyrallel-consumer": "3.12"}  # for the others the Python of kqlib
-OURS = ("kqlib", "confluent-kafka", "pyspark")  # they are in kqlib's own environment
+# They run in kqlib's own environment; kafka-streams is in jars.lock.
+OURS = ("kqlib", "confluent-kafka", "pyspark", "kafka-streams")
 SAMPLE, SEED = 12, 7
 ORDER = (
     *("at_most_once", "confluent_auto", "at_least_once", "confluent_store", "transactions"),
     *("kafka_python_auto", "kafka_python_manual", "aiokafka_manual", "aiokafka_transactions"),
-    *("faststream_default", "faststream_ack", "pyrallel", "spark_stream", "share_consumer"),
+    *("faststream_default", "faststream_ack", "pyrallel", "streams_at_least_once", "streams_exactly_once"),
+    *("spark_stream", "share_consumer"),
     *("kqlib_work", "kqlib_step", "kqlib_virtual", "kqlib_share"),
 )
 ABOUT = """# What workers lose when they are killed
@@ -40,7 +42,7 @@ kq leaves the group in the dead process's name, so this time holds no session ti
 Made by `make crash-page`; one worker again: `make crash-page ONLY=NAME`. At most {sample} points of a worker were tried, drawn with
 seed {seed}; the first figure says how many of how many. A point that was not tried may lose or double an item.
 Auto-commit every 5 s commits once in so short a run, at its end, so a loss between two commits cannot show in these figures.
-Kafka Streams has no worker here yet. The promises of kafka-python, FastStream and pyrallel-consumer were read in the installed
+The promises of kafka-python, FastStream and pyrallel-consumer were read in the installed
 packages; the other promises, and all workers, still have to be read once more against the documentation. If a worker is written
 wrongly, its figures are our fault.
 The figures of one run on a busy machine are in [crash.json](crash.json). The workers are in [examples/crash](../examples/crash).

@@ -35,8 +35,9 @@ LOCK = Path(__file__).with_name("jars.lock")
 REPOSITORIES: dict[str, str] | None = None  # None: the default repository, which jgo knows
 THREADS = 8
 CA_BUNDLE = "REQUESTS_CA_BUNDLE"
-HEAD = """# The jars of the broker and its tools, and of Spark's connectors: what was asked for, and every file that came of it.
+HEAD = """# The jars of the broker and its tools, of Spark's connectors and of the Kafka Streams example: what was asked for and came.
 # Made by `make lock`; edit `ask` and run it again. Spark's connectors come alone: PySpark carries what they need.
+# `streams` has a compiler too (ecj), since Java from PyPI has none. Only examples/crash fetches it.
 """
 
 

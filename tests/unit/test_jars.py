@@ -150,7 +150,7 @@ ALL = [f"{name}-1.0.jar" for name in NAMES]
 
 def test_the_lock_is_well_formed():
     sets = tomllib.loads(jars.LOCK.read_text())
-    assert set(sets) == {"broker", "spark"}
+    assert set(sets) == {"broker", "spark", "streams"}
     for kind, table in sets.items():
         assert set(table) == {"transitive", "ask", "jars"}
         assert isinstance(table["transitive"], bool)
@@ -164,6 +164,9 @@ def test_the_lock_is_well_formed():
 def test_the_broker_runs_one_version_of_kafka_and_spark_brings_its_own():
     kafka = {jar.coordinates.split(":")[2] for jar in jars.locked("broker") if "org.apache.kafka:" in jar.coordinates}
     assert len(kafka) == 1
+    assert {f"org.apache.kafka:kafka-{name}:{kafka.copy().pop()}" for name in ("clients", "streams")} <= {
+        jar.coordinates for jar in jars.locked("streams")
+    }
     assert not any("spark" in jar.coordinates for jar in jars.locked("broker"))
     assert {jar.coordinates for jar in jars.locked("spark")} == set(
         tomllib.loads(jars.LOCK.read_text())["spark"]["ask"]
