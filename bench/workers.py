@@ -5,18 +5,23 @@ In:  nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints 
 A handler sleeps, so that it takes no core from others. The efficiency is the ideal time (items x seconds / threads) next to the time
 from the first handler's begin to the last one's end. Without work it is the rate next to the rate of one process. All processes have
 joined before the items are put. A share group does the same: a consumer for each thread, explicit, a commit a poll.
+pyrallel-consumer has as many items in flight as the others have threads, in an environment of its own. Five sites are five processes
+that each work on all items.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from functools import partial
 from typing import Any
 
-from confluent_kafka import ShareConsumer
+from confluent_kafka import Producer, ShareConsumer
 
 import kqlib as kq
 from bench.broker import broker, filled, fresh, set_group
+from bench.peers import Peer
 from bench.process import SPAWN, Caller, Process
 from kqlib.kafka import Kafka
 
@@ -30,29 +35,37 @@ def measured() -> dict[str, float]:
     """One round: both ways, each handler, each number of processes."""
     row: dict[str, float] = {}
     for ms in HANDLERS:
-        for way in ("kqlib", "share group"):
-            rates = {processes: _rate(way, processes, ms) for processes in PROCESSES}
+        for way in ("kqlib", "share group", "pyrallel-consumer"):
+            rate_of = _foreign if way == "pyrallel-consumer" else partial(_rate, way)
+            rates = {processes: rate_of(processes, ms) for processes in PROCESSES}
             for processes, rate in rates.items():
                 ideal = processes * THREADS / ms * 1e3 if ms else rates[1]
                 row[f"{way}, {ms} ms, {processes} processes, items a second"] = rate
                 row[f"{way}, {ms} ms, {processes} processes: efficiency"] = rate / ideal
+        row[f"kqlib, {ms} ms, five sites, items a second"] = _rate("kqlib", 5, ms, apart=True)
     return row
 
 
-def _rate(way: str, processes: int, ms: int) -> float:
-    """Items a second."""
-    items = min(MOST, int(processes * THREADS * LASTS / ms * 1e3)) if ms else MOST
+def _many(processes: int, ms: int) -> int:
+    """Items that last for two seconds."""
+    return min(MOST, int(processes * THREADS * LASTS / ms * 1e3)) if ms else MOST
+
+
+def _rate(way: str, processes: int, ms: int, apart: bool = False) -> float:
+    """Items a second. apart: each process is a site of its own, and all of them work on each item."""
+    items = _many(1 if apart else processes, ms)
     topic, group = fresh("bench-workers"), fresh("workers")
     kq.Plan({topic: kq.QueueTopic(partitions=PARTITIONS)}).apply(broker(), quiet=True)
     set_group(group, "share.auto.offset.reset", "earliest")
     work, done = (working if way == "kqlib" else sharing), SPAWN.RawArray("l", processes)
-    workers = [Process(work, broker().bootstrap, topic, group, ms / 1e3, done, at) for at in range(processes)]
+    groups = [f"{group}-{at}" if apart else group for at in range(processes)]
+    workers = [Process(work, broker().bootstrap, topic, groups[at], ms / 1e3, done, at) for at in range(processes)]
     for each in workers:
         each.hear()
     time.sleep(SETTLED)
     filled(topic, items, PARTITIONS)
     deadline = time.monotonic() + 120
-    while sum(done) < items and time.monotonic() < deadline:
+    while sum(done) < items * (processes if apart else 1) and time.monotonic() < deadline:
         time.sleep(0.02)
     for each in workers:
         each.stop()
@@ -60,6 +73,22 @@ def _rate(way: str, processes: int, ms: int) -> float:
     for each in workers:
         each.end()
     return len(times) / (max(end for _, end in times) - min(begin for begin, _ in times))
+
+
+def _foreign(processes: int, ms: int) -> float:
+    """Items a second of pyrallel-consumer."""
+    peer, items = Peer("pyrallel-consumer"), _many(processes, ms)
+    peer.begin(PARTITIONS)
+    workers = [peer.start("work", threads=THREADS) for _ in range(processes)]
+    time.sleep(SETTLED)
+    producer = Producer({"bootstrap.servers": broker().bootstrap, "linger.ms": 5, "queue.buffering.max.messages": MOST})
+    for number in range(items):
+        producer.produce(peer.name, json.dumps([number, ms, 0]), b"%d" % number)
+    producer.flush()
+    ended = sorted(ended for *_, ended in peer.all_results(items))
+    for each in workers:
+        peer.kill(each)
+    return (len(ended) - 1) / (ended[-1] - ended[0])
 
 
 class Handler:

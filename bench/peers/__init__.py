@@ -67,56 +67,64 @@ class Peer:
     def figures(self) -> dict[str, float]:
         """Jobs a second, the time of one, and what a killed worker costs."""
         row = {f"jobs of {ms} ms, a second": self._rate(ms) for ms in (0, 1)}
-        self._begin()
-        worker = self._start("work")
+        self.begin()
+        worker = self.start("work")
         time.sleep(3.0)
         self._put(PACED, 0, RATE)
-        times = [ended - moment for _, moment, ended in self._results(PACED, QUIET)]
-        self._kill(worker)
+        times = [ended - moment for _, moment, ended in self.all_results(PACED)]
+        self.kill(worker)
         row["100 a second: one job, ms p50"] = median(times) * 1e3
         return row | self._killed()
 
     def _rate(self, ms: int) -> float:
-        self._begin()
+        self.begin()
         self._put(JOBS, ms, 0)
-        worker = self._start("work")
-        ended = sorted(ended for *_, ended in self._results(JOBS, QUIET))
-        self._kill(worker)
+        worker = self.start("work")
+        ended = sorted(ended for *_, ended in self.all_results(JOBS))
+        self.kill(worker)
         return (len(ended) - 1) / (ended[-1] - ended[0])
 
     def _killed(self) -> dict[str, float]:
-        self._begin()
+        self.begin()
         self._put(KILLED, 5, 0)
-        worker = self._start("work")
-        self._results(KILLED // 4, QUIET)
-        self._kill(worker)
-        worker = self._start("work")
-        done = [number for number, *_ in self._results(sys.maxsize, QUIET)]
-        self._kill(worker)
+        worker = self.start("work")
+        self.all_results(KILLED // 4)
+        self.kill(worker)
+        worker = self.start("work")
+        done = [number for number, *_ in self.all_results(sys.maxsize)]
+        self.kill(worker)
         return {"a worker is killed: lost": KILLED - len(set(done)), "twice": len(done) - len(set(done))}
 
-    def _begin(self) -> None:
+    def begin(self, partitions: int = 4) -> None:
+        """A new topic or queue, without results."""
         self.name = fresh("bench-peer") + "-by-key" * self.by_key
         self.results = Path(tempfile.mkdtemp(prefix="kqlib-bench-")) / "results"
         self.results.touch()
         if self.kind in ("kqlib", "pyrallel"):
-            kq.Plan({self.name: kq.QueueTopic(partitions=4)}).apply(broker(), quiet=True)
+            kq.Plan({self.name: kq.QueueTopic(partitions=partitions)}).apply(broker(), quiet=True)
 
-    def _start(self, *words: object) -> subprocess.Popen[Any]:
-        its = {"PEER_SERVER": self.server, "PEER_NAME": self.name, "PEER_RESULTS": str(self.results)}
+    def start(self, *words: object, threads: int = 8) -> subprocess.Popen[Any]:
+        """A process of it."""
+        its = {
+            "PEER_THREADS": str(threads),
+            "PEER_SERVER": self.server,
+            "PEER_NAME": self.name,
+            "PEER_RESULTS": str(self.results),
+        }
         command = [str(self.python), str(HERE / f"on_{self.kind}.py"), *map(str, words)]
         log = (PLACE / f"{self.kind}.log").open("ab")
         return subprocess.Popen(command, env=os.environ | its, stdout=log, stderr=log, start_new_session=True)
 
     def _put(self, *numbers: int) -> None:
-        if self._start("put", *numbers).wait(300):
+        if self.start("put", *numbers).wait(300):
             raise RuntimeError(f"its jobs could not be put: see {PLACE / self.kind}.log")
 
-    def _kill(self, worker: subprocess.Popen[Any]) -> None:
+    def kill(self, worker: subprocess.Popen[Any]) -> None:
+        """End one without a word to it."""
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
 
-    def _results(self, many: int, quiet: float) -> list[tuple[int, float, float]]:
+    def all_results(self, many: int, quiet: float = QUIET) -> list[tuple[int, float, float]]:
         """At least so many lines, or what there is when none has come for so long."""
         size, since = -1, time.monotonic()
         while (lines := self.results.read_bytes().splitlines()) is not None and len(lines) < many:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 SERVER = os.environ["PEER_SERVER"]
 NAME = os.environ["PEER_NAME"]
 RESULTS = os.open(os.environ["PEER_RESULTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-THREADS = 8
+THREADS = int(os.environ.get("PEER_THREADS", "8"))
 
 
 def job(number: int, ms: float, moment: float) -> None:
