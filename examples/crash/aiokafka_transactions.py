@@ -1,6 +1,6 @@
 """aiokafka==0.14.0: results and offsets in one transaction for each batch.
 
-Promises: exactly once for reading, processing and writing, if results and offsets are in one transaction.
+Promises: exactly once, if results and offsets are in one transaction and readers read only what is committed.
 Again: python examples/crash/page.py aiokafka_transactions
 """
 

@@ -1,6 +1,6 @@
 """confluent-kafka==2.16.0: commit, then write the result. What is committed and not yet written is lost.
 
-Promises: nothing: this order is shown because it loses.
+Promises: at most once, if the commit comes before the work and has succeeded.
 Again: python examples/crash/page.py at_most_once
 """
 

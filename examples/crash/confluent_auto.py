@@ -1,6 +1,6 @@
 """confluent-kafka==2.16.0: auto-commit, the default, and produce() without waiting.
 
-Promises: offsets are committed each 5 s in the background, as soon as poll() has returned the message; no guarantee for the work.
+Promises: what poll() returned is committed each 5 s in the background. If its work was not done at a crash, it is missed.
 Again: python examples/crash/page.py confluent_auto
 """
 
@@ -40,4 +40,5 @@ try:
         producer.produce(os.environ["KQ_RESULTS"], work(message.value()), message.key())
         producer.poll(0)
 finally:
+    producer.flush()
     consumer.close()

@@ -1,6 +1,6 @@
 """faststream==0.7.8: AckPolicy.ACK.
 
-Promises: ACK acknowledges after all processing.
+Promises: at least once: the offset is committed after the handler, also if the handler failed.
 Again: python examples/crash/page.py faststream_ack
 """
 

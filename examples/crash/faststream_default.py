@@ -1,6 +1,6 @@
 """faststream==0.7.8: a subscriber and a publisher with the defaults.
 
-Promises: the default ACK_FIRST acknowledges when a message is consumed, before it is processed.
+Promises: at most once: with ACK_FIRST, the default, Kafka's client commits by itself (auto-commit).
 Again: python examples/crash/page.py faststream_default
 """
 

@@ -1,6 +1,6 @@
 """kafka-python==3.0.12: auto-commit, the default.
 
-Promises: offsets are committed each 5 s in the background; no guarantee for the work.
+Promises: offsets are committed each 5 s in the background. No guarantee is named.
 Again: python examples/crash/page.py kafka_python_auto
 """
 

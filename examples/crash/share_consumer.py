@@ -1,6 +1,6 @@
 """confluent-kafka==2.16.0: ShareConsumer, acknowledged one by one.
 
-Promises: at least once; the broker locks a record for 30 s and gives it to another member then; no order.
+Promises: a record that is not acknowledged in 30 s comes again, to any member; after 5 deliveries it is gone. No order. A preview.
 Again: python examples/crash/page.py share_consumer
 """
 
@@ -34,6 +34,8 @@ try:
             producer.produce(os.environ["KQ_RESULTS"], b"done " + message.value(), message.key())
             producer.flush()
             consumer.acknowledge(message, AcknowledgeType.ACCEPT)
-            consumer.commit_sync()
+            for part, error in consumer.commit_sync().items():
+                if error is not None:
+                    print(part, error, file=sys.stderr)
 finally:
     consumer.close()

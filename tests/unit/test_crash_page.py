@@ -51,3 +51,11 @@ def test_the_requirements_are_pinned_whole() -> None:
 def test_a_worker_that_was_not_measured_is_listed_with_the_reason() -> None:
     text = page.page({"pyrallel": {"library": "pyrallel-consumer==1.0.0", "failed": "there is no Python 3.12"}})
     assert "not measured: there is no Python 3.12" in text
+
+
+def test_the_page_names_the_documentation_that_was_read_for_each_worker() -> None:
+    workers = {names: names.split(", ") for names in page.DOCUMENTATION}
+    assert sorted(name for names in workers.values() for name in names) == WORKERS
+    rows = page.page({}).partition(page.READ)[2].splitlines()
+    for names, pages in page.DOCUMENTATION.items():
+        assert all(f"| {page.facts(name)[0]} | {names} | {pages} |" in rows for name in workers[names]), names
