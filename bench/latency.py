@@ -17,7 +17,7 @@ from typing import Any
 
 import kqlib as kq
 from bench.broker import broker, fresh
-from bench.process import Caller, Process
+from bench.process import PATIENCE, Caller, Process
 from kqlib.kafka import Kafka
 
 RATES, PARTITIONS, BROKERS = (10, 100, 1_000), (1, 16), (1, 3)
@@ -53,7 +53,7 @@ def _paced(brokers: int, partitions: int, rate: float, first: float = 1.0) -> li
     worker.hear()
     putter.hear()
     putter.stop()  # both are ready: begin
-    begun, times = putter.hear(), worker.hear()
+    begun, times = putter.hear(first + PATIENCE), worker.hear()
     for each in (putter, worker):
         each.end()
     return [took for moment, took in times if moment >= begun + WARM or many == 1]
