@@ -108,8 +108,8 @@ def main(*names: str) -> int:
 
 def _fill() -> None:
     """Fetch what the cache has lost since the set-up: a cell that fetched it would say so, and its outputs would differ."""
-    for room in ("kqlib.workshop.cluster", "kqlib.workshop.spark_classes"):
-        subprocess.run([sys.executable, "-m", room], cwd=ROOT, check=True)
+    for module in ("kqlib.workshop.cluster", "kqlib.workshop.spark_classes"):
+        subprocess.run([sys.executable, "-m", module], cwd=ROOT, check=True)
 
 
 def _environment(folder: Path, lanes: int) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """An environment with kqlib and confluent-kafka alone, as `pip install kqlib` makes it.
 
-In:  words for Python. Out: what it said. Nothing is fetched: the two packages are linked into an empty folder.
+In:  words for Python. Out: what it printed. Nothing is fetched: the two packages are linked into an empty folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How patient this run is: 1 on a quiet machine with one part at a time, more on a slow or busy one. One value for the whole run.
 
-`python -m tests` measures it once and hands it on in KQ_PATIENCE. A test that waits for a state waits WAIT seconds at most;
+`python -m tests` measures it once and passes it on in KQ_PATIENCE. A test that waits for a state waits WAIT seconds at most;
 a promise in seconds holds at its figure × PATIENCE. With KQ_PATIENCE=1 the bare figures are asserted.
 """
 

@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout for JupyterLab, so that nothing a browser saves reaches the notebooks."""
     home = tmp_path_factory.mktemp("home")
     for name in ("notebooks", ".ipython", ".jupyter"):
@@ -52,20 +52,20 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def jupyter(house: Path) -> Iterator[str]:
-    """Its address, with room for the name of a workspace and of a notebook."""
+def jupyter(project: Path) -> Iterator[str]:
+    """Its address, with space for the name of a workspace and of a notebook."""
     (port,) = free_ports(1)  # not one that the system may give to a client meanwhile
     options = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=monday"]
-    options += [f"--ServerApp.root_dir={house}"]
-    log = (house / "jupyter.log").open("w")
+    options += [f"--ServerApp.root_dir={project}"]
+    log = (project / "jupyter.log").open("w")
     command = [sys.executable, "-m", "kqlib", "lab", "notebooks/00-start-here.ipynb", "--no-browser", "--", *options]
-    env = {**os.environ, "KQ_STATE": str(house / "state"), "JUPYTERLAB_SETTINGS_DIR": str(house / "settings")}
+    env = {**os.environ, "KQ_STATE": str(project / "state"), "JUPYTERLAB_SETTINGS_DIR": str(project / "settings")}
     server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=env)
     log.close()
     try:
         deadline = time.monotonic() + WAIT
         while not _listens(port):
-            assert server.poll() is None and time.monotonic() < deadline, (house / "jupyter.log").read_text()[-2000:]
+            assert server.poll() is None and time.monotonic() < deadline, (project / "jupyter.log").read_text()[-2000:]
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}/lab/workspaces/{{}}/tree/notebooks/{{}}?token=monday"
     finally:
@@ -101,7 +101,7 @@ def themed(page: Page, scheme: str) -> None:
 
 @pytest.fixture
 def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
-    """Open a notebook in a page of its own. A workspace each: an earlier page's layout would be restored over this one's."""
+    """Open a notebook in a page of its own. A workspace each: an earlier layout would be restored."""
     pages: list[Page] = []
 
     def visit(notebook: str, scheme: str = "light") -> Page:
@@ -127,12 +127,12 @@ expect.set_options(timeout=WAIT_MS)  # a state that has to come is waited for, a
 
 
 @pytest.fixture
-def opened(house: Path, visit: Visit) -> Callable[..., Page]:
+def opened(project: Path, visit: Visit) -> Callable[..., Page]:
     """A new notebook with these cells, in a page of its own."""
 
     def opened(name: str, *cells: str) -> Page:
         nb = new_notebook(cells=[new_code_cell(code) for code in cells], metadata={"kernelspec": KERNEL})
-        nbformat.write(nb, house / "notebooks" / f"{name}.ipynb")
+        nbformat.write(nb, project / "notebooks" / f"{name}.ipynb")
         return visit(f"{name}.ipynb")
 
     return opened

@@ -40,8 +40,8 @@ def interpreter(version: str) -> Path | None:
     ask = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
     for path in candidates(version):
         if path.exists():
-            said = subprocess.run([path, "-c", ask], capture_output=True, text=True, check=False)
-            if said.stdout.strip() == version:
+            found = subprocess.run([path, "-c", ask], capture_output=True, text=True, check=False)
+            if found.stdout.strip() == version:
                 return path
     return None
 

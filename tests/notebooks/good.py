@@ -102,7 +102,7 @@ def check(exercise, answer):
 
 
 def put(folder: Path, nb: NotebookNode | str, name: str = "01-keys.ipynb") -> Path:
-    """Write it into a small checkout: neighbours before and after it, the room that it links to, its stage."""
+    """Write it into a small checkout: neighbours before and after it, the module that it links to, its stage."""
     for other in ("notebooks/00-start.ipynb", "notebooks/02-after.ipynb", "kqlib/keys.py"):
         (folder / other).parent.mkdir(parents=True, exist_ok=True)
         (folder / other).touch()

@@ -1,4 +1,4 @@
-"""Running a notebook in a kernel of its own, the same way whoever asks, and finding what it left behind.
+"""Running a notebook in a kernel of its own, always the same way, and finding what it left behind.
 
 In: a notebook. Out: the notebook with its outputs; the processes and files of that kernel which outlived it. A kernel
 works in a scratch directory and carries a mark in its environment, so that only its own descendants are ever looked at.
@@ -31,7 +31,7 @@ from tests.patience import PATIENCE
 from .page import REPO
 
 CELL_SECONDS = int(120 * PATIENCE)  # nbval gets the same
-GONE_SECONDS = 3.0 * PATIENCE  # the house's promise: every JVM is gone within 3 s of its kernel
+GONE_SECONDS = 3.0 * PATIENCE  # the promise: every JVM is gone within 3 s of its kernel
 SOON = 5.0 * PATIENCE  # where only the orphan matters, and not how fast it goes
 ELSEWHERE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER")  # the maker's own clusters are not the notebooks'
 

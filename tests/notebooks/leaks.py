@@ -1,7 +1,7 @@
 """What must never stand in a stored output: anything that is true only of one run or one machine.
 
 In: a notebook. Out: a finding for each kind of leak in each cell. Names of users and hosts are not looked for: they are
-ordinary words on somebody's machine, and nbval on the next machine finds them.
+ordinary words on someone's machine, and nbval on the next machine finds them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAKS: dict[str, tuple[str, str]] = {
         r"|\b[A-Z]:\\\w+|\bfile:/",
         "show a name or a count instead",
     ),
-    "a path in somebody's home": (r"(?<![\w~])~/[\w.]", "show a name or a count instead"),
+    "a path in someone's home": (r"(?<![\w~])~/[\w.]", "show a name or a count instead"),
     "an object's address": (
         r"\bat 0x[0-9a-fA-F]+|\b0x[0-9a-fA-F]{9,}",
         "give the object a stable repr, or show a fact of it",

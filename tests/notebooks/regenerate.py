@@ -60,7 +60,7 @@ def store(path: Path) -> tuple[bool, str]:
     if new.wrong:
         return False, "\n".join([*new.wrong, f"{named(path)}: refused, the file stays as it was ({new.seconds:.0f} s)"])
     if path.read_text(encoding="utf-8") != before:
-        return False, f"{named(path)}: refused, somebody saved the file meanwhile; run it again ({new.seconds:.0f} s)"
+        return False, f"{named(path)}: refused, someone saved the file meanwhile; run it again ({new.seconds:.0f} s)"
     if new.text == before:
         return True, f"{named(path)}: the same ({new.seconds:.0f} s)"
     path.write_text(new.text, encoding="utf-8", newline="\n")

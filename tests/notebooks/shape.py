@@ -101,9 +101,9 @@ def _is_set_up(source: str, stem: str) -> bool:
     match lines[1]:
         case ast.Assign(
             targets=[ast.Name("lab")],
-            value=ast.Call(func=ast.Attribute(ast.Name("kq"), "lab"), args=[ast.Constant(said)]),
+            value=ast.Call(func=ast.Attribute(ast.Name("kq"), "lab"), args=[ast.Constant(reported)]),
         ):
-            return bool(said == stem)
+            return bool(reported == stem)
     return False
 
 
@@ -136,11 +136,11 @@ def exercises(page: Page) -> Iterator[Wrong]:
         yield None, "no exercise", f"add one that ends in kq.check('{number}.1', answer)"
     if len(checks) > 3:
         yield checks[3][0], f"{len(checks)} exercises", "keep to 3"
-    for order, (cell, said) in enumerate(checks, 1):
-        if said != f"{number}.{order}":
-            yield cell, f"exercise {said!r} is number {order}", f"call it '{number}.{order}'"
+    for order, (cell, reported) in enumerate(checks, 1):
+        if reported != f"{number}.{order}":
+            yield cell, f"exercise {reported!r} is number {order}", f"call it '{number}.{order}'"
         if cell.node.execution_count and "✗ not yet" not in str(cell.outputs):
-            yield cell, f"exercise {said} is not stored unsolved", "put the stub back and run make notebooks"
+            yield cell, f"exercise {reported} is not stored unsolved", "put the stub back and run make notebooks"
     for cell in page.code:
         if re.search(r"#\s*your turn\b", cell.source, re.IGNORECASE):
             here_or_next = page.cells[cell.number - 1 :][:3]
@@ -186,7 +186,7 @@ def closing(page: Page) -> Iterator[Wrong]:
     if places[0] and saw != will:
         yield None, f"*What you saw* has {saw} bullets, *You will* {will}", "answer each of them"
     if places[1] and not any("kqlib/" in target for target in _targets(_section(text, "Where it lives") or "")):
-        yield None, "*Where it lives* links to no room", "link to the files in ../kqlib/"
+        yield None, "*Where it lives* links to no module", "link to the files in ../kqlib/"
 
 
 def _targets(source: str) -> list[str]:

@@ -162,14 +162,14 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "no closing": (edit("closing", "## At work\nSet the partitioner.", ""), "no *At work*"),
     "closing out of order": (edit("closing", CLOSING, CLOSING[CLOSING.index("## Where") :] + "\n" + CLOSING), "out of order"),
     "a promise not answered": (edit("closing", "- they mixed\n", ""), "*What you saw* has 2 bullets, *You will* 3"),
-    "no room": (edit("closing", "[keys](../kqlib/keys.py)", "keys"), "links to no room"),
+    "no module": (edit("closing", "[keys](../kqlib/keys.py)", "keys"), "links to no module"),
     "a dead link": (edit("closing", "keys.py", "locks.py"), "the link to '../kqlib/locks.py' leads nowhere"),
     "a dead picture": (edit("closing", "Set", '<img src="gone.png"> Set'), "the link to 'gone.png' leads nowhere"),
     "a link out of the checkout": (edit("closing", "Set", "[x](/etc/hosts) Set"), "the link to '/etc/hosts'"),
     # leaks: one of each kind here, each spelling below
     **{f"{kind}": (show(printed(words)), kind) for kind, words in {
         "an absolute path": "/home/ana/kafka/logs",
-        "a path in somebody's home": "~/.cache/kqlib",
+        "a path in someone's home": "~/.cache/kqlib",
         "an object's address": "<Consumer object at 0x7f3a2b10>",
         "a host and port": "127.0.0.1:39201",
         "a network address": "192.168.1.7",
@@ -190,11 +190,11 @@ def test_nothing_is_found_in_a_good_notebook(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str, tmp_path: Path) -> None:
-    plant, said = FAULTS[name]
+    plant, reported = FAULTS[name]
     nb = good()
     plant(nb)
     found = [str(finding) for finding in gate.check(put(tmp_path, nb))]
-    assert any(said in one for one in found), found
+    assert any(reported in one for one in found), found
     assert all(one.startswith(f"{tmp_path}/notebooks/01-keys.ipynb: ") and "; " in one for one in found)
 
 
@@ -219,9 +219,9 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_file_is_found(name: str, tmp_path: Path) -> None:
-    raw, said = BROKEN[name]
+    raw, reported = BROKEN[name]
     (found,) = gate.check(put(tmp_path, raw))
-    assert said in found.what
+    assert reported in found.what
 
 
 def test_a_file_out_of_the_order_of_reading_is_found(tmp_path: Path) -> None:

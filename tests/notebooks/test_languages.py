@@ -27,7 +27,7 @@ def shown(language: str) -> str:
     return str(found)
 
 
-def said(command: list[str], folder: Path) -> list[int]:
+def answer(command: list[str], folder: Path) -> list[int]:
     """What a program prints, a number a line."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
@@ -48,7 +48,7 @@ def test_the_javascript_agrees_with_every_vector(tmp_path: Path) -> None:
     ask = f"for (const [key, n] of {json.dumps([case[:2] for case in CASES])})"
     program = f"{shown('js')}\n{ask} console.log(partition(Buffer.from(key, 'hex'), n))\n"
     (tmp_path / "all.js").write_text(program, encoding="utf-8")
-    assert said(["node", "all.js"], tmp_path) == [part for *_, part in CASES]
+    assert answer(["node", "all.js"], tmp_path) == [part for *_, part in CASES]
 
 
 @pytest.mark.skipif(not shutil.which("go"), reason="no Go here")
@@ -59,4 +59,4 @@ def test_the_go_agrees_with_every_vector(tmp_path: Path) -> None:
     tell = 'for at, key := range keys { os.Stdout.WriteString(strconv.Itoa(int(partition([]byte(key), counts[at]))) + "\\n") }'
     head = 'package main\nimport ("encoding/binary"; "os"; "strconv")\n'
     (tmp_path / "main.go").write_text(f"{head}{shown('go')}\nfunc main() {{\n{asks}{tell}\n}}\n", encoding="utf-8")
-    assert said(["go", "run", "main.go"], tmp_path) == [part for *_, part in CASES]
+    assert answer(["go", "run", "main.go"], tmp_path) == [part for *_, part in CASES]

@@ -38,9 +38,9 @@ def test_a_notebook_is_made_and_making_it_again_changes_no_byte(
     then = path.stat().st_mtime_ns
     assert regenerate.main([str(path)]) == 0
     assert path.stat().st_mtime_ns == then
-    said = capsys.readouterr().out
-    assert said.count(": changed (") == 1
-    assert said.count(": the same (") == 1
+    answer = capsys.readouterr().out
+    assert answer.count(": changed (") == 1
+    assert answer.count(": the same (") == 1
 
 
 REFUSED = {
@@ -58,18 +58,18 @@ def test_a_notebook_with_a_fault_is_refused_and_stays_as_it_was(
     source, why = REFUSED[name]
     path = put(tmp_path, before := stale(source=source))
     assert regenerate.main([str(path)]) == 1
-    said = capsys.readouterr().out
-    assert why in said
-    assert "refused, the file stays as it was" in said
+    answer = capsys.readouterr().out
+    assert why in answer
+    assert "refused, the file stays as it was" in answer
     assert path.read_text(encoding="utf-8") == text(before)
 
 
-def test_what_somebody_saved_meanwhile_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_someone_saved_meanwhile_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = put(
         tmp_path, before := stale(source="with open('01-keys.ipynb', 'a') as file:\n    file.write(' ')\nprint(1)")
     )
     assert regenerate.main([str(path)]) == 1
-    assert "somebody saved the file meanwhile" in capsys.readouterr().out
+    assert "someone saved the file meanwhile" in capsys.readouterr().out
     assert path.read_text(encoding="utf-8") == text(before) + " "
 
 

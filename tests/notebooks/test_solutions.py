@@ -29,7 +29,7 @@ def not_yet(*given: object, **named: object) -> None:
 
 @pytest.fixture(autouse=True)
 def progress_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass is remembered: not among the passes of whoever runs the tests."""
+    """A pass is remembered: not among the passes of the person who runs the tests."""
     monkeypatch.setenv("KQ_STATE", str(tmp_path))
 
 

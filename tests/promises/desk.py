@@ -32,8 +32,8 @@ REPO = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command said."""
+class Ran:
+    """What a command printed."""
 
     code: int
     out: str
@@ -58,13 +58,13 @@ class Desk:
         default_factory=list
     )  # ended after the test, also after one that failed
 
-    def __call__(self, word: str, *rest: str, typed: bytes = b"", on: str = "") -> Said:
+    def __call__(self, word: str, *rest: str, typed: bytes = b"", on: str = "") -> Ran:
         """`kq queue WORD QUEUE REST…`, in this process."""
         self.patch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(typed), isatty=lambda: False))
         self.capsys.readouterr()
         named = [] if word in {"list", "story"} else [on or self.name]
         code = cli.main(["queue", word, *named, *rest])
-        return Said(code, *self.capsys.readouterr())
+        return Ran(code, *self.capsys.readouterr())
 
     def start(self, word: str, *rest: str, **pipes: Any) -> subprocess.Popen[str]:
         """The same in a process of its own."""
@@ -133,8 +133,8 @@ def turns(process: subprocess.Popen[Any]) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches:"))
 
 
-def heard(process: subprocess.Popen[Any], within: Callable[..., float]) -> None:
-    """Return when the main thread of this process, which looks around every few milliseconds, has heard its signals."""
+def received(process: subprocess.Popen[Any], within: Callable[..., float]) -> None:
+    """Return when the main thread of this process, which looks around every few milliseconds, has received its signals."""
     within(10, lambda: noticed(process), "the signal is still waiting")
     before = turns(process)
     within(10, lambda: turns(process) > before + 20, "its main thread does not go on")

@@ -36,7 +36,7 @@ SITE = kq.Site(CLUSTER, f"{TOPIC}-fans")
 QUEUE = SITE.queue(TOPIC)
 QUEUE.put(b"before")
 QUEUE.ack(QUEUE.claim(wait=60))  # it is in its group, with all its clients and threads
-SAID: dict[str, Any] = {}
+ANSWER: dict[str, Any] = {}
 
 
 def fork(work: Callable[[], Any]) -> tuple[int, int]:
@@ -46,8 +46,8 @@ def fork(work: Callable[[], Any]) -> tuple[int, int]:
         os.close(into)
         return child, out
     os.dup2(into, 2)
-    told = work()
-    os.write(into, json.dumps(told).encode())
+    reported = work()
+    os.write(into, json.dumps(reported).encode())
     sys.exit(0)
 
 
@@ -74,15 +74,15 @@ def end(child: int, out: int) -> Any:
 
 def tried(verbs: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     """What each verb says, and the seconds of the slowest."""
-    said, slowest = dict[str, Any](), 0.0
+    answer, slowest = dict[str, Any](), 0.0
     for name, verb in verbs.items():
         began = time.monotonic()
         try:
-            said[name] = repr(verb())
+            answer[name] = repr(verb())
         except KqError as error:
-            said[name] = f"{type(error).__name__}: {error}"
+            answer[name] = f"{type(error).__name__}: {error}"
         slowest = max(slowest, time.monotonic() - began)
-    return said | {"slowest": slowest}
+    return answer | {"slowest": slowest}
 
 
 def work_anew(name: str = f"{TOPIC}-fans", topic: str = TOPIC) -> str:
@@ -139,8 +139,8 @@ def inherited() -> None:
         "share work": lambda: share.work(print, until=1),
         "registry": lambda: registry.set_level("football", "NONE"),
     }
-    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
-    SAID["anew"] = end(*fork(lambda: work_anew(f"{TOPIC}-child")))
+    ANSWER["verbs"] = end(*fork(lambda: tried(verbs)))
+    ANSWER["anew"] = end(*fork(lambda: work_anew(f"{TOPIC}-child")))
     done.set()
     QUEUE.ack(item)
     share.close()
@@ -149,14 +149,14 @@ def inherited() -> None:
 
 def leaves() -> None:
     """Children that only leave: inside a block, with the last reference gone, by _exit, out of multiprocessing."""
-    SAID["sys.exit"] = end(*fork(lambda: "left"))
+    ANSWER["sys.exit"] = end(*fork(lambda: "left"))
 
     def in_a_block() -> Any:
         with CLUSTER, SITE:
             SITE.close()
             return "left"
 
-    SAID["a block's end"] = end(*fork(in_a_block))
+    ANSWER["a block's end"] = end(*fork(in_a_block))
 
     def forgets() -> str:
         for name in ("CLUSTER", "SITE", "QUEUE"):
@@ -164,14 +164,14 @@ def leaves() -> None:
         gc.collect()
         return "left"
 
-    SAID["no reference"] = end(*fork(forgets))
+    ANSWER["no reference"] = end(*fork(forgets))
     if (child := os.fork()) == 0:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     process = multiprocessing.get_context("fork").Process(target=work_anew, args=(f"{TOPIC}-child",))
     process.start()
     process.join(LIMIT)
-    SAID["multiprocessing"] = process.exitcode
+    ANSWER["multiprocessing"] = process.exitcode
     if process.exitcode is None:
         process.kill()
         process.join()
@@ -183,16 +183,16 @@ def serves() -> None:
     def worker(number: int) -> Callable[[], Any]:
         def serve() -> Any:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-            said = tried({"put": lambda: QUEUE.put(b"x")}) | {"anew": work_anew(f"{TOPIC}-{number}")}
+            answer = tried({"put": lambda: QUEUE.put(b"x")}) | {"anew": work_anew(f"{TOPIC}-{number}")}
             site = kq.Site(kq.connect(), f"{TOPIC}-fans")  # open when the signal comes
-            os.write(2, json.dumps(said | {"depth": site.queue(TOPIC).depth() > 0}).encode() + b"\n")
+            os.write(2, json.dumps(answer | {"depth": site.queue(TOPIC).depth() > 0}).encode() + b"\n")
             while True:
                 signal.pause()
 
         return serve
 
     workers = [fork(worker(number)) for number in range(3)]
-    SAID["workers"], deadline = [], time.monotonic() + 2 * LIMIT
+    ANSWER["workers"], deadline = [], time.monotonic() + 2 * LIMIT
     for child, out in workers:
         line = b""
         os.set_blocking(out, False)
@@ -203,7 +203,7 @@ def serves() -> None:
                 time.sleep(0.01)
         os.kill(child, signal.SIGTERM)
         os.set_blocking(out, True)
-        SAID["workers"].append({"said": line.decode(), "ended": wait(child)})
+        ANSWER["workers"].append({"answer": line.decode(), "ended": wait(child)})
 
 
 def embedded() -> None:
@@ -212,12 +212,12 @@ def embedded() -> None:
     broker = cluster.broker(1)
 
     def meddle() -> Any:
-        said = tried({"kill": broker.kill, "broker": lambda: cluster.broker(1), "address": lambda: cluster.bootstrap})
+        answer = tried({"kill": broker.kill, "broker": lambda: cluster.broker(1), "address": lambda: cluster.bootstrap})
         cluster.close()
-        return said
+        return answer
 
-    SAID["child"] = end(*fork(meddle))
-    SAID["brokers"] = cluster.brokers
+    ANSWER["child"] = end(*fork(meddle))
+    ANSWER["brokers"] = cluster.brokers
     cluster.close()
 
 
@@ -271,22 +271,22 @@ def virtual() -> None:
             own.queue("ARS-CHE").ack(own.queue("ARS-CHE").claim(wait=LIMIT))
             return "acked"
 
-    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
-    SAID["a block's end"] = end(*fork(in_a_block))
-    SAID["anew"] = end(*fork(anew))
+    ANSWER["verbs"] = end(*fork(lambda: tried(verbs)))
+    ANSWER["a block's end"] = end(*fork(in_a_block))
+    ANSWER["anew"] = end(*fork(anew))
     done.set()
     queue.ack(item)
-    SAID["depth"] = queue.depth()
+    ANSWER["depth"] = queue.depth()
     stays, leave = os.pipe()
     lives = fork(lambda: os.read(stays, 1).decode())
     node.close()
-    SAID["closed"] = "still open"
+    ANSWER["closed"] = "still open"
     try:
         socket.create_connection((urlsplit(node.url).hostname or "", urlsplit(node.url).port or 0), 1).close()
     except ConnectionRefusedError:
-        SAID["closed"] = "nobody listens"
+        ANSWER["closed"] = "nobody listens"
     os.write(leave, b"!")
-    SAID["lives on"] = end(*lives)
+    ANSWER["lives on"] = end(*lives)
     client.close()
 
 
@@ -317,11 +317,11 @@ def lab() -> None:
         here.close()
         return "left"
 
-    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
-    SAID["close"] = end(*fork(closes))
-    SAID["folder"] = os.path.isdir(folder)
-    SAID["topic"] = here.topic("football")
-    SAID["plays"] = played["queue"].press("put 6 items").note, played["group"].press("join").note
+    ANSWER["verbs"] = end(*fork(lambda: tried(verbs)))
+    ANSWER["close"] = end(*fork(closes))
+    ANSWER["folder"] = os.path.isdir(folder)
+    ANSWER["topic"] = here.topic("football")
+    ANSWER["plays"] = played["queue"].press("put 6 items").note, played["group"].press("join").note
     here.close()
 
 
@@ -356,10 +356,10 @@ def group() -> None:
         with made:
             return "left"
 
-    SAID["verbs"] = end(*fork(lambda: tried(verbs)))
-    SAID["a block's end"] = end(*fork(in_a_block))
+    ANSWER["verbs"] = end(*fork(lambda: tried(verbs)))
+    ANSWER["a block's end"] = end(*fork(in_a_block))
     done.set()
-    SAID["members"] = made.members, list(made.assignment().held)
+    ANSWER["members"] = made.members, list(made.assignment().held)
     made.close()
 
 
@@ -368,6 +368,6 @@ CASES = {case.__name__: case for case in (inherited, leaves, serves, embedded, v
 if __name__ == "__main__":
     CASES[sys.argv[1]]()
     QUEUE.put(b"of the parent")  # whatever the children did, it goes on
-    SAID["parent"] = (QUEUE.claim(wait=LIMIT) or QUEUE.put).__class__.__name__
+    ANSWER["parent"] = (QUEUE.claim(wait=LIMIT) or QUEUE.put).__class__.__name__
     SITE.close()
-    print(json.dumps(SAID))
+    print(json.dumps(ANSWER))

@@ -159,11 +159,11 @@ def main(line: Connection, bootstrap: str, site_name: str, topic: str, session: 
     own = here.queue(topic, **settings)
     calls = verbs(here, own)
     tell("ready")
-    while (call := heard(line)) is not None:
+    while (call := received(line)) is not None:
         verb, *arguments = json.loads(call)
         try:
-            said = calls[verb](*arguments)
-            tell("ok" if said is None else said)
+            reported = calls[verb](*arguments)
+            tell("ok" if reported is None else reported)
         except KqError as error:
             tell(f"{type(error).__name__}: {error}")
 
@@ -217,7 +217,7 @@ def verbs(here: Site, own: Queue) -> dict[str, Callable[..., Any]]:
     }
 
 
-def heard(line: Connection) -> str | None:
+def received(line: Connection) -> str | None:
     """The next call; None when the test's end is closed."""
     with suppress(EOFError):
         return str(line.recv())

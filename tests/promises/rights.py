@@ -34,11 +34,11 @@ def may(cluster: Cluster, *rules: str) -> None:
     old = cluster.admin.delete_acls([AclBindingFilter(ResourceType.ANY, *ours)])
     for done in old.values():
         done.result(WAIT)
-    wanted = [_binding(rule) for rule in rules]
-    for made in cluster.admin.create_acls(wanted).values() if wanted else ():
+    expected = [_binding(rule) for rule in rules]
+    for made in cluster.admin.create_acls(expected).values() if expected else ():
         made.result(WAIT)
     known = AclBindingFilter(ResourceType.ANY, *ours)
-    until(lambda: set(cluster.admin.describe_acls(known).result(WAIT)) == set(wanted))
+    until(lambda: set(cluster.admin.describe_acls(known).result(WAIT)) == set(expected))
 
 
 def _binding(rule: str) -> AclBinding:

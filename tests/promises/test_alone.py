@@ -24,10 +24,10 @@ def test_a_queue_works_with_confluent_kafka_alone(kq_cluster: Kafka, tmp_path: P
     name, there = topic(kq_cluster), {"KQ_BOOTSTRAP": kq_cluster.bootstrap}
     done = alone(tmp_path, "-c", LINES, name, **there)
     assert (done.returncode, done.stdout) == (0, "0 1\n"), done.stderr
-    for words, said in {
+    for words, answer in {
         f"queue put {name} again": f"{name}/0/",
         "queue list": name,
         "metrics": "kqlib_queue_items",
     }.items():
         done = alone(tmp_path, "-m", "kqlib", *words.split(), **there)
-        assert done.returncode == 0 and said in done.stdout, done.stderr
+        assert done.returncode == 0 and answer in done.stdout, done.stderr

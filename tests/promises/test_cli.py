@@ -67,7 +67,7 @@ class Machine:
         )
 
     def printed(self, *words: str, typed: str = "", **more: str) -> str:
-        """What kq said, and it was well."""
+        """What kq printed; it ended well."""
         ran = self.kq(*words, typed=typed, **more)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
@@ -305,7 +305,7 @@ def ask(port: int, path: str) -> Any:
 
 
 @pytest.mark.skipif(not (REPO / "notebooks/00-start-here.ipynb").exists(), reason="needs the first notebook")
-def test_lab_serves_the_notebooks_on_loopback_with_the_houses_settings(
+def test_lab_serves_the_notebooks_on_loopback_with_the_projects_settings(
     machine: Machine, within: Callable[..., float]
 ) -> None:
     (port,) = free_ports(1)  # not one that the system may give to a client meanwhile

@@ -16,7 +16,7 @@ from confluent_kafka.admin import ResourceType
 from kqlib.queue import Site
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT, until
-from tests.promises.desk import KQ, REPO, Desk, Terminal, heard
+from tests.promises.desk import KQ, REPO, Desk, Terminal, received
 from tests.promises.play import commit, configure, delete
 from tests.promises.queues import taken
 
@@ -47,9 +47,9 @@ def test_who_only_puts_or_looks_does_not_become_a_site_and_holds_nobody_up(desk:
     row = next(row for row in desk("list", "--json").json if row["queue"] == desk.name)
     assert row == {"queue": desk.name, "partitions": 1, "items": 1, "dead": 0, "status": "never used", "sites": []}
     desk("create")
-    other = desk("depth", "--site", "somebody-else")
+    other = desk("depth", "--site", "someone-else")
     assert other.out == "1\n"
-    assert f"site 'somebody-else' has never used '{desk.name}' ({desk.site} has; " in other.err
+    assert f"site 'someone-else' has never used '{desk.name}' ({desk.site} has; " in other.err
 
 
 def test_a_mistyped_queue_is_named_with_the_one_that_was_meant(desk: Desk) -> None:
@@ -98,7 +98,7 @@ def test_a_queue_is_created_with_its_terms_and_other_ones_are_refused(desk: Desk
 
 
 @pytest.mark.parametrize(("word", "done"), [("purge", "empty"), ("delete", "deleted")])
-def test_what_cannot_be_taken_back_is_only_said_until_yes_does_it(desk: Desk, word: str, done: str) -> None:
+def test_what_cannot_be_taken_back_is_only_reported_until_yes_does_it(desk: Desk, word: str, done: str) -> None:
     desk("create")
     desk("put", "-", typed=b"1\n2\n3\n")
     dry = desk(word)
@@ -197,7 +197,7 @@ def test_a_command_is_run_for_each_item_and_what_fails_ends_in_the_dead_letters_
 
 
 TOO_SMALL = "kq: The dead letter would take "
-UNBURIED = {  # what the queue is created with, what `work` is told, what its last line begins with
+UNBURIED = {  # what the queue is created with, the options of `work`, what its last line begins with
     "after the queue's attempts": (["--max-attempts", "1"], [], TOO_SMALL),
     "after fewer than the queue's": ([], ["--max-attempts", "1"], TOO_SMALL),
     "in a queue without dead letters": (
@@ -210,14 +210,14 @@ UNBURIED = {  # what the queue is created with, what `work` is told, what its la
 
 @pytest.mark.parametrize("case", UNBURIED)
 def test_until_empty_ends_with_the_reason_if_only_items_are_left_that_cannot_be_buried(desk: Desk, case: str) -> None:
-    created, told, words = UNBURIED[case]
+    created, reported, words = UNBURIED[case]
     configure(desk.cluster, ResourceType.TOPIC, f"{desk.name}.dead", max_message_bytes="10")
     desk("create", *created)
     if words != TOO_SMALL:
         delete(desk.cluster, f"{desk.name}.dead")
     desk("put", "x")
-    typed = [*KQ, "work", desk.name, "--site", desk.site, "--until-empty", *told, "--", "false"]
-    for _ in range(1 if told else 2):  # the second time no handler gets the item, if its attempts are used up
+    typed = [*KQ, "work", desk.name, "--site", desk.site, "--until-empty", *reported, "--", "false"]
+    for _ in range(1 if reported else 2):  # the second time no handler gets the item, if its attempts are used up
         begun = time.monotonic()
         worked = subprocess.run(typed, cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False)
         assert time.monotonic() - begun < 10 * PATIENCE
@@ -243,7 +243,7 @@ def test_sigterm_waits_for_the_command_that_runs_and_gives_back_nothing_half_don
     working = desk.start("work", "--", "sh", "-c", script, str(mark), stderr=subprocess.PIPE)
     within(60, lambda: mark.exists() and "began" in mark.read_text())
     working.send_signal(signal.SIGTERM)
-    heard(working, within)  # nothing is begun any more
+    received(working, within)  # nothing is begun any more
     go_on.touch()
     _, err = working.communicate(timeout=WAIT)
     assert (working.returncode, err) == (0, "kq: 1 done, 0 to be tried again, 0 buried, 0 lost\n")
@@ -262,7 +262,7 @@ def test_ctrl_c_waits_and_a_second_one_ends_the_command(
     working = desk.start("work", "--", "sh", "-c", script, str(mark), **pipes)
     within(60, lambda: mark.exists() and mark.read_text())
     working.send_signal(signal.SIGINT)
-    heard(working, within)  # or two of them are one for Python
+    received(working, within)  # or two of them are one for Python
     assert working.poll() is None
     working.send_signal(signal.SIGINT)
     _, err = working.communicate(timeout=WAIT)
@@ -366,8 +366,8 @@ def test_what_kafkas_own_tool_calls_lag_is_the_end_less_the_floor_and_no_depth(d
     rows = desk.cluster.kafka("consumer-groups", "--describe", "--group", desk.site).splitlines()
     heads = next(row.split() for row in rows if "CURRENT-OFFSET" in row)
     row = next(row.split() for row in rows if f" {desk.name} " in row)
-    told = dict(zip(heads, row, strict=False))
-    assert (told["CURRENT-OFFSET"], told["LOG-END-OFFSET"], told["LAG"]) == ("0", "5", "5")
+    reported = dict(zip(heads, row, strict=False))
+    assert (reported["CURRENT-OFFSET"], reported["LOG-END-OFFSET"], reported["LAG"]) == ("0", "5", "5")
     assert desk.depth() == 3
 
 
@@ -383,7 +383,7 @@ def done(desk: Desk, site: str, n: int) -> None:
             queue.ack(item)
 
 
-def test_garbage_is_said_first_and_goes_with_yes_down_to_the_lowest_floor(desk: Desk) -> None:
+def test_garbage_is_reported_first_and_goes_with_yes_down_to_the_lowest_floor(desk: Desk) -> None:
     desk("put", "-", typed=b"x\n" * 5)
     done(desk, desk.site, 5)
     done(desk, gone := f"gone-{desk.site}", 2)

@@ -1,4 +1,4 @@
-"""`kq.connect()`: one's own cluster by KQ_BOOTSTRAP; if nobody answers there, that is said within five seconds, with the address."""
+"""`kq.connect()`: one's own cluster by KQ_BOOTSTRAP; if nobody answers, that is reported within five seconds, with the address."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def test_an_address_where_no_kafka_answers_is_named_within_five_seconds() -> Non
 
         with ThreadPoolExecutor(len(cases)) as pool:
             found = dict(zip(cases, pool.map(attempt, cases.values()), strict=True))
-    for name, (seconds, said) in found.items():
-        assert said.startswith(f"No Kafka answered at {cases[name][0]}: "), (name, said)
-        assert cases[name][1] in said, (name, said)
-        assert "KQ_BOOTSTRAP" in said
+    for name, (seconds, reported) in found.items():
+        assert reported.startswith(f"No Kafka answered at {cases[name][0]}: "), (name, reported)
+        assert cases[name][1] in reported, (name, reported)
+        assert "KQ_BOOTSTRAP" in reported
         assert seconds < 5 * PATIENCE, (name, seconds)
 
 
@@ -136,7 +136,7 @@ def test_with_an_address_it_is_that_cluster_which_runs_on_when_it_is_closed(
     reader.close()
 
 
-def test_a_config_file_that_is_wrong_is_said_before_anybody_is_asked(
+def test_a_config_file_that_is_wrong_is_reported_before_anybody_is_asked(
     monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path
 ) -> None:
     monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)

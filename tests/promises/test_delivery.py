@@ -139,7 +139,7 @@ def test_a_life_reads_every_partition_and_a_database_holds_each_item_once(
 
 
 @pytest.mark.parametrize(("topic", "done"), [("", None), ("nowhere", None), (None, "nowhere")])
-def test_a_topic_that_is_not_there_is_said_before_a_worker_begins(
+def test_a_topic_that_is_not_there_is_reported_before_a_worker_begins(
     kq_cluster: Kafka, kq_topic: str, topic: str | None, done: str | None
 ) -> None:
     with pytest.raises(TopicMissing):

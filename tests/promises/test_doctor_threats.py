@@ -145,7 +145,7 @@ def test_a_topic_that_was_made_anew_is_named(cluster: Cluster) -> None:
         until(lambda: findings(cluster)["topic ids"].ok)  # the note is written behind the first commit
 
 
-def test_an_applications_user_is_told_what_it_may_not_look_at(cluster: Cluster) -> None:
+def test_an_applications_user_learns_what_it_may_not_look_at(cluster: Cluster) -> None:
     queue(cluster, "well")
     may(cluster, "READ topic *", "WRITE topic *", "READ group *")
     with cluster.as_user("app") as app:
@@ -154,6 +154,6 @@ def test_an_applications_user_is_told_what_it_may_not_look_at(cluster: Cluster) 
     assert found["offsets"].what == "User 'app' lacks DESCRIBE_CONFIGS on cluster 'kafka-cluster'"
     assert found["settings"].ok is None and found["settings"].what.startswith("User 'app' lacks DESCRIBE_CONFIGS on ")
     assert "DESCRIBE_CONFIGS on topic 'well', DESCRIBE_CONFIGS on topic 'well.dead'" in found["settings"].what
-    assert "retention" not in found  # of settings that nobody saw nothing is said
+    assert "retention" not in found  # nothing is reported of settings that nobody saw
     assert tried.ok is None and tried.what.startswith("User 'app' lacks CREATE or DELETE on topics that begin with ")
     assert "KQ_BOOTSTRAP" not in str([*found.values(), tried])

@@ -149,7 +149,7 @@ def test_deleting_for_one_site_changes_nothing_for_another(kq_cluster, queue, to
 
 
 @pytest.mark.parametrize("junk", [b"\xff not json", b"[" * 100_000 + b"]" * 100_000], ids=["no text", "nested deep"])
-def test_somebody_elses_record_goes_to_the_dead_letters_and_the_next_item_comes(kq_cluster, queue, topics, junk):
+def test_someone_elses_record_goes_to_the_dead_letters_and_the_next_item_comes(kq_cluster, queue, topics, junk):
     producer = Producer(kq_cluster.client())
     producer.produce(topics[0], junk)
     producer.flush(WAIT)

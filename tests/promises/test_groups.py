@@ -321,7 +321,7 @@ def test_wrong_arguments_get_a_sentence(kq_cluster: Kafka, kq_topic: str) -> Non
         Group(kq_cluster, kq_topic, 7)  # type: ignore[arg-type]
 
 
-def test_what_the_cluster_refuses_is_told_in_its_words(kq_cluster: Kafka, kq_topic: str) -> None:
+def test_what_the_cluster_refuses_is_reported_in_its_words(kq_cluster: Kafka, kq_topic: str) -> None:
     with pytest.raises(NotAllowed, match=f"the clocks of group '{kq_topic}' were not set: .*min.session.timeout.ms"):
         Group(kq_cluster, kq_topic, kq_topic, session=0.5)
     foreign = Consumer(kq_cluster.client(group_id=kq_topic, partition_assignment_strategy="roundrobin"))

@@ -1,4 +1,4 @@
-"""What `kqlib.keys` says without a broker is what real producers do: this house's, librdkafka's own and Java's."""
+"""What `kqlib.keys` says without a broker is what real producers do: kqlib's, librdkafka's own and Java's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def some_keys(n: int) -> list[bytes]:
 
 
 def producer(cluster: Kafka, **settings: Any) -> Producer:
-    """A producer of this house; a setting that is None is taken away."""
+    """A producer of kqlib; a setting that is None is taken away."""
     merged = cluster.client(**settings)
     return Producer({key: value for key, value in merged.items() if value is not None})
 
@@ -75,8 +75,8 @@ def test_java_puts_a_key_where_murmur2_says(kq_cluster: Kafka, kq_topic: str) ->
 @pytest.mark.kq_partitions(7)
 def test_an_empty_key_is_a_key_for_murmur2_and_like_null_for_the_default(kq_cluster: Kafka, kq_topic: str) -> None:
     loose = {"sticky_partitioning_linger_ms": 0}
-    house = placed(producer(kq_cluster, **loose), kq_topic, [b""] * 300)
-    assert {place for _, place in house} == {keys.partition(b"", 7)}
+    project = placed(producer(kq_cluster, **loose), kq_topic, [b""] * 300)
+    assert {place for _, place in project} == {keys.partition(b"", 7)}
     steady = placed(producer(kq_cluster, partitioner="consistent", **loose), kq_topic, [b""] * 300)
     assert {place for _, place in steady} == {keys.partition(b"", 7, "crc32")}
     default = placed(producer(kq_cluster, partitioner=None, **loose), kq_topic, [b""] * 300)

@@ -24,7 +24,7 @@ from confluent_kafka.admin import ResourceType
 import kqlib as kq
 from kqlib.errors import BadTopicName, Closed, NotAllowed, NotInTime, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.workshop import lab as room
+from kqlib.workshop import lab as place
 from kqlib.workshop import snapshot
 from kqlib.workshop.lab import Lab
 from tests.patience import PATIENCE, WAIT
@@ -72,7 +72,7 @@ def lab(kq_cluster: Kafka) -> Iterator[Lab]:
 
 @pytest.mark.parametrize("name", ["", None, "two words", "a.b", "a\n"])
 def test_a_lab_that_has_no_notebooks_name_is_refused_before_anything_starts(monkeypatch, name):
-    monkeypatch.setattr(room, "Cluster", lambda *_, **__: pytest.fail("it started"))
+    monkeypatch.setattr(place, "Cluster", lambda *_, **__: pytest.fail("it started"))
     with pytest.raises(NotAllowed, match="a lab's name is its notebook's"):
         kq.lab(name)
 

@@ -215,8 +215,8 @@ def test_after_a_storm_every_live_member_owns_its_share(kq_cluster: Kafka, withi
     assert len(storms(kq_cluster, kind, range(2), within, at_once=2, blows=3)) == 2
 
 
-def test_a_storm_sees_a_site_that_reads_other_partitions_than_it_hands_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All else agrees: what the site hands out is what the coordinator says."""
+def test_a_storm_sees_a_site_that_reads_other_partitions_than_it_gives_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else agrees: what the site gives out is what the coordinator says."""
     dealt, read = list(range(PARTITIONS)), list(range(PARTITIONS))
     monkeypatch.setattr(Storm, "dealt", lambda storm: {"m1": dealt})
     site: Any = SiteMember.__new__(SiteMember)

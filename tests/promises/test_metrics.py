@@ -69,7 +69,7 @@ def test_a_state_that_cannot_be_read_is_a_number_too(
         queue = site.queue(name)
         queue.put(b"a")
         queue.ack(queue.claim(wait=5))
-    commit(kq_cluster, name, name, 0, "1 7 somebody wrote-here")
+    commit(kq_cluster, name, name, 0, "1 7 someone wrote-here")
     found = numbers(capsys, "--site", name)
     assert found["queue_state_readable", name, name] == 0
     assert ("queue_items", name, name) not in found

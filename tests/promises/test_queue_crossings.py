@@ -213,13 +213,13 @@ def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_co
             held.release()
             time.sleep(1)
 
-        said: list[Any] = []
+        answer: list[Any] = []
 
         def work() -> None:
             try:
-                said.append(queue.work(handle, threads=4))
+                answer.append(queue.work(handle, threads=4))
             except KqError as error:
-                said.append(type(error))
+                answer.append(type(error))
 
         working = threading.Thread(target=work)
         working.start()
@@ -227,7 +227,7 @@ def test_a_queue_that_is_deleted_under_its_handlers_ends_the_work_and_nothing_co
             assert held.acquire(timeout=WAIT)
         drupal.delete_queue()
         working.join(WAIT)
-        assert said == [QueueDeleted]
+        assert answer == [QueueDeleted]
         drupal.create_queue()
         assert drupal.number_of_items() == 0 and drupal.claim_item() is None
         drupal.create_item("new")

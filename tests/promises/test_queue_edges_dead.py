@@ -361,7 +361,7 @@ def test_nothing_is_redriven_into_a_deleted_queue_and_deleting_it_again_empties_
         with pytest.raises(QueueDeleted, match="is marked deleted for this site"):
             again()
     assert (queue.number_of_items(), letters.dead.depth(), elsewhere.dead.depth()) == (0, 2, 1)
-    put(kq_cluster, queue.name, b"by somebody who has not heard of it")
+    put(kq_cluster, queue.name, b"by someone who does not know it")
     queue.delete_queue()
     assert queue.number_of_items() == 0
     queue.create_queue()

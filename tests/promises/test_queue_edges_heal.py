@@ -1,4 +1,4 @@
-"""Clients work again after an outage, whatever a starting broker told them; and of two who create a queue at once, one wins."""
+"""Clients work again after an outage, whatever a starting broker answered; and of two who create a queue at once, one wins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Within = Callable[..., float]
 AGAIN = 10.0 * PATIENCE  # seconds after the brokers are back: then everything works again
 AWAY = 150.0  # seconds
 METADATA, VERSIONS = 3, 18
-TOLD = 12  # two sites have five clients each, and some ask twice
+REPORTED = 12  # two sites have five clients each, and some ask twice
 NOBODY = struct.pack(">iiihh9sbi", 0, -1, 1, 5, 9, b"kq.queues", 0, 0)  # no broker, one topic without a leader
 KNOWS = {0: 7, 1: 11, METADATA: 1, 10: 2, VERSIONS: 0, 22: 1}  # the highest version of each request
 TABLE = struct.pack(">i", len(KNOWS)) + b"".join(struct.pack(">hhh", key, 0, most) for key, most in KNOWS.items())
@@ -50,7 +50,7 @@ class Gate:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self._to, self.shut = (host, int(port)), False
-        self.told = 0  # how often it has told a client so
+        self.informed = 0  # how often it gave a client that answer
         self._listens = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listens.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -87,7 +87,7 @@ class Gate:
                 key, version, number = struct.unpack(">hhi", requests.read(struct.unpack(">i", size)[0])[:8])
                 answers = {METADATA: NOBODY, VERSIONS: struct.pack(">h", 35 if version else 0) + TABLE}
                 if key in answers:
-                    self.told += key == METADATA
+                    self.informed += key == METADATA
                     client.sendall(struct.pack(">ii", 4 + len(answers[key]), number) + answers[key])
 
 
@@ -107,7 +107,7 @@ class Again:
     """How a verb fares after an outage, each called until it works."""
 
     def __init__(self, *verbs: Callable[[], Any]) -> None:
-        self.verbs, self.said = verbs, list[str]()
+        self.verbs, self.reported = verbs, list[str]()
         self.worked = float("inf")  # when the last of them did
 
     def __call__(self) -> None:
@@ -117,7 +117,7 @@ class Again:
                     verb()
                     break
                 except (Unreachable, LeaseLost) as error:
-                    self.said.append(str(error))
+                    self.reported.append(str(error))
                     time.sleep(0.1)
         self.worked = time.monotonic()
 
@@ -139,15 +139,15 @@ def test_who_only_puts_or_only_asks_works_again_ten_seconds_after_an_outage(away
         assert (asks.depth(), len(asks.peek())) == (1, 1)
         gate.shut = True
         away.broker(1).kill()
-        within(WAIT, lambda: gate.told >= TOLD, "the clients do not ask")
+        within(WAIT, lambda: gate.informed >= REPORTED, "the clients do not ask")
         away.broker(1).start()
         gate.shut, back = False, time.monotonic()
         put, ask = Again(lambda: puts.put(b"after")), Again(asks.peek, asks.depth)
         all_again(within, put, ask)
         took = put.worked - back, ask.worked - back
         assert max(took) < AGAIN, f"puts work after {took[0]:.0f} s, asks after {took[1]:.0f} s"
-        assert all("may have been, or not" in said for said in put.said)
-        assert 2 <= puts.depth() <= 2 + len(put.said)
+        assert all("may have been, or not" in reported for reported in put.reported)
+        assert 2 <= puts.depth() <= 2 + len(put.reported)
 
 
 def test_a_close_with_the_broker_gone_ends_all_that_waits_in_time_and_loses_nothing(away: Cluster) -> None:
@@ -176,7 +176,7 @@ def test_a_close_with_the_broker_gone_ends_all_that_waits_in_time_and_loses_noth
     away.broker(1).start()
     with alone(away, "closes") as again:
         queue = again.queue(name)
-        # the client may still have sent the ack when the broker was back: the verb said that it does not know
+        # the client may still have sent the ack when the broker was back: the verb raised that it does not know
         stored = queue.depth() == 2
         assert not stored or isinstance(ends[1].exception(), Unreachable)
         came = [data for data, _ in drained(queue, 3 - stored)]
@@ -199,7 +199,7 @@ def test_a_note_that_no_program_can_read_stops_no_site(away: Cluster) -> None:
         assert queue.depth() == 0
 
 
-NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was told of no broker
+NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once given no broker
 
 
 READS = {"group_id": "nobody", "group_protocol": "classic"}
@@ -351,7 +351,7 @@ def test_sixteen_queues_take_puts_again_after_their_brokers_were_away_for_minute
             assert queue.depth() == 1
         gate.shut, over = True, time.monotonic() + AWAY
         cluster.broker(1).kill()
-        while time.monotonic() < over:  # somebody tries all the time; the long outage is the point
+        while time.monotonic() < over:  # someone tries all the time; the long outage is the point
             with pytest.raises(Unreachable):
                 queues[0].put(b"lost")
         cluster.broker(1).start()
@@ -386,7 +386,7 @@ def test_claims_work_again_a_session_and_ten_seconds_after_an_outage_of_a_minute
             again = Again(lambda: queue.ack(claimed(queue)))
             all_again(within, again)
             assert again.worked - back < session + AGAIN, (
-                f"it works after {again.worked - back:.0f} s: {again.said[-3:]}"
+                f"it works after {again.worked - back:.0f} s: {again.reported[-3:]}"
             )
 
 

@@ -110,16 +110,16 @@ def in_transactions(cluster: Kafka, name: str, *batches: list[bytes]) -> None:
 
 
 def put_out(cluster: Kafka, group: str) -> None:
-    """The group puts its one member out: somebody leaves in its name (ConsumerGroupHeartbeat with the epoch -1)."""
-    said = cluster.admin.describe_consumer_groups([group])[group].result(WAIT)
-    (member,) = said.members
+    """The group puts its one member out: someone leaves in its name (ConsumerGroupHeartbeat with the epoch -1)."""
+    answer = cluster.admin.describe_consumer_groups([group])[group].result(WAIT)
+    (member,) = answer.members
 
     def text(value: str) -> bytes:
         return bytes([len(value) + 1]) + value.encode()
 
     body = text(group) + text(member.member_id) + struct.pack(">ihi", -1, 0, -1) + bytes(5)
     request = struct.pack(">hhihsb", 68, 1, 7, 1, b"x", 0) + body
-    with socket.create_connection((said.coordinator.host, said.coordinator.port), WAIT) as line:
+    with socket.create_connection((answer.coordinator.host, answer.coordinator.port), WAIT) as line:
         line.sendall(struct.pack(">i", len(request)) + request)
         assert len(line.recv(4)) == 4
 
@@ -200,7 +200,7 @@ def test_handlers_that_fail_now_and_then_do_not_slow_the_others_down(name: str, 
     assert queue.work(handler, threads=8, retry=Retry(), until="empty", ahead=0).done == 24
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------------
+# --- what is reported -----------------------------------------------------------------------------------------------------------
 
 
 def test_while_an_inherited_item_is_out_alone_the_others_wait_and_blocked_says_so(kq_cluster: Kafka, name: str) -> None:
@@ -234,7 +234,7 @@ def test_blocked_is_empty_as_soon_as_everything_is_acked(name: str, here: Site) 
 
 
 @pytest.mark.parametrize("retry", [Retry(only=(OSError,)), Retry()], ids=["given up", "tried at once"])
-def test_without_a_dead_letter_topic_what_fails_for_good_waits_and_it_is_said(
+def test_without_a_dead_letter_topic_what_fails_for_good_waits_and_it_is_reported(
     kq_cluster: Kafka, here: Site, name: str, caplog: pytest.LogCaptureFixture, retry: Retry
 ) -> None:
     delete(kq_cluster, f"{name}.dead")
@@ -254,7 +254,7 @@ def test_without_a_dead_letter_topic_what_fails_for_good_waits_and_it_is_said(
     assert queue.blocked == ""
 
 
-def test_what_was_lost_is_still_said_when_the_subscription_is_dropped(
+def test_what_was_lost_is_still_reported_when_the_subscription_is_dropped(
     kq_cluster: Kafka, name: str, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Site(kq_cluster, name, session=SESSION) as site:

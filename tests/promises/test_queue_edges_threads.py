@@ -120,13 +120,13 @@ def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
         step.put(nowhere, b"good")
     silent(monkeypatch, gone)
     play.delete(kq_cluster, gone)
-    said: list[Any] = []
+    reported: list[Any] = []
 
     def steps() -> None:
         with pytest.raises(Unreachable, match="Nothing of it happened") as error, queue.step(bad) as step:
             step.put(out, b"never")
             step.put(nowhere, b"never")
-        said.append((error.value, time.monotonic()))
+        reported.append((error.value, time.monotonic()))
 
     asked.clear()
     running(steps)
@@ -141,10 +141,10 @@ def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
             begun = time.monotonic()
         good.append(time.monotonic() - begun)
         time.sleep(0.3)
-    assert not said and max(acks) < 2 * PATIENCE and max(good) < 3 * PATIENCE, (acks, good)
+    assert not reported and max(acks) < 2 * PATIENCE and max(good) < 3 * PATIENCE, (acks, good)
     asked[0].deadline = over = time.monotonic()  # its time is up
-    within(WAIT, lambda: said, "the step does not give up")
-    assert said[0][1] - over < 2 * PATIENCE and gone in str(said[0][0])
+    within(WAIT, lambda: reported, "the step does not give up")
+    assert reported[0][1] - over < 2 * PATIENCE and gone in str(reported[0][0])
     with queue.step(bad) as step:  # its lease holds as before
         step.put(out, b"again")
     assert queue.depth() == 0
@@ -201,16 +201,16 @@ def test_every_verb_of_a_closed_site_is_refused_at_once_and_changes_nothing(kq_c
         queue = site.queue(name)
         queue.put(b"a")
         item = queue.claim(wait=WAIT)
-    said = {}
+    reported = {}
     for verb, call in VERBS.items():
         begun = time.monotonic()
         try:
             call(queue, item)
-            said[verb] = "nothing"
+            reported[verb] = "nothing"
         except KqError as error:
-            said[verb] = type(error).__name__
+            reported[verb] = type(error).__name__
         assert time.monotonic() - begun < 1 * PATIENCE, verb
-    assert said == dict.fromkeys(VERBS, "Closed")
+    assert reported == dict.fromkeys(VERBS, "Closed")
     with Site(kq_cluster, name, session=SESSION) as again:
         assert drained(again.queue(name)) == [(b"a", 1)]
 
@@ -220,7 +220,7 @@ def test_a_close_ends_the_transaction_that_runs_and_who_comes_next_waits_for_not
 ) -> None:
     monkeypatch.setattr(transactions, "PATIENCE", WAIT)  # it does not give up before the close
     outputs, gone = topic(kq_cluster), topic(kq_cluster)
-    site, said = Site(kq_cluster, name, session=SESSION), list[Any]()
+    site, reported = Site(kq_cluster, name, session=SESSION), list[Any]()
     queue, out, nowhere = (site.queue(each) for each in (name, outputs, gone))
     queue.put(b"a")
     item = queue.claim(wait=WAIT)
@@ -233,13 +233,13 @@ def test_a_close_ends_the_transaction_that_runs_and_who_comes_next_waits_for_not
                 step.put(out, b"never")
                 step.put(nowhere, b"never")
         except KqError as error:
-            said.append(type(error))
+            reported.append(type(error))
 
     thread = running(steps)
     (owner,) = site._session.partitions_of(name)
     within(WAIT, lambda: owner.ending, "the step does not end")
     assert took(site.close) < 5 * PATIENCE
-    assert took(lambda: thread.join(WAIT)) < 1 * PATIENCE and said == [Closed]
+    assert took(lambda: thread.join(WAIT)) < 1 * PATIENCE and reported == [Closed]
     with Site(kq_cluster, name, session=SESSION) as again:
         queue, out = again.queue(name), again.queue(outputs)
         begun = time.monotonic()

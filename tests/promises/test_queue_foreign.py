@@ -1,4 +1,4 @@
-"""Commits of other programs in the site's group, records that left the log, a state that is gone: told, counted, put back."""
+"""Commits of other programs in the site's group, records that left the log, a state that is gone: reported, counted, put back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.workshop.doctor import queues
 from tests.patience import WAIT
-from tests.promises.desk import KQ, REPO, Desk, Said
+from tests.promises.desk import KQ, REPO, Desk, Ran
 from tests.promises.play import commit
 from tests.promises.queues import alone, data, drained, put, taken, topic
 
@@ -56,10 +56,10 @@ def reset(cluster: Kafka, site: str, name: str) -> None:
     cluster.kafka("consumer-groups", *how, "--group", site, "--topic", name)
 
 
-def elsewhere(name: str, word: str, *rest: str) -> Said:
+def elsewhere(name: str, word: str, *rest: str) -> Ran:
     """`kq queue WORD` in a process of its own: in this one it would take the live site's place."""
     done = subprocess.run([*KQ, word, name, *rest], cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False)
-    return Said(done.returncode, done.stdout, done.stderr)
+    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def begun(cluster: Kafka, site: Site, name: str) -> tuple[Queue, Counter[bytes]]:
@@ -73,7 +73,7 @@ def begun(cluster: Kafka, site: Site, name: str) -> tuple[Queue, Counter[bytes]]
     return queue, Counter(data(items[:2]))
 
 
-def check_told(say: Callable[..., Said], cluster: Kafka, name: str, seen: Counter[bytes]) -> int:
+def check_reported(say: Callable[..., Ran], cluster: Kafka, name: str, seen: Counter[bytes]) -> int:
     """Doctor, show and story say how many are lost, and which; how many."""
     lost, missed = 40 - len(seen), next(n for n in range(40) if b"%d" % n not in seen)
     assert SKIPPED in ledgers(cluster, name)
@@ -97,7 +97,7 @@ def all_came(queue: Queue, seen: Counter[bytes]) -> None:
     assert queue.lost == 0
 
 
-def test_what_a_stock_consumer_beside_a_live_site_skipped_is_told_and_put_back(
+def test_what_a_stock_consumer_beside_a_live_site_skipped_is_reported_and_put_back(
     kq_cluster: Kafka, desk: Desk, within: Callable[..., float]
 ) -> None:
     name = topic(kq_cluster, 2)
@@ -117,7 +117,7 @@ def test_what_a_stock_consumer_beside_a_live_site_skipped_is_told_and_put_back(
 
 
 @pytest.mark.parametrize("skip", [lambda *at: strangers_read(*at, 30), reset], ids=["a stock consumer", "Kafka's tool"])
-def test_what_was_skipped_while_the_site_was_closed_is_told_and_put_back(
+def test_what_was_skipped_while_the_site_was_closed_is_reported_and_put_back(
     kq_cluster: Kafka, desk: Desk, skip: Callable[[Kafka, str, str], None], within: Callable[..., float]
 ) -> None:
     name = topic(kq_cluster, 2)
@@ -125,14 +125,14 @@ def test_what_was_skipped_while_the_site_was_closed_is_told_and_put_back(
     with alone(kq_cluster, desk.site) as site:
         seen = begun(kq_cluster, site, name)[1]
     skip(kq_cluster, desk.site, name)
-    check_told(say, kq_cluster, name, seen) if skip is reset else None  # before an owner has seen it
+    check_reported(say, kq_cluster, name, seen) if skip is reset else None  # before an owner has seen it
     with alone(kq_cluster, desk.site) as site:
         queue = site.queue(name)
         everything(queue, seen)
         assert queue.lost == 40 - len(seen) == queue.stats()["lost"]
     with Site(kq_cluster, desk.site) as looks:
         assert looks.queue(name).lost == 40 - len(seen)
-    lost = check_told(say, kq_cluster, name, seen)
+    lost = check_reported(say, kq_cluster, name, seen)
     assert say("depth").out == "0\n"
     assert say("rewind", "--yes").code == 0
     assert say("depth").out == f"{lost}\n" and ledgers(kq_cluster, name) == ""
@@ -143,7 +143,7 @@ def test_what_was_skipped_while_the_site_was_closed_is_told_and_put_back(
         assert site.queue(name).lost == 0
 
 
-def test_a_commit_that_moves_back_is_told(kq_cluster: Kafka, desk: Desk) -> None:
+def test_a_commit_that_moves_back_is_reported(kq_cluster: Kafka, desk: Desk) -> None:
     put(kq_cluster, desk.name, *[b"%d" % n for n in range(6)])
     with alone(kq_cluster, desk.site) as site:
         assert len(drained(site.queue(desk.name), 6)) == 6
@@ -157,7 +157,7 @@ def test_a_commit_that_moves_back_is_told(kq_cluster: Kafka, desk: Desk) -> None
     assert ledgers(kq_cluster, desk.name) == "" and desk("depth").out == "0\n"
 
 
-def test_what_left_the_log_before_it_was_done_is_told_until_it_is_known(kq_cluster: Kafka, desk: Desk) -> None:
+def test_what_left_the_log_before_it_was_done_is_reported_until_it_is_known(kq_cluster: Kafka, desk: Desk) -> None:
     put(kq_cluster, desk.name, *[b"%d" % n for n in range(9)])
     with alone(kq_cluster, desk.site) as site:
         items = taken(site.queue(desk.name), 3)
@@ -202,12 +202,16 @@ def test_a_state_that_is_gone_has_its_remedy_on_the_command_line_and_no_word_gue
     assert desk("work", "--until-empty", "--", "true").code == 0
     kq_cluster.admin.delete_consumer_groups([desk.site])[desk.site].result(WAIT)
     for word in ("show", "depth", "peek"):
-        said = desk(word)
-        assert (said.code, said.out) == (2, "") and "is gone" in said.err and "--on-lost earliest" in said.err, word
+        reported = desk(word)
+        assert (
+            (reported.code, reported.out) == (2, "")
+            and "is gone" in reported.err
+            and "--on-lost earliest" in reported.err
+        ), word
     listed = desk("list", "--json")
     assert next(row for row in listed.json if row["queue"] == desk.name)["items"] is None and "is gone" in listed.err
-    told = desk("story", f"{desk.name}/0/0").out
-    assert "is gone" in told and "--on-lost" in told and "waiting" not in told and "done" not in told
+    informed = desk("story", f"{desk.name}/0/0").out
+    assert "is gone" in informed and "--on-lost" in informed and "waiting" not in informed and "done" not in informed
     assert "its state is gone" in ledgers(kq_cluster, desk.name)
     assert desk("claim").code == 2
     assert desk("work", "--until-empty", "--", "true").code == 2

@@ -114,7 +114,7 @@ def skipped(cluster: Kafka, name: str) -> None:
 
 
 def put_back(cluster: Kafka, name: str, done: set[str], d: int) -> None:
-    """b and c come once, as soon as the rewind is noted; until then they are told. d: the attempt of what was not skipped."""
+    """b and c come once, as soon as the rewind is noted; until then they are reported. d: the attempt of what was not skipped."""
     back = [(b"b", 1), (b"c", 1)]
     with alone(cluster, name) as site:
         queue = site.queue(name)
@@ -253,8 +253,8 @@ CASES = [
         id=f"{verb}, {when} {write}",
         marks=[] if (verb, when, write) in DAY else [pytest.mark.nightly],
     )
-    for verb, said in VERBS.items()
-    for write in said.writes + said.later
+    for verb, answer in VERBS.items()
+    for write in answer.writes + answer.later
     for when in ("before", "after")
 ]
 

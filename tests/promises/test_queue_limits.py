@@ -117,7 +117,7 @@ class Stuck:
         return getattr(self._consumer, name)
 
 
-NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once told of no broker (librdkafka 5301)
+NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once given no broker (librdkafka 5301)
 
 
 def test_a_close_waits_for_a_note_that_the_broker_does_not_answer_at_once(
@@ -127,16 +127,16 @@ def test_a_close_waits_for_a_note_that_the_broker_does_not_answer_at_once(
     with Site(kq_cluster, name, session=SESSION) as site:
         site.queue(name).put(b"x")
         site.queue(name).ack(site.queue(name).claim(wait=WAIT))
-        told, closed = site._notes, site._notes.close
+        informed, closed = site._notes, site._notes.close
 
         def last() -> None:
             """The last note goes when the member has left, and the broker stands still for a second."""
             closed()
             broker = kq_cluster.broker(1).pause()
             threading.Timer(slow, broker.resume).start()
-            told.post([(key, "noted")], site._sender(), print)
+            informed.post([(key, "noted")], site._sender(), print)
 
-        monkeypatch.setattr(told, "close", last)
+        monkeypatch.setattr(informed, "close", last)
         begun = time.monotonic()
         site.close()
     assert time.monotonic() - begun >= slow
@@ -160,13 +160,13 @@ def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_
         within(10, lambda: site._session._checked_at > changed, "its thread still reads from the old one")
         with Site(kq_cluster, f"{name}-other") as other:
             other.queue(name)  # a note, which has to be read
-        old, said, found = site._session._thread, list[BaseException](), list[bytes]()
+        old, reported, found = site._session._thread, list[BaseException](), list[bytes]()
 
         def ack() -> None:
             try:
                 queue.ack(first)
             except KqError as error:
-                said.append(error)
+                reported.append(error)
 
         def claim() -> None:
             item = queue.claim(wait=WAIT)
@@ -185,7 +185,9 @@ def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_
             within(20, lambda: not old.is_alive(), "the old thread is still there")
             for thread in threads:
                 thread.join(WAIT)
-        assert [type(error) for error in said] == [Unreachable] and "may have been stored, or not" in str(said[0])
+        assert [type(error) for error in reported] == [Unreachable] and "may have been stored, or not" in str(
+            reported[0]
+        )
         assert found
     with alone(kq_cluster, name) as site:
         found += [value for value, _ in drained(site.queue(name), int(found == [b"a"]))]
@@ -198,7 +200,7 @@ def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_
 def test_a_client_that_says_it_is_dead_is_replaced(
     kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch, within: Within, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Some answers to a heartbeat end a consumer for good; here, that somebody else has its name in the group."""
+    """Some answers to a heartbeat end a consumer for good; here, that someone else has its name in the group."""
     other = Consumer(kq_cluster.client(group_id=name, group_instance_id="one"))
     other.subscribe([name])
     within(30, lambda: other.poll(0.1) is None and other.assignment() != [])
@@ -310,7 +312,7 @@ def test_what_is_in_memory_is_bounded_and_everything_comes_out(
     queue.ack_many(held)
 
 
-def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_somebody_does(
+def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_someone_does(
     kq_cluster: Kafka, name: str, here: Site, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "MOST_CACHED", 1_000)
@@ -329,7 +331,7 @@ def test_what_nobody_claims_is_not_taken_from_the_client_and_comes_when_somebody
 def test_a_round_in_which_the_rest_of_a_full_memory_ends_takes_no_more(
     kq_cluster: Kafka, name: str, here: Site, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First there is a rest, in case somebody claims; then the partition is paused. In between nothing is taken either."""
+    """First there is a rest, in case someone claims; then the partition is paused. In between nothing is taken either."""
     monkeypatch.setattr(fetch, "MOST_CACHED", 5)
     queue, reading, rounds = here.queue(name), here._session.fetch, list[int]()
     put(kq_cluster, name, *(b"%d" % n for n in range(7)))

@@ -50,7 +50,7 @@ def full(site: str, queue: str = "football") -> list[Right]:
 
 
 def stocked(locked: Cluster, site: str, queue: str = "football") -> None:
-    """The site has items there, and a dead letter; made by somebody who may do everything."""
+    """The site has items there, and a dead letter; made by someone who may do everything."""
     with Site(locked, site) as here:
         there = here.queue(queue)
         there.put_many([(b"%d" % number, None) for number in range(12)])
@@ -136,16 +136,16 @@ def test_a_right_that_is_taken_away_is_named_by_each_verb_that_needs_it_and_miss
     may(locked, *map(rule, left))
     wrong = []
     for verb, act in DO.items():
-        lacking, began, said = _lacking(verb, site, left), time.monotonic(), ""
+        lacking, began, answer = _lacking(verb, site, left), time.monotonic(), ""
         try:
             with Site(app, site) as here:
                 act(here.queue("football"))
         except NotAllowed as error:
-            said = str(error)
+            answer = str(error)
         seconds = time.monotonic() - began
-        named = any(f"User 'app' lacks {right}" in said for right in lacking) if lacking else not said
+        named = any(f"User 'app' lacks {right}" in answer for right in lacking) if lacking else not answer
         if not named or (lacking and seconds > SOON):
-            wrong.append((verb, [str(right) for right in lacking], said, seconds))
+            wrong.append((verb, [str(right) for right in lacking], answer, seconds))
     assert wrong == []
 
 
@@ -206,7 +206,7 @@ def test_a_queue_that_may_not_be_seen_any_more_stops_no_other_queue_of_the_site(
         site.queue(one).ack(taken(site.queue(one), 1)[0])
 
 
-def test_without_write_on_the_notes_the_first_claim_hands_nothing_out(locked: Cluster, app: Kafka) -> None:
+def test_without_write_on_the_notes_the_first_claim_gives_nothing_out(locked: Cluster, app: Kafka) -> None:
     with Site(locked, "unguarded") as site:
         site.queue("football").put(b"mine")
     may(locked, *(rule(right) for right in full("unguarded") if str(right) != "WRITE on topic 'kq.queues'"))
@@ -220,7 +220,7 @@ def test_without_write_on_the_notes_the_first_claim_hands_nothing_out(locked: Cl
         until(lambda: any(site._notes.get("unguarded", "football", "state", part) for part in (0, 1)))
 
 
-def test_a_note_that_cannot_be_written_any_more_is_told_once_and_stops_the_next_claim(
+def test_a_note_that_cannot_be_written_any_more_is_reported_once_and_stops_the_next_claim(
     locked: Cluster, app: Kafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     stocked(locked, "noted")
@@ -310,8 +310,10 @@ def test_a_topic_that_may_not_be_seen_is_not_called_missing(locked: Cluster, app
 @pytest.mark.parametrize("left", [[], ["WRITE topic kq.queues"]], ids=["not to be seen", "seen and not to be read"])
 def test_notes_that_may_not_be_read_are_named(locked: Cluster, app: Kafka, left: list[str]) -> None:
     may(locked, *left)
-    said = "User 'app' lacks READ on topic 'kq.queues'" if left else "'kq.queues' does not exist, or user 'app' may not"
-    with refused(said), Site(app, FANS):
+    answer = (
+        "User 'app' lacks READ on topic 'kq.queues'" if left else "'kq.queues' does not exist, or user 'app' may not"
+    )
+    with refused(answer), Site(app, FANS):
         pass
 
 
@@ -374,7 +376,7 @@ def test_a_session_that_this_user_may_not_set_is_named(locked: Cluster, app: Kaf
 
 @pytest.fixture
 def as_app(app: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `kq` is told of the cluster and its user."""
+    """The options of `kq` for the cluster and its user."""
     file = tmp_path / "client.properties"
     own = {name: value for name, value in app.client().items() if name.startswith(("sasl.", "ssl.", "security."))}
     file.write_text("".join(f"{name}={value!s}\n" for name, value in own.items()))

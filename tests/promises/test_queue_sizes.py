@@ -43,11 +43,11 @@ def test_a_put_above_a_limit_that_was_lowered_says_the_present_limit_and_that_no
     for _ in range(2):  # refused by the broker, then by what is known
         with pytest.raises(PayloadTooLarge) as refused:
             queue.put(os.urandom(LOW))
-        said = re.fullmatch(
+        answer = re.fullmatch(
             rf"The record would take (\d+) bytes and '{queue.name}' takes {LOW - REDRIVE_BYTES}\. Nothing was stored\. .*",
             str(refused.value),
         )
-        assert said and LOW < int(said[1]) < LOW + 200
+        assert answer and LOW < int(answer[1]) < LOW + 200
         assert (getattr(refused.value, "unknown", []), queue.depth()) == ([], 0)
 
 

@@ -102,7 +102,7 @@ def bad(site: Site, name: str, max_attempts: int = 3) -> tuple[Queue, Item]:
 
 
 @each_trouble
-def test_who_buries_is_told_the_real_error_at_once_and_the_lease_still_holds(
+def test_who_buries_sees_the_real_error_at_once_and_the_lease_still_holds(
     trouble: Trouble, site: Site, what: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     queue, item = bad(site, trouble.name)
@@ -152,7 +152,7 @@ def test_a_used_up_item_that_cannot_be_buried_waits_with_its_reason_until_it_can
     beside = done(queue)
     assert beside < 3 * PATIENCE + 5 * alone_, f"{beside:.2f} s, and {alone_:.2f} s without the bad one"
     words = TROUBLES[what][1]
-    within(WAIT, lambda: queue.claim() is None and queue.blocked, "it is not said why it waits")
+    within(WAIT, lambda: queue.claim() is None and queue.blocked, "no reason is given")
     assert "cannot be buried" in queue.blocked and re.search(words, queue.blocked)
     assert queue.stats()["blocked"] == queue.blocked and queue.depth() == 1
     clock.now += order.BURY_AGAIN_AFTER + 1  # tried again, in vain

@@ -58,9 +58,9 @@ def test_null_empty_and_strangers_records_are_items(queue: Queue, kq_cluster: Ka
     queue.put(None)
     queue.put(b"")
     producer = Producer(kq_cluster.client())
-    producer.produce(queue.name, b"by somebody else")
+    producer.produce(queue.name, b"by someone else")
     assert producer.flush(WAIT) == 0
-    assert data(taken(queue, 3)) == [None, b"", b"by somebody else"]
+    assert data(taken(queue, 3)) == [None, b"", b"by someone else"]
 
 
 def test_a_released_item_comes_back_before_newer_ones(queue: Queue) -> None:
@@ -269,7 +269,7 @@ def quiet_queue(kq_cluster: Kafka, site: Site) -> Queue:
 
 
 @pytest.mark.parametrize(("ask", "kind", "sentence"), WRONG.values(), ids=WRONG)
-def test_wrong_arguments_are_said_in_a_sentence(
+def test_wrong_arguments_are_reported_in_a_sentence(
     quiet_queue: Queue, ask: Any, kind: type[KqError], sentence: str
 ) -> None:
     with pytest.raises(kind) as refused:

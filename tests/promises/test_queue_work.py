@@ -101,7 +101,7 @@ with kq.Site(Kafka(sys.argv[1]), sys.argv[2], session=2 * lease, clock=lambda: n
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_process_that_is_told_to_end_finishes_what_runs_and_gives_back_the_rest(
+def test_a_process_that_is_asked_to_end_finishes_what_runs_and_gives_back_the_rest(
     kq_cluster: Kafka, number: int
 ) -> None:
     name, lease = topic(kq_cluster, 2), 1.3 * PATIENCE
@@ -112,12 +112,12 @@ def test_a_process_that_is_told_to_end_finishes_what_runs_and_gives_back_the_res
         try:
             assert process.stdout and [process.stdout.readline() for _ in range(3)] == ["begun\n"] * 3
             process.send_signal(number)
-            told = time.monotonic()
-            said, wrong = process.communicate(timeout=WAIT)
-            took = time.monotonic() - told
+            reported = time.monotonic()
+            answer, wrong = process.communicate(timeout=WAIT)
+            took = time.monotonic() - reported
         finally:
             process.kill()
-    assert (said, wrong, process.returncode) == ("3 done, 0 to be tried again, 0 buried, 0 lost\n", "", 0)
+    assert (answer, wrong, process.returncode) == ("3 done, 0 to be tried again, 0 buried, 0 lost\n", "", 0)
     assert took < (3 + 4.5 + 1) * PATIENCE  # the drain, then the closing
     with alone(kq_cluster, name) as site:
         queue = site.queue(name)
@@ -171,7 +171,7 @@ def test_a_lease_that_is_lost_before_its_handler_begins_stops_nothing(
     assert (worked.done, worked.lost) == (6 - lost[0], lost[0]) and lost[0]
 
 
-def test_nothing_is_said_unless_somebody_listens(kq_cluster: Kafka) -> None:
+def test_nothing_is_reported_unless_someone_listens(kq_cluster: Kafka) -> None:
     name = topic(kq_cluster, 2)
     words = f"""
 import kqlib as kq
@@ -187,8 +187,8 @@ second.close()
     quiet = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, timeout=WAIT, check=True)
     assert (quiet.stdout, quiet.stderr) == ("", "")
     loud = "import logging; logging.basicConfig()" + words
-    heard = subprocess.run([sys.executable, "-c", loud], capture_output=True, text=True, timeout=WAIT, check=True)
-    assert heard.stderr.startswith("WARNING:kqlib.queue:site '") and "opened again" in heard.stderr
+    received = subprocess.run([sys.executable, "-c", loud], capture_output=True, text=True, timeout=WAIT, check=True)
+    assert received.stderr.startswith("WARNING:kqlib.queue:site '") and "opened again" in received.stderr
 
 
 @pytest.mark.parametrize("sites", [9, pytest.param(51, marks=pytest.mark.nightly)])
@@ -212,7 +212,7 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic(kq_cluster, 2)
-    said: list[str] = []
+    answer: list[str] = []
     monkeypatch.setattr("kqlib.queue.connection.CLOSE", WAIT)
     with alone(kq_cluster, name) as site:
         queue, site._session.drain = site.queue(name), WAIT
@@ -224,7 +224,7 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
             until(lambda: owner.leaving)  # the close has begun; it waits for handlers
             queue.put(b"output")
             queue.ack(item)
-            said.append("acked")
+            answer.append("acked")
 
         thread = threading.Thread(target=worker)
         thread.start()
@@ -233,7 +233,7 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
         until(lambda: any(lease.deadline < inf for o in mine.values() for lease in list(o.leases.values())))
     thread.join()
     with alone(kq_cluster, name) as site:
-        assert said == ["acked"] and site.queue(name).depth() == 4
+        assert answer == ["acked"] and site.queue(name).depth() == 4
 
 
 def test_a_crash_in_the_with_block_counts_and_a_graceful_end_does_not(kq_cluster: Kafka) -> None:

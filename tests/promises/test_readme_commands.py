@@ -76,10 +76,10 @@ def test_what_the_readme_says_to_type_prints_what_it_shows(home: dict[str, str],
     queue = f"import kqlib as kq\ncluster = kq.connect()\n{PYTHON[1]}"
     tries = [*(command for command, _ in run), f"python - <<'EOF'\n{queue}EOF", "kq down"]
     script = "\n".join(f"{{\n{each}\n}} 2>&1\necho {END}$?" for each in tries)
-    said = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=home, capture_output=True, text=True, check=False)
-    outputs = re.split(rf"{END}(\d+)\n", said.stdout)
+    answer = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=home, capture_output=True, text=True, check=False)
+    outputs = re.split(rf"{END}(\d+)\n", answer.stdout)
     found = list(zip(tries, outputs[::2], map(int, outputs[1::2]), strict=False))
-    assert len(found) == len(tries), said
+    assert len(found) == len(tries), answer
     shown = {command: [masked(line) for line in lines] for command, lines in run if lines}
     assert [
         one for one in found if one[2] > (one[0] in shown)
@@ -95,16 +95,18 @@ def test_each_command_that_is_not_run_is_still_in_the_readme() -> None:
 
 
 def test_the_readmes_first_program_runs_on_three_brokers(home: dict[str, str], tmp_path: Path) -> None:
-    said = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-c", PYTHON[0]], cwd=tmp_path, env=home, capture_output=True, text=True, check=False
     )
-    assert said.returncode == 0, said.stderr
+    assert answer.returncode == 0, answer.stderr
 
 
 def test_the_readmes_tests_pass(kq_cluster: Kafka, home: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(f"from confluent_kafka import Producer\n\n\n{PYTHON[2]}")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "test_mine.py"]
     own = {**home, "KQ_BOOTSTRAP": kq_cluster.bootstrap}
-    said = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
-    assert said.stdout.splitlines()[-1:] and re.fullmatch(r"2 passed in .*", said.stdout.splitlines()[-1]), said.stdout
+    answer = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+    assert answer.stdout.splitlines()[-1:] and re.fullmatch(r"2 passed in .*", answer.stdout.splitlines()[-1]), (
+        answer.stdout
+    )
     assert len(PYTHON) == 3

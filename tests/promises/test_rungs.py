@@ -108,8 +108,8 @@ def test_an_item_costs_the_commits_that_the_ladder_says(kq_cluster, kq_topic, na
         queue.ack(queue.claim(wait=WAIT))
     queue.close()
     assert len(commits) == COMMITS[name]
-    said = LADDER[name].costs["lines · commits an item"].split(" · ")[1]  # '1', '1 + 5 SQL'
-    assert len(commits) == 10 * int(said.split()[0])
+    answer = LADDER[name].costs["lines · commits an item"].split(" · ")[1]  # '1', '1 + 5 SQL'
+    assert len(commits) == 10 * int(answer.split()[0])
 
 
 class Counted:

@@ -132,12 +132,12 @@ REFUSED = {"a lock that is too short": {"lease": 0.1}, "more deliveries than the
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_setting_that_the_cluster_refuses_is_said(share, case):
+def test_a_setting_that_the_cluster_refuses_is_reported(share, case):
     with pytest.raises(NotAllowed, match=r"the cluster refuses a setting of share group 'share-.*must be"):
         share(**REFUSED[case])
 
 
-def test_a_topic_that_is_not_there_is_said(kq_cluster):
+def test_a_topic_that_is_not_there_is_reported(kq_cluster):
     with pytest.raises(TopicMissing, match="'nowhere' does not exist"):
         ShareQueue(kq_cluster, "nowhere")
 
@@ -310,7 +310,7 @@ def test_an_app_that_may_set_nothing_works_in_a_group_that_is_set_up(app):
             queue.ack(item)
 
 
-def test_an_app_is_told_what_a_deployer_has_to_set(app, locked):
+def test_an_app_learns_what_a_deployer_has_to_set(app, locked):
     for how, missing in (({"group": "new"}, "share.auto.offset.reset=earliest,share.isolation.level=read_committed"),
                          ({"lease": 7}, "share.record.lock.duration.ms=7000")):  # fmt: skip
         with pytest.raises(NotAllowed, match=r"^User 'app' lacks ALTER_CONFIGS on group '") as caught:

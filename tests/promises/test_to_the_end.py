@@ -95,7 +95,7 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
 def test_the_doctors_check_of_queues_comes_to_its_end_while_others_commit_without_a_pause(
     desk: Desk, busy: Busy, within: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka's log of commits is read only where commits are forgotten; here they never are, so the check is told otherwise."""
+    """Kafka's log of commits is read only where commits are forgotten; here they never are, so the check gets another answer."""
     monkeypatch.setattr(queues, "retention", lambda cluster: 7 * queues.DAY)
     with Site(desk.cluster, desk.site) as site:
         site.queue(desk.name).put(b"x")

@@ -31,7 +31,7 @@ def mine(kq_cluster: Kafka) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Cluster]:
-    """A cluster with users, whose brokers create a topic as soon as somebody names it."""
+    """A cluster with users, whose brokers create a topic as soon as someone names it."""
     with Cluster(secure=True, auto_create=True) as cluster:
         yield cluster
 
@@ -172,7 +172,7 @@ def test_asking_for_a_topic_never_makes_it_even_where_a_name_is_enough(locked: C
     assert names(locked) <= {"__consumer_offsets", "__transaction_state"}
 
 
-def test_an_application_may_look_and_is_told_whom_to_ask_for_a_change(locked: Cluster) -> None:
+def test_an_application_may_look_and_learns_whom_to_ask_for_a_change(locked: Cluster) -> None:
     app = locked.as_user("app")
     plan = Plan({"football": QueueTopic(web_servers=1)})
     with pytest.raises(

@@ -171,8 +171,8 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
     def works() -> None:
         queue.work(handle, threads=4, until=stop.is_set)
 
-    crew = [threading.Thread(target=puts), threading.Thread(target=works)]
-    for thread in crew:
+    team = [threading.Thread(target=puts), threading.Thread(target=works)]
+    for thread in team:
         thread.start()
     going_on = watch(spark, planted.cluster, queue.name, "eu", results=planted.results, state=tmp_path / "state")
     try:
@@ -189,7 +189,7 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
             assert looked.right and time.monotonic() < deadline, looked
     finally:
         enough.set(), stop.set()
-        for thread in crew:
+        for thread in team:
             thread.join()
 
 

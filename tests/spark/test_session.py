@@ -88,7 +88,7 @@ def test_a_python_killed_while_its_session_starts_leaves_nothing(
     within(SOON, lambda: nothing_left(marked, tmp_path))
 
 
-def test_a_start_that_fails_says_what_the_jvm_said(begin: Begin, tmp_path: Path) -> None:
+def test_a_start_that_fails_says_what_the_jvm_printed(begin: Begin, tmp_path: Path) -> None:
     process = begin(
         "try:",
         "    session(config={'spark.driver.memory': '12parsecs'})",

@@ -38,7 +38,7 @@ class Record:
 
 
 class World:
-    """What all workers share: the items, and a clock that moves only when somebody waits."""
+    """What all workers share: the items, and a clock that moves only when someone waits."""
 
     def __init__(self):
         self.items, self.dead, self.gone, self.now = [], [], False, 0.0
@@ -440,21 +440,21 @@ class Deaf(Queue):
 
     verbs = ("put", "depth", "claim")
 
-    def heard(self, verb):
+    def received(self, verb):
         if verb in self.verbs and self.made < self.world.outages:
             self.world.now += 1.0
             raise Unreachable(address="memory", why="no answer")
 
     def put(self, data, key=None):
-        self.heard("put")
+        self.received("put")
         super().put(data, key)
 
     def depth(self):
-        self.heard("depth")
+        self.received("depth")
         return super().depth()
 
     def claim(self, lease=LEASE, wait=0):
-        self.heard("claim")
+        self.received("claim")
         return super().claim(lease, wait)
 
 

@@ -131,7 +131,7 @@ def append(values):
         (lambda a, b: b.clear(), (1, {2: 3}), "answer(1, {2: 3}) changed what it was given: {2: 3} became {}"),
     ],
 )
-def test_an_answer_that_changes_its_arguments_is_told_so_and_the_case_keeps_them(answer, args, became):
+def test_an_answer_that_changes_its_arguments_notices_and_the_case_keeps_them(answer, args, became):
     case = Case(args, 1)
     for _ in range(2):
         assert tell_all(answer, case) == f"{became}. Leave it as it is and return a new one"

@@ -117,7 +117,7 @@ def test_no_key_is_written_twice():
     assert list(written_twice(yaml.compose("a: {b: {c: 1, c: 2}}"))) == ["c"]
 
 
-MISTAKES: list[tuple[str, Any, str]] = [  # where, what is put there (None: taken away), what must be said
+MISTAKES: list[tuple[str, Any, str]] = [  # where, what is put there (None: taken away), what must be reported
     ("services.registry.evironment", {}, "'evironment' was unexpected"),
     ("service", {}, "'service' does not match"),
     ("services.registry.healthcheck.retries", [], "is not of type"),
@@ -145,8 +145,8 @@ MISTAKES: list[tuple[str, Any, str]] = [  # where, what is put there (None: take
 ]
 
 
-@pytest.mark.parametrize(("where", "what", "said"), MISTAKES, ids=[f"{where}={what}" for where, what, _ in MISTAKES])
-def test_a_mistake_is_named(where, what, said):
+@pytest.mark.parametrize(("where", "what", "answer"), MISTAKES, ids=[f"{where}={what}" for where, what, _ in MISTAKES])
+def test_a_mistake_is_named(where, what, answer):
     file = copy.deepcopy(COMPOSE)
     *path, last = where.split(".")
     place = file
@@ -155,7 +155,7 @@ def test_a_mistake_is_named(where, what, said):
     place.pop(last, None)
     if what is not None:
         place[last] = what
-    assert said in "\n".join(problems(file))
+    assert answer in "\n".join(problems(file))
 
 
 # -- three brokers, one cluster

@@ -159,7 +159,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("ask", "words"), WRONG, ids=[words[:60] for _, words in WRONG])
-def test_a_wrong_argument_is_told_in_a_sentence_before_anything_is_started(
+def test_a_wrong_argument_is_reported_in_a_sentence_before_anything_is_started(
     ask: Callable[[], object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "Children", lambda **_: pytest.fail("a worker was started"))
@@ -196,7 +196,7 @@ def breaks(w: Any) -> None:
         (breaks, "write", 1, "the worker failed in 'breaks'"),
     ],
 )
-def test_a_life_in_a_process_of_its_own_ends_as_it_was_told(
+def test_a_life_in_a_process_of_its_own_ends_as_it_was_asked(
     order: Callable[[Any], None], crash: str | None, at: int, ended: str
 ) -> None:
     job = {"topic": "football", "partitions": 1, "group": "workers", "crash": crash, "at": at}

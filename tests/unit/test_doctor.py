@@ -198,7 +198,7 @@ def test_a_cluster_that_takes_no_topic_fails_the_round_trip(error: Exception, wo
     failed(machine.round_trip(), words, "or unset them")
 
 
-def test_a_user_who_may_not_make_a_topic_is_told_which_rights_the_round_trip_needs(monkeypatch: Patch) -> None:
+def test_a_user_who_may_not_make_a_topic_learns_which_rights_the_round_trip_needs(monkeypatch: Patch) -> None:
     refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     monkeypatch.setattr(kafka, "connect", lambda: Kafka(refused))
     found = machine.round_trip()
@@ -248,7 +248,7 @@ def test_spark_counts_to_ten(counting: Callable[..., Finding]) -> None:
         ),
     ],
 )
-def test_a_spark_that_fails_is_told_and_nothing_of_it_is_left(
+def test_a_spark_that_fails_is_reported_and_nothing_of_it_is_left(
     script: str, seconds: float, words: str, counting: Callable[..., Finding], marked: Any
 ) -> None:
     found = counting(script, seconds)

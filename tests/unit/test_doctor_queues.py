@@ -124,7 +124,7 @@ def test_a_record_of_kafkas_log_of_commits_says_whose_commit_it_is(raw: bytes | 
     assert queues.committed(raw) == state
 
 
-def test_without_a_cluster_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_without_a_cluster_nothing_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for name in ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KQ_STATE", str(tmp_path))
@@ -176,7 +176,7 @@ WEEK = KEPT | {"retention.ms": f"{7 * 86_400_000}"}
         ),
     ],
 )
-def test_a_limit_is_said_with_what_is_known_of_what_waits(
+def test_a_limit_is_reported_with_what_is_known_of_what_waits(
     settings: dict[str, str], known: bool, ok: bool | None, words: str
 ) -> None:
     waiting = {"football": topics.Waiting()} if known else {}

@@ -18,9 +18,9 @@ from kqlib.virtual import errors as virtual
 
 KINDS = [
     kind
-    for room in (errors, virtual)
-    for kind in vars(room).values()
-    if isinstance(kind, type) and issubclass(kind, KqError) and kind.__module__ == room.__name__
+    for part in (errors, virtual)
+    for kind in vars(part).values()
+    if isinstance(kind, type) and issubclass(kind, KqError) and kind.__module__ == part.__name__
 ]
 SAMPLE = {"seconds": 2.5, "size": 7, "limit": 5, "have": 4, "want": 2, "missing": 1, "total": 95, "broker": 1}
 
@@ -112,19 +112,19 @@ def test_python_without_docstrings_says_the_same_sentences():
 
 
 def raised() -> list[tuple[str, type[KqError], ast.Call]]:
-    """Every place in the house where an error is made."""
-    house, found = Path(kqlib.__file__).parent, []
-    for file in sorted(house.rglob("*.py")):
+    """Every place in the package where an error is made."""
+    project, found = Path(kqlib.__file__).parent, []
+    for file in sorted(project.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "id", getattr(node.func, "attr", None))
                 kind = getattr(errors, name or "", None)
                 if kind in KINDS:
-                    found.append((f"{file.relative_to(house)}:{node.lineno}", kind, node))
+                    found.append((f"{file.relative_to(project)}:{node.lineno}", kind, node))
     return found
 
 
-def test_whoever_makes_an_error_gives_it_every_fact_of_its_message():
+def test_who_makes_an_error_gives_it_every_fact_of_its_message():
     places = raised()
     assert len(places) > 30
     lacking = {}

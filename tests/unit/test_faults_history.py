@@ -19,7 +19,7 @@ def claim(who: str, value: int, attempt: int, at: float) -> Did:
 
 def ack(who: str, value: int, attempt: int, at: float, how: str = "ok", *, verb: str = "ack") -> Did:
     bad = {0: how} if how != "ok" else {}
-    return Did(who, verb, (value,), at, None if how == "never heard" else at + 1, (attempt,), bad)
+    return Did(who, verb, (value,), at, None if how == "no answer" else at + 1, (attempt,), bad)
 
 
 def letter(value: int) -> Did:
@@ -35,9 +35,9 @@ CASES: dict[str, tuple[list[Did], Verdict]] = {
     "acknowledged and never seen again": ([*GOOD, put(2)], Verdict(put=2, lost=1)),
     "claimed by a worker that died, and never by another": (GOOD[:2], Verdict(put=1, lost=1)),
     "its only ack was refused": ([*GOOD[:2], ack("a", 1, 1, 3, "refused")], Verdict(put=1, lost=1, refused=1)),
-    "its only ack was not heard of": ([*GOOD[:2], ack("a", 1, 1, 3, "unknown")], Verdict(put=1)),
-    "its worker died while it acked": ([*GOOD[:2], ack("a", 1, 1, 3, "never heard")], Verdict(put=1)),
-    "a put that nobody heard of, gone": ([put(1, how="unknown")], Verdict(maybe=1)),
+    "its only ack got no answer": ([*GOOD[:2], ack("a", 1, 1, 3, "unknown")], Verdict(put=1)),
+    "its worker died while it acked": ([*GOOD[:2], ack("a", 1, 1, 3, "no answer")], Verdict(put=1)),
+    "a put without an answer, gone": ([put(1, how="unknown")], Verdict(maybe=1)),
     "a put whose producer died, and which came": ([put(1, ended=None), *GOOD[1:]], Verdict(maybe=1)),
     "came out and was never put": (GOOD[1:], Verdict(unexpected=1)),
     "a letter of what was never put": ([letter(7)], Verdict(unexpected=1, dead=1)),
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[list[Did], Verdict]] = {
     "buried and acked": ([*BURIED, ack("a", 1, 1, 9)], Verdict(put=1, dead=1, twice=1)),
     "buried without a letter": (BURIED[:3], Verdict(put=1, lost=1)),
     "buried by a worker that died, with its letter": (
-        [*GOOD[:2], ack("a", 1, 1, 3, "never heard", verb="bury"), letter(1)],
+        [*GOOD[:2], ack("a", 1, 1, 3, "no answer", verb="bury"), letter(1)],
         Verdict(put=1, dead=1),
     ),
     "the log has it twice, and both were done": (
@@ -114,9 +114,9 @@ def test_what_must_never_be_is_named() -> None:
 
 
 def test_a_verdict_shows_counts_only() -> None:
-    said = repr(Verdict(put=5, doubled=3, takeover=1.25))
+    answer = repr(Verdict(put=5, doubled=3, takeover=1.25))
     assert (
-        said
+        answer
         == "Verdict(5 put, lost 0, unexpected 0, doubled 3, dead 0, refused 0, copied 0, uncounted 0, twice 0, revived 0, shared 0)"
     )
 

@@ -89,7 +89,7 @@ def test_each_versions_values_fit_its_schema_and_come_back(version: int | str) -
         (lambda: games.values([], []), f"{VERSIONS}; not []"),
     ],
 )
-def test_what_is_wrong_is_said(call, sentence: str) -> None:
+def test_what_is_wrong_is_reported(call, sentence: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         call()
     assert str(caught.value) == sentence
@@ -217,7 +217,7 @@ def test_the_sample_is_what_its_command_prints(capsys: pytest.CaptureFixture[str
         (lambda: games.season(1, versions=(5,)), "versions are some of 1, 2, 3, 4, not (5,)"),
     ],
 )
-def test_what_is_wrong_with_a_season_is_said(call, sentence: str) -> None:
+def test_what_is_wrong_with_a_season_is_reported(call, sentence: str) -> None:
     with pytest.raises(NotAllowed) as caught:
         call()
     assert str(caught.value) == sentence

@@ -43,7 +43,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
-def test_an_assignment_is_told_by_its_shape(case) -> None:
+def test_an_assignment_is_reported_by_its_shape(case) -> None:
     who, of, *shape, words = case
     found = Assignment(held(who), P[:of])
     assert [found.sizes, found.idle] == shape
@@ -83,7 +83,7 @@ def test_partitions_of_several_topics_wear_their_topic_in_a_picture() -> None:
     ("by_partition", "total", "words"),
     [({0: 3, 1: 0}, 3, "lag 3 = 3 + 0"), ({0: 7}, 7, "lag 7"), ({}, 0, "lag 0"), ({1: 2, 0: 1}, 3, "lag 3 = 1 + 2")],
 )
-def test_lag_is_told_by_partition(by_partition, total, words) -> None:
+def test_lag_is_reported_by_partition(by_partition, total, words) -> None:
     found = Lag({P[n]: offsets for n, offsets in by_partition.items()})
     assert (found.total, repr(found)) == (total, words)
 
@@ -194,8 +194,8 @@ PICTURES = {
 
 @pytest.mark.parametrize(("events", "steps", "twin"), PICTURES.values(), ids=PICTURES)
 def test_a_timeline_in_words(events, steps, twin) -> None:
-    wanted = [line[8:] for line in twin.strip("\n").splitlines()[:-1]]
-    assert repr(Timeline.of("scores", events, steps)).splitlines() == wanted
+    expected = [line[8:] for line in twin.strip("\n").splitlines()[:-1]]
+    assert repr(Timeline.of("scores", events, steps)).splitlines() == expected
 
 
 def test_the_last_steps_begin_with_the_state_before_them_and_forget_who_was_gone() -> None:

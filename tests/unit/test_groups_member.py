@@ -57,11 +57,11 @@ def made(monkeypatch):
     monkeypatch.setattr(member, "TopicPartition", lambda topic, number, offset: at_offset(offset, number))
 
     def make(*words, **orders):
-        told, events = queue.SimpleQueue(), []
+        reported, events = queue.SimpleQueue(), []
         for word in words:
-            told.put(word)
+            reported.put(word)
         orders = {"settings": {}, "topics": ["t"], "commit": True, "pace": None, **orders}
-        return member.Member(orders, told, events.append), events
+        return member.Member(orders, reported, events.append), events
 
     return make
 
@@ -75,7 +75,7 @@ def test_a_busy_member_polls_no_more_until_it_is_back(made) -> None:
     assert Fake.closed and polled == [False]
 
 
-class Line:
+class Pipe:
     """A connection whose other end is closed."""
 
     def __init__(self):
@@ -94,7 +94,7 @@ class Line:
     ],
 )
 def test_a_member_that_cannot_begin_says_why_and_one_without_a_parent_leaves(orders, last, why) -> None:
-    line = Line()
+    line = Pipe()
     member.main(line, {"topics": ["t"], "commit": True, "pace": None, **orders})
     assert line.sent[-1]["what"] == last
     assert why in line.sent[-1].get("why", "")

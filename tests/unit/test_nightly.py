@@ -34,7 +34,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def part(ran: list[str]) -> Make:
-    """A part whose units come out as they are told to."""
+    """A part whose units come out as they are asked to."""
 
     def unit(name: str, verdict: str) -> Unit:
         def one() -> Done:
@@ -289,8 +289,8 @@ def test_a_command_without_a_network_has_loopback_and_nothing_else() -> None:
         "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname());"
         "print([name for _, name in socket.if_nameindex()] if sys.platform == 'linux' else [])"
     )
-    said = subprocess.run([*pythons.alone(), sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not pythons.alone() or said.stdout.strip() == "['lo']"
+    answer = subprocess.run([*pythons.alone(), sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not pythons.alone() or answer.stdout.strip() == "['lo']"
     can = shutil.which(pythons.ALONE[0]) and not subprocess.run([*pythons.ALONE, "true"], check=False).returncode
     assert bool(pythons.alone()) == bool(can)
 

@@ -102,11 +102,11 @@ def test_the_reason_of_an_equivalent_is_given_for_no_other_mutant(monkeypatch: p
 FILES = {
     "kqlib/__init__.py": "ROOMS = ('far',)",
     "kqlib/far.py": "",
-    "kqlib/room/__init__.py": "def f():\n    from .ledger import x",
-    "kqlib/room/ledger.py": "x = 1",
+    "kqlib/part/__init__.py": "def f():\n    from .ledger import x",
+    "kqlib/part/ledger.py": "x = 1",
     "tests/unit/test_a_whole.py": "import kqlib as kq",
-    "tests/unit/test_b_room.py": "from kqlib import room",
-    "tests/unit/test_c_ledger.py": "from kqlib.room.ledger import x",
+    "tests/unit/test_b_part.py": "from kqlib import part",
+    "tests/unit/test_c_ledger.py": "from kqlib.part.ledger import x",
     "tests/unit/test_d_nothing.py": "import json",
 }
 
@@ -121,11 +121,11 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_the_tests_that_import_a_module_come_first(checkout: Path) -> None:
     imports = graph(checkout)
-    far = distances(imports, "kqlib.room.ledger")
+    far = distances(imports, "kqlib.part.ledger")
     tests = {name.rpartition(".")[2]: many for name, many in far.items() if name.startswith("tests")}
-    assert tests == {"test_b_room": 2, "test_c_ledger": 1}
-    names = [name.rpartition("/")[2] for name in nearest(imports, "kqlib.room.ledger", checkout, "tests/unit")]
-    assert names == ["test_c_ledger.py", "test_b_room.py"]
+    assert tests == {"test_b_part": 2, "test_c_ledger": 1}
+    names = [name.rpartition("/")[2] for name in nearest(imports, "kqlib.part.ledger", checkout, "tests/unit")]
+    assert names == ["test_c_ledger.py", "test_b_part.py"]
     assert distances(imports, "kqlib.far")["tests.unit.test_a_whole"] == 2  # named in quotes
 
 

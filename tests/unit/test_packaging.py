@@ -268,7 +268,7 @@ def machine(tmp_path):
         ),
     ],
 )
-def test_what_is_missing_is_installed_or_said(machine, commands, calls, words):
+def test_what_is_missing_is_installed_or_reported(machine, commands, calls, words):
     code, called, stderr = machine("apt.sh", commands)
     assert code == 0
     assert (words in stderr) if words else stderr == ""

@@ -1,4 +1,4 @@
-"""KQ_PATIENCE: a number is taken, anything else is said."""
+"""KQ_PATIENCE: a number is taken, anything else is reported."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def test_a_number_is_the_factor() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "0.5", "101", "nan", "inf", "-3"])
-def test_what_cannot_be_a_factor_is_said_and_counts_as_one(text: str) -> None:
+def test_what_cannot_be_a_factor_is_reported_and_counts_as_one(text: str) -> None:
     with pytest.warns(UserWarning, match=f"KQ_PATIENCE is a number from 1 to 100, not '{text}'; it counts as 1"):
         assert asked(text) == 1.0
 
 
 def test_every_limit_that_a_busy_machine_may_need_longer_for_is_multiplied() -> None:
     code = "from kqlib.workshop import doctor, groups; print(doctor.machine.GONE, groups.process.LEAVE)"
-    said = [
+    answer = [
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "KQ_PATIENCE": factor},
@@ -35,7 +35,7 @@ def test_every_limit_that_a_busy_machine_may_need_longer_for_is_multiplied() -> 
         ).stdout.split()
         for factor in ("1", "3")
     ]
-    assert [float(text) for text in said[1]] == [3 * float(text) for text in said[0]]
+    assert [float(text) for text in answer[1]] == [3 * float(text) for text in answer[0]]
 
 
 def test_a_state_is_waited_for_and_what_it_gave_comes_back() -> None:

@@ -58,8 +58,8 @@ def test_only_its_owner_can_look_into_the_state():
 @pytest.mark.parametrize(
     ("beside", "cwd", "expected"),
     [
-        ("notebooks", ".", "house"),
-        ("notebooks", "elsewhere/notebooks/solutions", "house"),  # the package's own checkout first
+        ("notebooks", ".", "package"),
+        ("notebooks", "elsewhere/notebooks/solutions", "package"),  # the package's own checkout first
         (None, "elsewhere/notebooks/solutions", "elsewhere"),
         (None, "elsewhere/notebooks", "elsewhere"),
         (None, "elsewhere", "elsewhere"),
@@ -67,11 +67,11 @@ def test_only_its_owner_can_look_into_the_state():
     ],
 )
 def test_the_repo_is_around_the_package_else_around_the_current_directory(monkeypatch, home, beside, cwd, expected):
-    (home / "house" / "kqlib").mkdir(parents=True)
+    (home / "package" / "kqlib").mkdir(parents=True)
     (home / "elsewhere" / "notebooks" / "solutions").mkdir(parents=True)
     if beside:
-        (home / "house" / beside).mkdir()
-    monkeypatch.setattr(places, "__file__", str(home / "house" / "kqlib" / "runtime" / "places.py"))
+        (home / "package" / beside).mkdir()
+    monkeypatch.setattr(places, "__file__", str(home / "package" / "kqlib" / "runtime" / "places.py"))
     monkeypatch.chdir(home / cwd)
     assert places.repo() == (home / expected if expected else None)
 

@@ -59,7 +59,7 @@ def test_moving_a_control_draws_again_live_and_in_words(play: Playground) -> Non
     assert words.layout.display == ""
 
 
-def test_what_a_reader_types_wrong_is_said_and_the_last_picture_stays(play: Playground) -> None:
+def test_what_a_reader_types_wrong_is_reported_and_the_last_picture_stays(play: Playground) -> None:
     play.set(key="")
     assert "type a key" in play.note and 'role="alert"' in play.note and "ARS" in repr(play.picture)
     play.set(key="<b>")
@@ -84,7 +84,7 @@ def test_an_action_draws_again_when_it_is_done_and_gives_the_controls_back(play:
     assert not any(hand.disabled for hand in play.widget.children[0].children)
 
 
-def test_an_action_that_fails_is_said(play: Playground) -> None:
+def test_an_action_that_fails_is_reported(play: Playground) -> None:
     def fail(**_: Any) -> None:
         raise ValueError("no such member")
 

@@ -217,7 +217,7 @@ def test_what_is_not_offered_is_no_broken_promise():
     assert scored(Silent, ["extend"])["extend"] == Verdict(None, 0, "no extend")
 
 
-def test_a_queue_that_raises_breaks_the_promise_with_what_it_said():
+def test_a_queue_that_raises_breaks_the_promise_with_what_it_reported():
     class Tired(Queue):
         def put(self, data, key=None):
             raise LeaseLost("not at 127.0.0.1:9092,localhost:19092. Never\nat /a/path")

@@ -1,4 +1,4 @@
-"""Which error of ours one of Kafka's becomes: 'no Kafka answered' is said only where none did."""
+"""Which error of ours one of Kafka's becomes: 'no Kafka answered' is raised only where none did."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_the_advice_names_the_queue_and_the_site_where_they_are_known(
     ids=str,
 )
 def test_the_advice_for_a_right_that_the_doctor_does_not_look_at_names_the_page(right: Right) -> None:
-    said = str(not_allowed(right, SimpleNamespace(_own={}), "", "football", "fans"))  # type: ignore[arg-type]
-    assert "--rights" not in said and said.endswith("docs/rights.md names all that this needs")
+    reported = str(not_allowed(right, SimpleNamespace(_own={}), "", "football", "fans"))  # type: ignore[arg-type]
+    assert "--rights" not in reported and reported.endswith("docs/rights.md names all that this needs")
     page = (Path(__file__).resolve().parents[2] / "docs" / "rights.md").read_text()
     assert f"{right.operation} on the {right.kind}" in " ".join(page.split())
 
@@ -128,6 +128,6 @@ def test_a_claim_that_ends_without_an_answer_asks_whether_kafka_is_there(
         name="football", _session=SimpleNamespace(suspected=False), site=SimpleNamespace(cluster=SimpleNamespace())
     )
     queue.site.cluster.bootstrap, queue._unlocked = "h:1", lambda ask: ask()
-    said = claim.Claiming._nothing_claimed(queue, "its state could not be read")
-    assert type(said) is kind and queue._session.suspected
-    assert kind is TopicMissing or "its state could not be read. Nothing was claimed" in str(said)
+    reported = claim.Claiming._nothing_claimed(queue, "its state could not be read")
+    assert type(reported) is kind and queue._session.suspected
+    assert kind is TopicMissing or "its state could not be read. Nothing was claimed" in str(reported)

@@ -17,7 +17,7 @@ NOWHERE = Kafka("127.0.0.1:1")
 
 
 class Client:
-    """It hears somebody or not, one answer after another, the last one for ever."""
+    """A broker answers it or not, one answer after another, the last one for ever."""
 
     def __init__(self, *hears: bool) -> None:
         self.hears, self.closed = list(hears), False
@@ -44,9 +44,9 @@ class Somewhere(Kafka):
 
 # what the old client hears, and a new one; does the old one hold something; is it dead?
 VERDICTS: dict[str, tuple[Client, Client, float, bool]] = {
-    "it hears somebody": (Client(True), Client(True), 0.0, False),
+    "it hears someone": (Client(True), Client(True), 0.0, False),
     "the cluster is away": (Client(False), Client(False), 0.0, False),
-    "a new one hears somebody": (Client(False), Client(True), 0.0, True),
+    "a new one hears someone": (Client(False), Client(True), 0.0, True),
     "it comes back with the cluster, and holds something": (Client(False, True), Client(True), 3.0, False),
     "it holds something, and does not come back": (Client(False), Client(True), 3.0, True),
 }

@@ -82,17 +82,17 @@ def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_e
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("reported", "asked"),
     [([0, 0], 0), ([1], 0), ([1, 1], 1), ([1, 1, 1], 1), ([0, 2, 2], 1), ([1, 2, 3], 0)],
     ids=["none lost", "just now", "one", "no other", "two", "again and again"],
 )
 def test_it_asks_when_an_answer_was_lost_and_none_since(
-    said: list[int], asked: int, monkeypatch: pytest.MonkeyPatch
+    reported: list[int], asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = Coordinator({1}, {1}, monkeypatch)
     beats = Heartbeats(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
     consumer = SimpleNamespace(memberid=lambda: "me")
-    for lost in said:
+    for lost in reported:
         beats._count(statistics(lost))
         beats._next = 0.0
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""What Kafka says while something is being made or moved is waited out; what it means is heard at once. No broker."""
+"""What Kafka says while something is being made or moved is waited out; what it means is noticed at once. No broker."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ MADE = SimpleNamespace(topic_id="AAA", partitions=[SimpleNamespace(id=0)])
 class Answers:
     """An admin client that says these things one after another, the last one for ever."""
 
-    def __init__(self, *said: Any) -> None:
-        self.said, self.asked = list(said), 0
+    def __init__(self, *answer: Any) -> None:
+        self.answer, self.asked = list(answer), 0
 
     def list_topics(self, timeout: float) -> Any:
-        return SimpleNamespace(brokers={1: "it hears somebody"})
+        return SimpleNamespace(brokers={1: "it hears someone"})
 
     def describe_topics(self, _: Any, request_timeout: float) -> dict[str, Any]:
         self.asked += 1
         return {"football": self}
 
     def result(self, _: float) -> Any:
-        said = self.said.pop(0) if len(self.said) > 1 else self.said[0]
-        if isinstance(said, int):
-            raise KafkaException(KafkaError(said))
-        return said
+        answer = self.answer.pop(0) if len(self.answer) > 1 else self.answer[0]
+        if isinstance(answer, int):
+            raise KafkaException(KafkaError(answer))
+        return answer
 
 
 MOVING = [
@@ -98,8 +98,8 @@ def test_a_reader_tells_a_missing_right_from_a_kafka_that_does_not_answer(code: 
     with pytest.raises(KqError) as caught:
         reading.asked(cluster, ask)
     assert type(caught.value) is kind
-    said = state.as_ours(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "nowhere", "look", "Nothing was changed.")
-    assert isinstance(said, NotAllowed)
+    answer = state.as_ours(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), "nowhere", "look", "Nothing was changed.")
+    assert isinstance(answer, NotAllowed)
 
 
 # what a transaction's call says, one after another; how often it is called; does it end well?
@@ -116,11 +116,11 @@ CALLS: dict[str, tuple[list[KafkaError | None], int, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "times", "well"), CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(("answer", "times", "well"), CALLS.values(), ids=CALLS)
 def test_a_transactions_call_is_repeated_while_kafka_only_says_not_now(
-    said: list[KafkaError | None], times: int, well: bool
+    answer: list[KafkaError | None], times: int, well: bool
 ) -> None:
-    left = list(said)
+    left = list(answer)
 
     def call(seconds: float) -> None:
         assert seconds > 0
@@ -132,7 +132,7 @@ def test_a_transactions_call_is_repeated_while_kafka_only_says_not_now(
         assert well
     except KafkaException:
         assert not well
-    assert len(said) - len(left) == times
+    assert len(answer) - len(left) == times
 
 
 def test_it_is_not_repeated_for_ever() -> None:

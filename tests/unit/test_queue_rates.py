@@ -33,8 +33,8 @@ def test_of_many_seconds_only_the_last_minute_is_kept() -> None:
     assert len(rates._counts["acks"]) == 60
 
 
-def topics(wanted: Subscriptions, now: float, held: bool = False, stored: bool = True) -> set[str]:
-    return wanted.topics(now, lambda topic: held, lambda topic: stored)
+def topics(expected: Subscriptions, now: float, held: bool = False, stored: bool = True) -> set[str]:
+    return expected.topics(now, lambda topic: held, lambda topic: stored)
 
 
 STAYS: dict[str, tuple[float, dict[str, Any], bool]] = {
@@ -46,31 +46,31 @@ STAYS: dict[str, tuple[float, dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("later", "how", "stays"), STAYS.values(), ids=STAYS)
 def test_a_queue_that_nobody_claims_from_is_left(later: float, how: dict[str, Any], stays: bool) -> None:
-    wanted = Subscriptions()
-    wanted.claim("football", 100.0)
-    assert topics(wanted, 100.0) == {"football"}
-    assert topics(wanted, 100.0 + later, **how) == ({"football"} if stays else set())
+    expected = Subscriptions()
+    expected.claim("football", 100.0)
+    assert topics(expected, 100.0) == {"football"}
+    assert topics(expected, 100.0 + later, **how) == ({"football"} if stays else set())
 
 
 def test_a_queue_that_was_left_is_visited_daily_until_its_state_is_stored() -> None:
-    wanted = Subscriptions()
-    wanted.claim("football", 0.0)
+    expected = Subscriptions()
+    expected.claim("football", 0.0)
     left = IDLE + 1
-    assert topics(wanted, left) == set() == topics(wanted, left + LONG - 1)
+    assert topics(expected, left) == set() == topics(expected, left + LONG - 1)
     back = left + LONG + 1
-    assert topics(wanted, back, stored=False) == {"football"} == topics(wanted, back + 5, stored=False)
-    assert topics(wanted, back + 6) == set()  # stored
-    assert topics(wanted, back + 6 + LONG - 1) == set()
+    assert topics(expected, back, stored=False) == {"football"} == topics(expected, back + 5, stored=False)
+    assert topics(expected, back + 6) == set()  # stored
+    assert topics(expected, back + 6 + LONG - 1) == set()
     again = back + 6 + LONG + 1
-    assert topics(wanted, again, stored=False) == {"football"}
-    assert topics(wanted, again + VISIT + 1, stored=False) == set()  # others have its partitions: they store
+    assert topics(expected, again, stored=False) == {"football"}
+    assert topics(expected, again + VISIT + 1, stored=False) == set()  # others have its partitions: they store
 
 
 def test_a_claim_makes_a_stay_of_a_visit() -> None:
-    wanted = Subscriptions()
-    wanted.claim("football", 0.0)
-    topics(wanted, IDLE + 1)
+    expected = Subscriptions()
+    expected.claim("football", 0.0)
+    topics(expected, IDLE + 1)
     back = IDLE + LONG + 2
-    assert topics(wanted, back, stored=False) == {"football"}
-    wanted.claim("football", back + 1)
-    assert topics(wanted, back + 2) == {"football"} == topics(wanted, back + IDLE)
+    assert topics(expected, back, stored=False) == {"football"}
+    expected.claim("football", back + 1)
+    assert topics(expected, back + 2) == {"football"} == topics(expected, back + IDLE)

@@ -67,7 +67,7 @@ def gone(runs: int) -> int:
 
 
 class Weighed(Window):
-    """A window that counts how often somebody asks what its records weigh, and drops some of them."""
+    """A window that counts how often someone asks what its records weigh, and drops some of them."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""A batch of puts is over when each record was heard of or refused, in whatever order two threads hear of them."""
+"""A batch of puts is over when each record was stored or refused, in whatever order two threads learn of them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_it_is_over_when_the_last_one_is_known_and_not_before(many: int) -> None
 
 
 def test_who_does_not_wait_hears_of_each_that_is_not_stored() -> None:
-    heard: list[KafkaError] = []
-    sent, error = Sent("football", 3, heard.append), KafkaError(KafkaError._MSG_TIMED_OUT)
+    received: list[KafkaError] = []
+    sent, error = Sent("football", 3, received.append), KafkaError(KafkaError._MSG_TIMED_OUT)
     for at, how in enumerate((STORED, FAILED, REFUSED)):
         _tell(sent, at, how, error)
-    assert heard == [error, error]
+    assert received == [error, error]
 
 
 def test_nothing_to_send_is_over_at_once() -> None:

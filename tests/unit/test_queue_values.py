@@ -90,7 +90,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("make", "kind", "sentence"), WRONG.values(), ids=WRONG)
-def test_wrong_values_are_said_in_a_sentence(make: Any, kind: type[KqError], sentence: str) -> None:
+def test_wrong_values_are_reported_in_a_sentence(make: Any, kind: type[KqError], sentence: str) -> None:
     with pytest.raises(kind) as refused:
         make()
     assert sentence in str(refused.value)
@@ -129,7 +129,7 @@ def test_a_dead_letter_carries_the_item_and_its_story_and_the_way_back_drops_the
     assert again.headers == [("mine", b"1"), ("mine", b"2"), ("kq-site", b"here"), ("kq-again", story["kq-origin"])]
 
 
-def test_what_a_redriven_item_carries_fits_into_the_room_that_a_put_leaves() -> None:
+def test_what_a_redriven_item_carries_fits_into_the_space_that_a_put_leaves() -> None:
     topic = "t" * 249
     story = [("kq-origin", f"{topic}/{9**9}/{10**18 - 1}".encode()), ("kq-deaths", b"12345678")]
     out = dead.back(poison(0, b"k", story), topic, "s" * 200)
@@ -145,7 +145,9 @@ def test_how_often_an_item_was_dead_goes_with_it_from_life_to_life() -> None:
         seen.append((dict(out.headers).get("kq-deaths"), dead.deaths(record)))
     assert seen == [(None, 1), (b"2", 2), (b"3", 3), (b"4", 4)]
     assert Item("b.c", 3, record, 1, 0.0, 1, 1).headers == {"mine": b"1"}
-    assert [dead.deaths(poison(0, b"k", [("kq-deaths", said)])) for said in (None, b"", b"many", b"9" * 99)] == [0] * 4
+    assert [dead.deaths(poison(0, b"k", [("kq-deaths", answer)])) for answer in (None, b"", b"many", b"9" * 99)] == [
+        0
+    ] * 4
 
 
 CUTS = {
@@ -212,7 +214,7 @@ def test_a_state_is_taken_as_it_is_found(seen: Seen, on_lost: str, expected: tup
     )  # above any that was counted up
 
 
-def test_a_lost_state_and_an_unreadable_one_are_said_and_never_guessed() -> None:
+def test_a_lost_state_and_an_unreadable_one_are_reported_and_never_guessed() -> None:
     with pytest.raises(LedgerLost, match="The state of 'q', partition 0 is gone"):
         state.ledger_from(Seen(ID, 5, 9, None, "", known=True), "raise", "'q', partition 0")
     with pytest.raises(LedgerCorrupt):

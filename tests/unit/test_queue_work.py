@@ -63,7 +63,7 @@ def test_what_no_handler_began_with_is_given_back_and_does_not_count() -> None:
 
 
 class Memory(work.WorkMixin):
-    """A queue that hands out numbers and remembers how many were out at a time."""
+    """A queue that gives out numbers and remembers how many were out at a time."""
 
     lease = 30.0
 
@@ -145,13 +145,15 @@ def test_what_was_claimed_and_not_begun_when_it_stops_is_given_back() -> None:
     assert sorted([*seen, *queue.left]) == list(range(100))
 
 
-def test_what_is_claimed_while_the_others_are_told_to_stop_is_given_back() -> None:
+def test_what_is_claimed_while_the_others_are_reported_to_stop_is_given_back() -> None:
     queue = Memory(8, 0.3)
     queue.work(print, threads=4, until=0.1)
     assert queue.out == set() and queue.left
 
 
-def test_more_threads_than_the_machine_gives_is_said_and_those_there_are_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_threads_than_the_machine_gives_is_reported_and_those_there_are_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     queue, start, begun = Memory(5, 0.0), threading.Thread.start, list[threading.Thread]()
 
     def refused(thread: threading.Thread) -> None:

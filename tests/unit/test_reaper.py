@@ -178,7 +178,7 @@ def test_a_child_that_cannot_be_started_ends_with_127_and_says_why_and_the_reape
         assert guard.start("well", ["true"], tmp_path / "log").wait(WAIT) == 0
 
 
-def test_a_childs_exit_code_is_told_also_if_its_name_was_used_before(tmp_path):
+def test_a_childs_exit_code_is_reported_also_if_its_name_was_used_before(tmp_path):
     with Reaper() as guard:
         scripts = ("exit 0", "exit 3", "kill -9 $$")
         codes = [guard.start("a", ["sh", "-c", script], tmp_path / "log").wait(WAIT) for script in scripts]

@@ -24,7 +24,7 @@ import threading, time, pytest
 
 @pytest.mark.limit(1)
 def test_hangs():
-    threading.Thread(target=lambda: time.sleep(60), name="somebody", daemon=True).start()
+    threading.Thread(target=lambda: time.sleep(60), name="someone", daemon=True).start()
     time.sleep(60)
 
 def test_skips():
@@ -53,11 +53,11 @@ def pytest_on(
 
 def test_a_test_that_hangs_is_named_with_every_thread_and_the_others_still_run(tmp_path: Path) -> None:
     done = pytest_on(tmp_path, "-p", "xdist", "-n", "1", CI="true", KQ_TIMES=str(tmp_path / "times"))
-    said = done.stdout + done.stderr
-    assert "test_three.py::test_hangs is over its limit of 1 s" in said
-    assert said.count("Thread 0x") + said.count("Current thread 0x") >= 3
-    assert "in test_hangs" in said
-    assert "1 passed" in said
+    answer = done.stdout + done.stderr
+    assert "test_three.py::test_hangs is over its limit of 1 s" in answer
+    assert answer.count("Thread 0x") + answer.count("Current thread 0x") >= 3
+    assert "in test_hangs" in answer
+    assert "1 passed" in answer
     lines = [json.loads(line) for line in (tmp_path / "times").read_text(encoding="utf-8").splitlines()]
     outcomes = {line["test"]: line["outcome"] for line in lines}
     assert outcomes["test_three.py::test_passes"] == "passed"
@@ -77,9 +77,9 @@ def test_where_python_cannot_end_a_test_its_process_ends_and_so_does_the_part(tm
     (tmp_path / "test_deaf.py").write_text(DEAF)
     (tmp_path / "conftest.py").write_text("import tests.plugin\n\ntests.plugin.GRACE = 0.5\n")
     done = pytest_on(tmp_path, "-p", "xdist", "-n", "1", *run.BY_FILE, "-k", "hears_no_signal")
-    said = done.stdout + done.stderr
-    assert done.returncode == 1 and "1 failed" in said
-    assert "in test_hears_no_signal" in said
+    answer = done.stdout + done.stderr
+    assert done.returncode == 1 and "1 failed" in answer
+    assert "in test_hears_no_signal" in answer
 
 
 BROKER = """

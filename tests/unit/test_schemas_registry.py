@@ -139,7 +139,7 @@ def test_one_schema_written_in_many_ways_is_registered_once(registry: Registry, 
     assert registry.versions("a") == [1]
 
 
-def test_backward_is_the_level_until_somebody_says_another(registry: Registry) -> None:
+def test_backward_is_the_level_until_someone_says_another(registry: Registry) -> None:
     assert (registry.level(), registry.level("a")) == ("BACKWARD", "BACKWARD")
     registry.set_level("a", "full")
     registry.set_level(None, "NONE")

@@ -1,4 +1,4 @@
-"""The settings that a Kafka client gets: the house's defaults, one's own file, Java's words, and no secret in anybody's sight."""
+"""The settings that a Kafka client gets: kqlib's defaults, one's own file, Java's words, and no secret in anybody's sight."""
 
 import copy
 import json
@@ -233,7 +233,7 @@ def test_a_setting_that_the_client_does_not_know_is_a_bad_config_and_shows_no_se
         ),
     ],
 )  # fmt: skip
-def test_tls_and_login_are_told_to_java_in_its_words_and_nothing_else(own, java):
+def test_tls_and_login_are_reported_to_java_in_its_words_and_nothing_else(own, java):
     assert ours.to_java(own) == java
 
 

@@ -195,7 +195,7 @@ def test_a_closed_queue_says_so(make):
     assert repr(shared) == "ShareQueue('football', group 'share-football', closed)"
 
 
-def test_a_put_is_a_batch_of_its_own_and_one_that_fails_is_said_by_place(make, monkeypatch):
+def test_a_put_is_a_batch_of_its_own_and_one_that_fails_is_reported_by_place(make, monkeypatch):
     batches = []
 
     class Sender:
@@ -314,7 +314,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_what_the_broker_says_to_an_ack_is_said_to_whoever_acks(make, broker, case):
+def test_what_the_broker_says_to_an_ack_is_reported_to_who_acks(make, broker, case):
     broker.fails, kind, says = ANSWERS[case]
     shared = make()
     broker.put(1)
@@ -333,7 +333,7 @@ def test_of_many_acks_those_that_got_no_answer_are_unknown(make, broker):
     assert (caught.value.items, caught.value.unknown) == ([done], [open_])
 
 
-def test_a_client_that_cannot_be_made_is_said_to_whoever_claims(make, monkeypatch):
+def test_a_client_that_cannot_be_made_is_reported_to_who_claims(make, monkeypatch):
     def refuse(settings):
         raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
 
@@ -357,7 +357,7 @@ def test_members_that_fail_are_replaced_at_leisure_until_the_first_claim_gives_u
     assert 2 <= len(tried) <= 6
 
 
-def test_a_group_that_gives_no_partition_is_said_and_not_taken_for_an_empty_queue(make, broker, monkeypatch):
+def test_a_group_that_gives_no_partition_is_reported_and_not_taken_for_an_empty_queue(make, broker, monkeypatch):
     monkeypatch.setattr(queue, "FIRST", 0.2)
     broker.assigns = False
     with pytest.raises(Unreachable, match=r"gave this process no partition within 0.2 s. Nothing was claimed"):

@@ -320,7 +320,7 @@ COMPARED: list[tuple[dict[str, Topic], dict[str, Existing], list[str], list[str]
 
 
 @pytest.mark.parametrize(("plan", "there", "names", "lines"), COMPARED)
-def test_a_difference_is_said_in_words(
+def test_a_difference_is_reported_in_words(
     plan: dict[str, Topic], there: dict[str, Existing], names: list[str], lines: list[str]
 ) -> None:
     assert repr(compare(plan, there, names)).splitlines() == lines
@@ -400,7 +400,7 @@ def test_applying_gives_up_in_time_and_says_what_is_missing(monkeypatch: pytest.
         Plan(SCORES).apply(Answers(0), quiet=True)  # type: ignore[arg-type]
 
 
-def test_it_is_done_when_several_looks_in_a_row_agree_whoever_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_done_when_several_looks_in_a_row_agree_who_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     there: dict[str, Existing] = {"scores": Existing(3)}
     seen = [{}, {}, there, there, {}, *[there] * topics.AGREED]  # the brokers learn of it a little apart
     trials: list[bool] = []

@@ -41,6 +41,6 @@ def test_mypy_strict_refuses_a_misspelt_argument_of_work(tmp_path: Path) -> None
         "program.py",
     ]
     ran = subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=False)
-    said = {int(line.split(":")[1]): line for line in ran.stdout.splitlines() if ": error:" in line}
-    assert list(said) == [9, 10, 11, 12, 13], ran.stdout + ran.stderr
-    assert all('Unexpected keyword argument "untill"' in said[line] for line in (9, 10, 11))
+    answer = {int(line.split(":")[1]): line for line in ran.stdout.splitlines() if ": error:" in line}
+    assert list(answer) == [9, 10, 11, 12, 13], ran.stdout + ran.stderr
+    assert all('Unexpected keyword argument "untill"' in answer[line] for line in (9, 10, 11))

@@ -164,7 +164,7 @@ def test_letters_stand_out_from_their_ground(ink, ground):
     assert (bright + 0.05) / (dark + 0.05) >= 4.5
 
 
-def test_no_state_is_told_by_colour_alone():
+def test_no_state_is_reported_by_colour_alone():
     alone = {}
     for state in STATES:
         shown = log([Lane(0, [Record(0, "A", state)])])

@@ -133,7 +133,7 @@ def test_bars_have_a_line_at_the_even_share_and_cells_have_none():
     assert "class='even'" not in GALLERY["two clients"].svg
 
 
-def test_two_placings_stand_side_by_side_where_there_is_room():
+def test_two_placings_stand_side_by_side_where_there_is_space():
     beside, below = re.findall(r"translate\(([\d.]+),([\d.]+)\)", keys(MOVED).svg), GALLERY["hot, moved"].svg
     assert beside[0] == ("0", "24") and float(beside[1][0]) > 100 and beside[1][1] == "24"
     assert [x for x, _ in re.findall(r"translate\(([\d.]+),([\d.]+)\)", below)] == ["0", "0"]

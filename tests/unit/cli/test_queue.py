@@ -86,7 +86,7 @@ def test_wrong_values_get_one_sentence_before_a_cluster_is_asked(
 
 
 @pytest.mark.parametrize(("typed", "what"), [(["put", "x", "-"], "put"), (["claim", "x"], "claimed")])
-def test_a_closed_stdin_is_said_before_anything_is_done(
+def test_a_closed_stdin_is_reported_before_anything_is_done(
     typed: list[str], what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
@@ -241,7 +241,7 @@ def test_where_an_item_stands_is_read_from_the_ledger_the_log_and_the_purge_mark
         (1, True, ["eu", "us"], "1 record deleted, site 'eu' is forgotten, site 'us' is forgotten."),
     ],
 )  # fmt: skip
-def test_garbage_is_said_in_one_sentence(records: int, deleted: bool, forget: list[str], sentence: str) -> None:
+def test_garbage_is_reported_in_one_sentence(records: int, deleted: bool, forget: list[str], sentence: str) -> None:
     garbage = Garbage("football", {0: (5, 5 + records)}, deleted=deleted)
     assert _sentence(garbage, forget) == sentence
 

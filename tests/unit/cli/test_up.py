@@ -59,7 +59,7 @@ def test_an_old_export_is_pointed_to_the_cluster_that_runs(
     assert f'But `kq up` keeps a cluster at {OURS}: eval "$(kq up)"' in err
 
 
-def test_a_current_cluster_that_does_not_answer_is_said_once(
+def test_a_current_cluster_that_does_not_answer_is_reported_once(
     holder: up.Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for exported in (None, OURS):
