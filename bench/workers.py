@@ -29,6 +29,7 @@ PROCESSES, THREADS, PARTITIONS = (1, 2, 4, 8), 4, 16
 SETTLED = 6.0  # seconds: a heartbeat of the last one that joined, and its partitions are its own
 HANDLERS = (0, 1, 10, 100)  # ms
 LASTS, MOST = 2.0, 20_000  # seconds that all items should take, and items at most
+KEYS = tuple(b"%d" % number for number in range(1_000))  # so many that each partition has its share of the items
 
 
 def measured() -> dict[str, float]:
@@ -63,7 +64,7 @@ def _rate(way: str, processes: int, ms: int, apart: bool = False) -> float:
     for each in workers:
         each.hear()
     time.sleep(SETTLED)
-    filled(topic, items, PARTITIONS)
+    filled(topic, items, PARTITIONS, keys=KEYS)
     deadline = time.monotonic() + 120
     while sum(done) < items * (processes if apart else 1) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -83,7 +84,7 @@ def _foreign(processes: int, ms: int) -> float:
     time.sleep(SETTLED)
     producer = Producer({"bootstrap.servers": broker().bootstrap, "linger.ms": 5, "queue.buffering.max.messages": MOST})
     for number in range(items):
-        producer.produce(peer.name, json.dumps([number, ms, 0]), b"%d" % number)
+        producer.produce(peer.name, json.dumps([number, ms, 0]), KEYS[number % len(KEYS)])
     producer.flush()
     ended = sorted(ended for *_, ended in peer.all_results(items))
     for each in workers:
