@@ -25,7 +25,10 @@ THREADS = 16  # in one process
 PROCESS = 3_500  # items a second of a process whose handlers do nothing
 MORE_BYTES = 100  # that a record with a short key needs beside its data, in a batch of its own
 SEGMENT, SEGMENT_TIME = 1_073_741_824, 604_800  # bytes and seconds after which a new file begins: Kafka's defaults
-PUT, WORKED = 0.14, 0.14  # ms of a broker's CPU for an item that is put alone, and for one that a site works on
+PUT, WORKED = (
+    0.25,
+    0.19,
+)  # ms of a broker's CPU for an item that is put, and for one that a site works on, one at a time
 CORES, NETWORK = 4, 125_000_000  # of a broker: its cores, and bytes a second in each direction
 REPLICAS = 3
 
