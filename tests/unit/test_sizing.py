@@ -34,8 +34,8 @@ def test_every_constant_is_a_row_of_the_table_in_docs_costs() -> None:
     [  # partitions, brokers, processes and threads of a site
         (ASKED, (18, 3, 9, 115), "threads"),
         (SMALL, (4, 3, 2, 1), "threads"),
-        (Load(10_000, 100, 3_600, 0.0001), (12, 5, 6, 2), "threads"),
-        (Load(20_000, 900_000, 3_600, 0.001), (20, 619, 10, 29), "brokers' network"),
+        (Load(10_000, 100, 3_600, 0.0001), (8, 5, 4, 2), "threads"),
+        (Load(20_000, 900_000, 3_600, 0.001), (12, 619, 6, 29), "brokers' network"),
     ],
 )
 def test_a_load_needs(load: Load, numbers: tuple[int, ...], first: str) -> None:
