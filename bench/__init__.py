@@ -1,1 +1,1 @@
-"""How fast and how big: figures that this project's README quotes, printed by `make bench` and never asserted."""
+"""How fast and how big: the figures of README.md and docs/costs.md, printed by `make bench` and never asserted."""

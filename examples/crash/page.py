@@ -37,7 +37,7 @@ Each worker does the same: it reads a topic, works for 1 ms on each of {items} i
 `kq crash` runs it once for each point. It kills the process before or after one request to Kafka, starts it again, and counts
 the items without a result (lost), with more than one (doubled), and the keys whose items came out of order.
 The figures count runs. Seconds to recover: the median from the death to the next result that is sent.
-kq leaves the group in the dead process's name, so this time holds no session timeout.
+`kq crash` leaves the group in the dead process's name, so this time holds no session timeout.
 
 Made by `make crash-page`; one worker again: `make crash-page ONLY=NAME`. At most {sample} points of a worker were tried, drawn with
 seed {seed}; the first figure says how many of how many. A point that was not tried may lose or double an item.
@@ -45,7 +45,7 @@ Auto-commit every 5 s commits once in so short a run, at its end, so a loss betw
 Each worker and its promise was read once more against the documentation in the last table, by a reader who did not write it.
 *In the package* means the docstrings of the version that is measured; another version is named where it was read. If a worker is
 still written wrongly, its figures are our fault.
-The figures of one run on a busy machine are in [crash.json](crash.json). The workers are in [examples/crash](../examples/crash).
+The figures of one run on a busy machine are in [crash.json](crash.json). The workers are in `examples/crash`.
 
 | worker | library, form | points | lost | doubled | out of order | s to recover | its documentation promises | seen |
 |---|---|---|---|---|---|---|---|---|

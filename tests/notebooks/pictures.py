@@ -1,4 +1,4 @@
-"""The README's pictures: what the cell tagged `readme` of each notebook shows.
+"""The pictures of docs/road.md: what the cell tagged `readme` of each notebook shows.
 
     python -m tests.notebooks.pictures     # the second half of `make notebooks`
 

@@ -1,15 +1,18 @@
-"""What README.md tells a reader to type: its commands and its Python, run as they stand there, and what it says they print.
+"""What README.md and the how-tos tell a reader to type: their commands and Python, run as they stand, and what they print.
 
-A command without an output in README.md has only to end well. An output is compared line by line, with these patterns masked.
+A command without an output on its page has only to succeed. An output is compared line by line, with these patterns masked.
+A `text` block is the output of the Python before it, or, in the README's *Start*, what notebook 00 has stored.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,10 +21,20 @@ from kqlib.kafka import Kafka
 from tests.conftest import Marked
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(
-    r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-)
+PAGES = [
+    ROOT / "docs/queue.md",
+    ROOT / "README.md",
+    *sorted((ROOT / "docs/how-to").glob("*.md")),
+]  # the first has the cluster
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+]
 PYTHON = [text for language, text in BLOCKS if language == "python"]
+PROGRAMS = [text for text in PYTHON if "def test_" not in text]
+TESTS = [text for text in PYTHON if "def test_" in text]
+SHOWN = {before[1]: text for before, (language, text) in pairwise(BLOCKS) if language == "text"}
 MASKED = {  # what differs from run to run
     "a moment": r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d",
     "an age": r"\b\d+ (s|min) ago",
@@ -33,6 +46,7 @@ NOT_RUN = {  # how the command begins, and why it is not run here
     "kq doctor": "tests/promises/test_cli.py runs it",
     'eval "$(kq up --brokers 3)"': "one cluster is enough for the commands; three brokers run below",
     "export KQ_": "a cluster of the reader's own",
+    "kq pipeline audit": "tests/spark/test_audit.py runs it",
 }
 END = "\x1e"
 
@@ -51,9 +65,18 @@ def typed(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def commands() -> list[tuple[str, list[str]]]:
-    """All commands of README.md: those with a prompt first, for they start the cluster on which the others are tried."""
+    """All commands of the pages, each once: those with a prompt first, for they start the cluster on which the others are tried."""
     prompted = [each for language, text in BLOCKS if language == "console" for each in typed(text)]
-    return prompted + [(line, []) for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
+    plain = [(line, []) for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
+    once: dict[str, tuple[str, list[str]]] = {}
+    for command, lines in prompted + plain:
+        once.setdefault(re.sub(r"\s+#.*", "", command), (command, lines))
+    return list(once.values())
+
+
+def programs() -> list[tuple[str, list[str]]]:
+    """The Python programs, each as a command with the output that is shown."""
+    return [(f"python - <<'EOF'\n{text}EOF", SHOWN.get(text, "").splitlines()) for text in PROGRAMS]
 
 
 def masked(line: str) -> str:
@@ -71,42 +94,37 @@ def home(tmp_path: Path, marked: Marked) -> dict[str, str]:
     return {**kept, "PATH": path, "KQ_STATE": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
 
 
-def test_what_the_readme_says_to_type_prints_what_it_shows(home: dict[str, str], tmp_path: Path) -> None:
-    run = [each for each in commands() if not each[0].startswith(tuple(NOT_RUN))]
-    queue = f"import kqlib as kq\ncluster = kq.connect()\n{PYTHON[1]}"
-    tries = [*(command for command, _ in run), f"python - <<'EOF'\n{queue}EOF", "kq down"]
+def test_what_the_pages_say_to_type_prints_what_they_show(home: dict[str, str], tmp_path: Path) -> None:
+    run = [each for each in commands() if not each[0].startswith(tuple(NOT_RUN))] + programs()
+    tries = [*(command for command, _ in run), "kq down"]
     script = "\n".join(f"{{\n{each}\n}} 2>&1\necho {END}$?" for each in tries)
-    answer = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=home, capture_output=True, text=True, check=False)
-    outputs = re.split(rf"{END}(\d+)\n", answer.stdout)
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=home, capture_output=True, text=True, check=False)
+    outputs = re.split(rf"{END}(\d+)\n", ran.stdout)
     found = list(zip(tries, outputs[::2], map(int, outputs[1::2]), strict=False))
-    assert len(found) == len(tries), answer
+    assert len(found) == len(tries), ran
     shown = {command: [masked(line) for line in lines] for command, lines in run if lines}
-    assert [
-        one for one in found if one[2] > (one[0] in shown)
-    ] == []  # 1, a plain no, only where the output is compared
+    # 1, nothing done, only where the output is compared
+    assert [one for one in found if one[2] > (one[0] in shown)] == []
     printed = {command: [masked(line) for line in output.splitlines()] for command, output, _ in found}
-    assert shown, "README.md shows no output"
+    assert len(shown) > 10, "the pages show no output"
     assert {command: printed[command] for command in shown} == shown
 
 
-def test_each_command_that_is_not_run_is_still_in_the_readme() -> None:
+def test_each_command_that_is_not_run_is_still_on_a_page() -> None:
     lines = [command for command, _ in commands()]
     assert [begin for begin in NOT_RUN if not any(line.startswith(begin) for line in lines)] == []
 
 
-def test_the_readmes_first_program_runs_on_three_brokers(home: dict[str, str], tmp_path: Path) -> None:
-    answer = subprocess.run(
-        [sys.executable, "-c", PYTHON[0]], cwd=tmp_path, env=home, capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stderr
+def test_what_the_readme_shows_after_make_lab_is_what_notebook_00_has_stored() -> None:
+    cells = json.loads((ROOT / "notebooks/00-start-here.ipynb").read_text(encoding="utf-8"))["cells"]
+    stored = ["".join(out.get("data", {}).get("text/plain", "")) for cell in cells for out in cell.get("outputs", [])]
+    shown = [text for before, text in SHOWN.items() if before not in PYTHON]
+    assert len(shown) == 1 and shown[0].rstrip() in stored
 
 
-def test_the_readmes_tests_pass(kq_cluster: Kafka, home: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "test_mine.py").write_text(f"from confluent_kafka import Producer\n\n\n{PYTHON[2]}")
+def test_the_tests_of_the_how_to_pass(kq_cluster: Kafka, home: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text("\n\n".join(TESTS))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "test_mine.py"]
     own = {**home, "KQ_BOOTSTRAP": kq_cluster.bootstrap}
-    answer = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
-    assert answer.stdout.splitlines()[-1:] and re.fullmatch(r"2 passed in .*", answer.stdout.splitlines()[-1]), (
-        answer.stdout
-    )
-    assert len(PYTHON) == 3
+    ran = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines()[-1:] and re.fullmatch(r"2 passed in .*", ran.stdout.splitlines()[-1]), ran.stdout

@@ -1,4 +1,4 @@
-"""What README, ARCHITECTURE, CONTRIBUTING and two pages of docs/ name is there."""
+"""What README, the other pages at the top, and the pages of docs/ name is there; the README is short, and its figures are measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kqlib.command.main import parsers
 from tests.notebooks.pictures import pictures
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/pipelines.md")
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+WORDS = 900
 MAKEFILE = (ROOT / "Makefile").read_text()
 
 
@@ -19,7 +20,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 def test_every_link_leads_somewhere(name: str) -> None:
     page = ROOT / name
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-    assert targets and [target for target in targets if not (page.parent / target).exists()] == []
+    assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -35,16 +36,27 @@ def test_every_kq_command_that_is_named_exists(name: str) -> None:
     assert named - set(commands) == set()
 
 
-def test_every_notebook_is_on_the_readmes_road_with_a_picture() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_every_notebook_is_on_the_road_with_its_picture() -> None:
+    readme, road = (ROOT / "README.md").read_text(), (ROOT / "docs" / "road.md").read_text()
     for notebook in (ROOT / "notebooks").glob("[0-9][0-9]-*.ipynb"):
         assert f"(notebooks/{notebook.name})" in readme
-        assert f"(notebooks/pictures/{notebook.name[:2]}.svg)" in readme
+        assert f"(../notebooks/pictures/{notebook.name[:2]}.svg)" in road
 
 
-def test_the_readme_names_every_notebook_that_needs_the_embedded_cluster() -> None:
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= WORDS
+
+
+def test_each_figure_of_the_readmes_costs_stands_in_the_page_of_costs() -> None:
+    readme = (ROOT / "README.md").read_text().partition("## What it costs")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| \w.*\d.*\|$", readme, re.MULTILINE)
+    assert rows and [row for row in rows if row not in (ROOT / "docs" / "costs.md").read_text()] == []
+
+
+def test_the_page_of_your_cluster_names_every_notebook_that_needs_the_embedded_one() -> None:
     """Those that stop a broker, have a wire, or want topics that appear by themselves. Others may be named too, as 04."""
-    named = re.search(r"^([\d, and]+) need the embedded cluster", (ROOT / "README.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "how-to" / "your-cluster.md").read_text()
+    named = re.search(r"^Notebooks ([\d, and]+) need the embedded cluster", page, re.MULTILINE)
     code = {path.name[:2]: path.read_text() for path in (ROOT / "notebooks").glob("[0-9][0-9]-*.ipynb")}
     needs = {
         number
