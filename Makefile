@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --custom-compile-command "make lock"
 LAB    := $(VENV)/.lab
 READY  := $(VENV)/.ready
+SITE   := $(VENV)/.site
 
 help:        ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,19 +46,28 @@ films:  venv ## record the films of notebooks/films anew, from real runs
 bench: venv  ## how fast and how big: printed, never asserted; make bench ONLY="1 peers", or ONLY=all
 	@$(BIN)/python -m bench $(ONLY)
 
-nightly: venv ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
+site:   $(SITE) ## this documentation and all notebooks as one folder, build/site: open its index.html; needs no network
+	@$(BIN)/python -m sphinx -q -E -W --keep-going -c docs -d build/site-cache . build/site
+	@echo "build/site/index.html"
+
+$(SITE): $(READY) site.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r site.lock
+	@touch $@
+
+nightly: venv $(SITE) ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
 	@$(BIN)/python -m tests.nightly $(PART) $(if $(SHARE),--share $(SHARE)) $(if $(SEED),--seed $(SEED))
 
 crash-page: venv ## docs/crash.md anew: what workers of several libraries lose when killed; half an hour; ONLY=NAME: one of them
 	@$(BIN)/python -m examples.crash.page $(ONLY)
 
-lock: venv   ## remake requirements.lock, lab.lock and jars.lock from what pyproject.toml and jars.lock ask for
+lock: venv   ## remake requirements.lock, lab.lock, site.lock and jars.lock from what pyproject.toml and jars.lock ask for
 	@$(COMPILE) --all-extras pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra avro --extra virtual --extra lab pyproject.toml -c requirements.lock -o lab.lock
+	@$(COMPILE) --group site -c requirements.lock -o site.lock
 	@$(BIN)/python -m kqlib.runtime.jars
 
 clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help venv lab test check notebooks films bench nightly crash-page lock clean
+.PHONY: help venv lab test check notebooks films bench site nightly crash-page lock clean

@@ -25,7 +25,8 @@ from packaging.utils import canonicalize_name
 from tests.patience import WAIT
 
 REPO = Path(__file__).parents[2]
-PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+FILE = tomllib.loads((REPO / "pyproject.toml").read_text())
+PROJECT = FILE["project"]
 LOCK = (REPO / "requirements.lock").read_text()
 ENVIRONMENT = yaml.safe_load((REPO / "environment.yml").read_text())
 PLAINLY_NAMED = {"confluent-kafka", "fastavro", "ipywidgets", "jupyterlab", "nbval", "pyspark"}
@@ -124,6 +125,14 @@ def test_the_lock_of_the_lab_has_the_same_versions_and_no_spark():
     assert list(of_the_lock(part, lab)) == []
     assert pins(lab).items() <= pins(LOCK).items()
     assert not {"pyspark", "py4j", "pytest"} & pins(lab).keys()
+
+
+def test_the_lock_of_the_site_changes_no_version_of_the_others():
+    site = (REPO / "site.lock").read_text()
+    named = {"dependencies": FILE["dependency-groups"]["site"], "optional-dependencies": {}}
+    assert list(of_the_lock(named, site)) == []
+    both = pins(site).keys() & pins(LOCK).keys()
+    assert len(both) > 20 and [name for name in both if pins(site)[name] != pins(LOCK)[name]] == []
 
 
 def test_what_environment_yml_asks_pip_for_is_what_the_lock_has_to_the_last_package():
@@ -275,7 +284,10 @@ def test_what_is_missing_is_installed_or_reported(machine, commands, calls, word
     assert [call for call in called if not call.startswith("sudo")] == calls
 
 
-def test_ci_runs_make_test_as_ci_and_without_input(machine):
-    code, called, _ = machine("run", HAS_ALL | {"make": 'read -r typed; echo "CI=$CI $typed" >> "$CALLS"; exit 3'})
-    assert code == 3
-    assert called == ["make test", "CI=true "]
+@pytest.mark.parametrize(
+    ("exits", "called"), [(3, ["make test", "CI=true "]), (0, ["make test", "CI=true ", "make site", "CI=true "])]
+)
+def test_ci_runs_make_test_and_make_site_as_ci_and_without_input(machine, exits, called):
+    make = f'read -r typed; echo "CI=$CI $typed" >> "$CALLS"; exit {exits}'
+    code, calls, _ = machine("run", HAS_ALL | {"make": make})
+    assert (code, calls) == (exits, called)

@@ -1,0 +1,22 @@
+// A film of a notebook without a kernel: one frame at a time, with two buttons and a slider that the keyboard moves.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const film of document.querySelectorAll(".film")) {
+    const frames = [...film.querySelectorAll("section")];
+    const make = (tag, more) => Object.assign(document.createElement(tag), more);
+    const back = make("button", { type: "button", textContent: "back" });
+    const next = make("button", { type: "button", textContent: "next" });
+    const slider = make("input", { type: "range", min: 1, max: frames.length, value: 1 });
+    slider.setAttribute("aria-label", "frame");
+    const controls = make("div", { className: "film-controls" });
+    controls.append(back, slider, next);
+    film.firstElementChild.after(controls);
+    const show = (number) => {
+      slider.value = number; // a range keeps it between its ends
+      frames.forEach((frame, at) => { frame.hidden = at + 1 !== Number(slider.value); });
+    };
+    back.onclick = () => show(Number(slider.value) - 1);
+    next.onclick = () => show(Number(slider.value) + 1);
+    slider.oninput = () => show(slider.value);
+    show(1);
+  }
+});

@@ -1,0 +1,136 @@
+"""The site in a real browser, from the disk: built without a warning, no dead link, search, films, dark mode, and what axe finds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from .conftest import ROOT, WAIT_MS, width
+
+pytestmark = pytest.mark.nightly
+SITE, SHOTS = ROOT / "build" / "site", ROOT / "build" / "site-shots"
+Visit = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """The site, built anew as `make site` builds it."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-c", "docs"]
+    built = subprocess.run(
+        [*command, "-d", "build/site-cache", ".", str(SITE)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    return SITE
+
+
+@pytest.fixture
+def opened(site: Path, browser: Browser) -> Iterator[Visit]:
+    """Visit a page of the site, in a browser with this scheme and width."""
+    pages: list[Page] = []
+
+    def opened(name: str, scheme: str = "light", wide: int = 1280) -> Page:
+        page = browser.new_page(viewport={"width": wide, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        pages.append(page)
+        page.set_default_timeout(WAIT_MS)
+        page.goto(f"file://{site / name}")
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+
+
+def test_no_link_is_dead_and_nothing_is_fetched(site: Path) -> None:
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    ids = {path: set(re.findall(r'\bid="([^"]+)"', html)) for path, html in pages.items()}
+    dead, links = [], 0
+    for path, html in pages.items():
+        for found in re.findall(r'(?:href|src)="([^"]+)"', html):
+            address, _, fragment = unescape(found).partition("#")
+            if address.startswith(("http", "data:", "mailto:")):
+                continue
+            target = (path.parent / unquote(address)).resolve() if address else path
+            links += 1
+            if not target.exists() or (fragment and target.suffix == ".html" and unquote(fragment) not in ids[target]):
+                dead.append(f"{path.relative_to(site)}: {found}")
+    assert links > 1000 and dead == []
+    fetched = r'<(?:script|img|iframe)[^>]+src="https?:|<link[^>]+rel="stylesheet"[^>]+href="https?:'
+    assert [path.name for path, html in pages.items() if re.search(fetched, html)] == []
+
+
+def test_the_first_page_leads_to_the_start_and_a_search_finds_the_ledger(opened: Visit) -> None:
+    page = opened("index.html")
+    expect(page.get_by_role("heading", name="kqlib: a Kafka queue")).to_be_visible()
+    search = page.get_by_role("textbox", name="Search")
+    search.fill("ledger")
+    search.press("Enter")
+    expect(page.locator("#search-results li").first).to_be_visible()
+    expect(page.locator("#search-results")).to_contain_text("leases and the ledger", ignore_case=True)
+
+
+@pytest.mark.parametrize("notebook", ["02-partitions-and-replicas", "04-consumer-groups", "08-leases-and-the-ledger"])
+def test_a_film_runs_without_a_kernel_by_the_keyboard(opened: Visit, notebook: str) -> None:
+    film = opened(f"notebooks/{notebook}.html").locator(".film")
+    status = film.get_by_role("status")
+    expect(status).to_contain_text("1 of ")
+    film.get_by_role("slider").press("ArrowRight")
+    expect(status).to_contain_text("2 of ")
+    film.get_by_role("button", name="next").press("Enter")
+    expect(status).to_contain_text("3 of ")
+    film.get_by_role("button", name="back").press("Enter")
+    expect(status).to_contain_text("2 of ")
+    assert all(width(image) > 200 for image in film.locator("section:not([hidden]) img").all())
+
+
+def test_it_is_dark_where_the_browser_is(opened: Visit) -> None:
+    ink = {}
+    for scheme in ("light", "dark"):
+        page = opened("docs/index.html", scheme)
+        colour = page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+        ink[scheme] = sum(map(int, re.findall(r"\d+", colour)[:3]))
+    assert ink["light"] > 600 and ink["dark"] < 200
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(site: Path, browser: Browser, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    found = []
+    for path in sorted(site.rglob("*.html")):
+        if path != site / "index.html":  # it leads on at once
+            page.goto(f"file://{path}")
+            for each in Axe().run(page).response["violations"]:
+                if each["impact"] in ("serious", "critical"):
+                    nodes = [node["html"][:200] for node in each["nodes"][:3]]
+                    found.append(f"{path.relative_to(site)}: {each['id']}, {len(each['nodes'])} times: {nodes}")
+    page.close()
+    assert found == []
+
+
+def test_no_page_is_wider_than_a_phone(opened: Visit, site: Path) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    wide = []
+    for name in (
+        "README",
+        "docs/index",
+        "docs/road",
+        "docs/costs",
+        "docs/names",
+        "docs/kq",
+        "notebooks/02-partitions-and-replicas",
+    ):
+        for pixels in (1280, 400):
+            page = opened(f"{name}.html", wide=pixels)
+            page.screenshot(path=SHOTS / f"{name.replace('/', '-')}-{pixels}.png")
+            if page.evaluate("document.documentElement.scrollWidth") > pixels:
+                wide.append(f"{name} at {pixels}")
+    assert wide == []
