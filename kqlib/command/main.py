@@ -14,10 +14,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from kqlib.command.output import answer, tell
-from kqlib.errors import KqError, NotAllowed
+from kqlib.errors import BadConfig, KqError, NotAllowed, Unreachable
 from kqlib.text import count, near
 
 MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash", "size")
@@ -199,9 +199,16 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            self.error(f"there is no command {value!r}{near(value, action.choices)}")
-        super()._check_value(action, value)
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(each) for each in action.choices]
+        if isinstance(action, argparse._SubParsersAction):
+            self.error(f"there is no command {value!r}{near(value, known)}")
+        meant = near(str(value), known) or f"; choose from {', '.join(known)}"
+        raise argparse.ArgumentError(action, f"invalid choice: {value!r}{meant}")
+
+    def error(self, message: str) -> NoReturn:
+        super().error(message if "; did you mean " in message else f"{message}; see {self.prog} --help")
 
 
 def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
@@ -310,11 +317,36 @@ def _use(file: Path) -> None:
     os.environ["KQ_KAFKA_CONFIG"] = str(path)
 
 
+def _next(text: str, error: Exception, words: Sequence[str]) -> str:
+    """The end of an error's text: the next command to type, unless the text names one."""
+    if "`kq " in text or " kq " in text or "; did you mean " in text:
+        return ""
+    if isinstance(error, Unreachable):
+        command = "kq status"
+    elif isinstance(error, NotAllowed | BadConfig | FileNotFoundError):
+        command = f"{_named(words)} --help"
+    elif isinstance(error, OSError):
+        command = "kq doctor"
+    else:
+        return ""
+    return f" See {command}" if text.endswith((".", "?")) else f"; see {command}"
+
+
+def _named(words: Sequence[str]) -> str:
+    """The command that these words name, as far as there is one: 'kq queue put'."""
+    parser: argparse.ArgumentParser = parsers()[0]
+    for word in words:
+        under = next((each for each in parser._actions if isinstance(each, argparse._SubParsersAction)), None)
+        parser = under.choices.get(word, parser) if under else parser
+    return parser.prog
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `kq` with these arguments (None: those that were typed) and return its exit status."""
+    words = sys.argv[1:] if argv is None else argv
     try:
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            return _run(words)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # `kq kafka | head`: the reader has seen enough
@@ -323,9 +355,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except KqError as error:
-        tell(f"kq: {error}")
+        text, cause = str(error), error  # type: str, Exception
     except OSError as error:  # a file, a disk, an address: what the system says, without its number
-        tell(f"kq: {': '.join(str(word) for word in (error.filename, error.strerror or error) if word)}")
+        text, cause = ": ".join(str(word) for word in (error.filename, error.strerror or error) if word), error
+    tell(f"kq: {text}{_next(text, cause, words)}")
     return 2
 
 

@@ -354,7 +354,9 @@ def test_a_story_of_an_item_that_is_out_says_who_can_have_it_and_who_knows_until
 def test_of_what_is_not_there_a_story_says_so(desk: Desk) -> None:
     assert desk("story", f"{desk.name}/0/7").code == 1
     assert "is not in the log" in desk("story", f"{desk.name}/0/7").out
-    assert desk("story", f"{desk.name}/3/0").err == f"kq: '{desk.name}' has no partition 3: it has 1, from 0 on\n"
+    assert desk("story", f"{desk.name}/3/0").err.startswith(
+        f"kq: '{desk.name}' has no partition 3: it has 1, from 0 on"
+    )
 
 
 def test_what_kafkas_own_tool_calls_lag_is_the_end_less_the_floor_and_no_depth(desk: Desk) -> None:

@@ -369,7 +369,7 @@ TYPED = [
     (["--"], "kq: which command? It stands behind --, as in: kq crash -- python worker.py"),
     (["--items", "0", "--", "true"], "kq: items is a number from 1 to 1,000, not 0"),
     (["--items", "x", "--", "true"], "kq crash: error: argument --items: invalid int value: 'x'"),
-    (["--accident", "flood", "--", "true"], "invalid choice: 'flood' (choose from"),
+    (["--accident", "flood", "--", "true"], "invalid choice: 'flood'; choose from"),
     (["--only", "Produce:2", "--", "true"], "kq: a point is written like Produce:2:after, not 'Produce:2'"),
     (
         ["--allow", "lost,all", "--", "true"],

@@ -96,7 +96,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _audit(add: Callable[..., Any]) -> None:
     add("queue", metavar="QUEUE", help="the queue's name, which is also its topic's")
-    add("--site", required=True, metavar="NAME", help="the site whose work is audited, or the group of other workers")
+    add("--site", required=True, metavar="SITE", help="the site whose work is audited, or the group of other workers")
     add("--results", required=True, metavar="TOPIC", help="the topic with the results")
     add(
         "--of",
@@ -126,7 +126,7 @@ def _replay(add: Callable[..., Any]) -> None:
     add("--start", type=_place, default="earliest", metavar="PLACE", help="earliest, a time, or offsets: 0:120,1:98")
     add("--end", type=_place, default="latest", metavar="PLACE", help="latest, a time, or offsets")
     add("--dead", action="store_true", help="put dead letters of a queue back instead")
-    add("--site", metavar="NAME", help="the site of the dead letters")
+    add("--site", metavar="SITE", help="the site of the dead letters")
     add("-n", type=int, metavar="N", help="at most so many dead letters")
 
 

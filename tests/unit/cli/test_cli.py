@@ -6,6 +6,7 @@ import argparse
 import errno
 import json
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,19 +31,19 @@ COMMANDS = ["lab", "up", "down", "status", "doctor", "progress", "topics", *cli.
 # --- what is typed ----------------------------------------------------------------------------------------------------
 
 
-def leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
-    """Every command, and every sub-command."""
-    yield name
+def parsed(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command, and every sub-command, with its parser."""
+    yield name, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for word, each in action.choices.items():
-                yield from leaves(each, f"{name} {word}".strip())
+                yield from parsed(each, f"{name} {word}".strip())
 
 
 def test_every_command_explains_itself_and_takes_a_file_of_client_settings(capsys: pytest.CaptureFixture[str]) -> None:
     whole, commands = cli.parsers()
     assert list(commands) == COMMANDS
-    for command in leaves(whole):
+    for command, _ in parsed(whole):
         assert run(*command.split(), "--help") == 0
         out = capsys.readouterr().out
         assert out.startswith(f"usage: kq {command}"), command
@@ -64,7 +65,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     ("typed", "words"),
     [
         ("statsu", "kq: error: there is no command 'statsu'; did you mean status?"),
-        ("nonsense", "kq: error: there is no command 'nonsense'"),
+        ("nonsense", "kq: error: there is no command 'nonsense'; see kq --help"),
         ("--versoin", "kq: error: there is no '--versoin' here; did you mean --version?"),
         ("--", "kq: error: "),
         ("--config client.properties", "kq: error: which command?"),
@@ -77,7 +78,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         ("status --config", "kq status: error: argument --config: expected one argument"),
         ("status --confi client.properties", "kq status: error: there is no '--confi' here; did you mean --config?"),
         ("topics", "kq topics: error: the following arguments are required: what, FILE"),
-        ("topics dif plan.toml", "kq topics: error: argument what: invalid choice: 'dif'"),
+        ("topics dif plan.toml", "kq topics: error: argument what: invalid choice: 'dif'; did you mean diff?"),
         ("lab --no-brwser", "kq lab: error: there is no '--no-brwser' here; did you mean --no-browser?"),
         ("games show --rows -1", "kq games show: error: argument --rows: a whole number from 0, not '-1'"),
         ("games show --rows ten", "kq games show: error: argument --rows: a whole number from 0, not 'ten'"),
@@ -87,8 +88,8 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         ("queue --json list", "kq queue: error: there is no '--json' here"),
         ("queue list football", "kq queue list: error: there is no 'football' here"),
         ("queue list --site", "kq queue list: error: argument --site: expected one argument"),
-        ("queue create", "kq queue create: error: the following arguments are required: QUEUE"),
-        ("queue create x --order lifo", "kq queue create: error: argument --order: invalid choice: 'lifo'"),
+        ("queue create", "kq queue create: error: the following arguments are required: QUEUE; see kq queue create --help"),
+        ("queue create x --order lifo", "kq queue create: error: argument --order: invalid choice: 'lifo'; choose from any, key"),
         ("queue put x y --kye z", "kq queue put: error: there is no '--kye' here; did you mean --key?"),
         ("queue story", "kq queue story: error: the following arguments are required: ID"),
         ("queue work x --until-emty -- true", "kq queue work: error: there is no '--until-emty' here; did you mean --unt"),
@@ -108,11 +109,18 @@ def test_what_is_mistyped_is_named_with_the_right_usage(
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (NotAllowed("no, because"), 2, "kq: no, because\n"),
-        (Unreachable(address="a:1", why="no answer"), 2, "kq: No Kafka answered at a:1: no answer."),
-        (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "kq: /x: Permission denied\n"),
-        (OSError(errno.ENOSPC, "No space left on device"), 2, "kq: No space left on device\n"),
-        (OSError("timed out"), 2, "kq: timed out\n"),
+        (NotAllowed("no, because"), 2, "kq: no, because; see kq progress --help\n"),
+        (NotAllowed("a plan is needed: kq topics apply"), 2, "kq: a plan is needed: kq topics apply\n"),
+        (
+            Unreachable(address="a:1", why="no answer"),
+            2,
+            "kq: No Kafka answered at a:1: no answer. Is it running, and is "
+            "this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)? See kq status\n",
+        ),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/x"), 2, "kq: /x: No such file; see kq progress --help\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "kq: /x: Permission denied; see kq doctor\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "kq: No space left on device; see kq doctor\n"),
+        (OSError("timed out"), 2, "kq: timed out; see kq doctor\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
@@ -127,6 +135,24 @@ def test_an_error_is_one_message_without_a_traceback(
     out, err = capsys.readouterr()
     assert (out, err[: len(words)], "Traceback" in err) == ("", words, False)
     assert bool(err) == bool(words)
+
+
+def test_nothing_is_coloured_not_even_at_a_terminal() -> None:
+    outside, terminal = pty.openpty()
+    command = [sys.executable, "-m", "kqlib", "kafka"]
+    subprocess.run(command, stdout=terminal, stderr=terminal, check=True, env=os.environ | {"FORCE_COLOR": "1"})
+    os.close(terminal)
+    assert b"kq kafka TOOL" in (printed := os.read(outside, 4096)) and b"\x1b" not in printed
+    os.close(outside)
+
+
+def test_an_option_has_the_same_form_in_every_command() -> None:
+    forms: dict[str, set[object]] = {}
+    for _, parser in parsed(cli.parsers()[0]):
+        for action in parser._actions:
+            for option in {"--config", "--json", "--site", "--yes", "-n"}.intersection(action.option_strings):
+                forms.setdefault(option, set()).add((*action.option_strings, action.nargs, action.metavar))
+    assert [option for option, found in forms.items() if len(found) > 1] == []
 
 
 def test_a_mistake_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,11 +225,11 @@ def test_a_file_of_client_settings_is_taken_wherever_it_is_typed(
     seen.clear()
     assert run(*typed.replace("CONFIG", "--config nowhere").split()) == 2
     why = "this file of client settings (--config or KQ_KAFKA_CONFIG) cannot be read (FileNotFoundError)"
-    assert capsys.readouterr().err == f"kq: {tmp_path}/nowhere: {why}\n"
+    assert capsys.readouterr().err.startswith(f"kq: {tmp_path}/nowhere: {why}; see kq ")
     (tmp_path / "client.properties").write_text("sasl.passwort=s3cr3t\n")
     assert run(*typed.replace("CONFIG", "--config client.properties").split()) == 2
     why = 'client.properties, line 1: No such configuration property: "sasl.passwort"'
-    assert capsys.readouterr().err == f"kq: {why}. Nothing was done; correct the file\n"
+    assert capsys.readouterr().err.startswith(f"kq: {why}. Nothing was done; correct the file; see kq ")
     assert seen == []
 
 

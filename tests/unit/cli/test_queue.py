@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -82,7 +83,7 @@ def test_wrong_values_get_one_sentence_before_a_cluster_is_asked(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"kq: {sentence}")
-    assert err.count("\n") == 1
+    assert re.search(r"kq queue \w+", err) and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(("typed", "what"), [(["put", "x", "-"], "put"), (["claim", "x"], "claimed")])
@@ -92,7 +93,11 @@ def test_a_closed_stdin_is_reported_before_anything_is_done(
     monkeypatch.setattr(sys, "stdin", None)
     assert run("queue", *typed) == 2
     out, err = capsys.readouterr()
-    assert (out, err.startswith("kq: stdin is closed, and "), err.endswith(f". Nothing was {what}\n")) == (
+    assert (
+        out,
+        err.startswith("kq: stdin is closed, and "),
+        err.endswith(f". Nothing was {what}; see kq queue {typed[0]} --help\n"),
+    ) == (
         "",
         True,
         True,
