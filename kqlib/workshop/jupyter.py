@@ -7,6 +7,7 @@ A number or a name means the reader's own copy, in my/.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -36,10 +37,15 @@ def become(notebook: str | None, browser: bool, extra: Sequence[str]) -> NoRetur
 
 
 def checkout() -> Path:
-    """The directory that holds notebooks/ and the reader's my/."""
-    if (repo := places.repo()) is None:
+    """The directory that holds notebooks/ and the reader's my/. Without a checkout: one made here of what the wheel carries."""
+    if repo := places.repo():
+        return repo
+    carried, here = Path(sys.prefix, "share", "kqlib"), Path.cwd() / "kqlib-notebooks"
+    if not carried.is_dir():
         raise NotAllowed("The notebooks are not here: go into the checkout (git clone brings it) and type `make lab`")
-    return repo
+    shutil.copytree(carried, here, dirs_exist_ok=True)
+    print(f"The notebooks are in {here}.")
+    return here
 
 
 def choose(repo: Path, asked: str) -> Path:

@@ -8,6 +8,7 @@ import copy
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -137,6 +138,29 @@ def test_the_lock_of_the_site_changes_no_version_of_the_others():
 
 def test_what_environment_yml_asks_pip_for_is_what_the_lock_has_to_the_last_package():
     assert list(resolved(ENVIRONMENT)) == []
+
+
+@pytest.mark.nightly  # a wheel is built and installed
+def test_the_wheel_carries_the_notebooks_and_lab_finds_them_without_a_checkout(tmp_path):
+    copy, venv = tmp_path / "copy", tmp_path / "venv"
+    for name in subprocess.check_output(["git", "ls-files"], cwd=REPO, text=True).splitlines():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(REPO / name, copy / name)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(copy)]
+    subprocess.run([*pip, *build], check=True)
+    [wheel] = tmp_path.glob(f"kqlib-{PROJECT['version']}-*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    python = str(venv / "bin" / "python")
+    subprocess.run([*pip, "--python", python, "install", "--no-deps", str(wheel)], check=True)
+    code = "from kqlib.workshop import copies, jupyter; copies.make(jupyter.checkout())"
+    subprocess.run([python, "-I", "-c", code], cwd=tmp_path, check=True)
+    made = tmp_path / "kqlib-notebooks"
+    notebooks = {path.name for path in (REPO / "notebooks").glob("*.ipynb")}
+    assert {path.name for path in (made / "my").glob("*.ipynb")} == notebooks
+    carried = [*REPO.glob("notebooks/*/*.py"), *REPO.glob("notebooks/films/*"), *REPO.glob("data/*.*")]
+    assert [path.name for path in carried if not (made / path.relative_to(REPO)).is_file()] == []
+    assert (made / ".jupyter" / "labconfig" / "default_setting_overrides.json").is_file()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_every_command_explains_itself_and_takes_a_file_of_client_settings(capsy
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
-    assert capsys.readouterr().out == "kq 0.1.0\n"
+    assert capsys.readouterr().out == "kq 0.2.0\n"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kqlib.runtime import places
 from kqlib.workshop.cluster import up
 from tests.unit.cli.conftest import OTHERS, run
 
@@ -43,6 +44,22 @@ def test_a_notebook_that_is_not_there_is_named(
     assert run("lab", asked) == 2
     assert capsys.readouterr().err.startswith(f"kq: {words}")
     assert started == []
+
+
+def test_without_a_checkout_lab_makes_a_directory_of_what_the_wheel_carries(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebooks = tmp_path / "prefix" / "share" / "kqlib" / "notebooks"
+    (notebooks / "solutions").mkdir(parents=True)
+    (notebooks / "00-start-here.ipynb").write_text('{"cells": []}')
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+    monkeypatch.setattr(places, "repo", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    for _ in "12":  # the second time finds it there
+        assert run("lab") == 0
+    assert capsys.readouterr().out.splitlines() == [f"The notebooks are in {tmp_path}/kqlib-notebooks."] * 2
+    assert f"--ServerApp.root_dir={tmp_path}/kqlib-notebooks" in started[1]
+    assert (tmp_path / "kqlib-notebooks" / "my" / "00-start-here.ipynb").is_file()
 
 
 @pytest.mark.parametrize(
