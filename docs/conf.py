@@ -23,7 +23,7 @@ html_theme = "furo"
 html_title = "kqlib"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = ["film.js"]
+html_js_files = ["site.js"]
 html_extra_path = ["_start"]  # index.html, which leads to docs/index.html
 html_copy_source = False
 html_show_copyright = html_show_sphinx = False
@@ -42,7 +42,7 @@ def prepared(app: Sphinx, name: str, source: list[str]) -> None:
         place, make = GENERATED[name]
         source[0] = source[0].replace(place, make())
     if name.startswith("notebooks/"):
-        source[0] = generated.with_films(source[0])
+        source[0] = generated.for_reading(source[0])
     source[0] = generated.for_the_site(source[0])
 
 

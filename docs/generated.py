@@ -131,20 +131,22 @@ def _helped(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
                 yield from _helped(f"{name} {word}", under)
 
 
-# --- films ------------------------------------------------------------------------------------------------------------
-def with_films(notebook: str) -> str:
-    """The notebook with all frames in the output of each film, for film.js; the stored output has the first one only."""
+# --- notebooks ---------------------------------------------------------------------------------------------------------
+def for_reading(notebook: str) -> str:
+    """The notebook with one title, and with all frames in the output of each film: the stored output has the first one only."""
     page = json.loads(notebook)
     for cell in page["cells"]:
-        found = re.search(r'kq\.view\.film\("(.+?)"\)', "".join(cell["source"]))
-        if cell["cell_type"] == "code" and found:
-            for output in cell["outputs"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown" and cell is not page["cells"][0]:
+            cell["source"] = re.sub(r"^# ", "## ", source, flags=re.MULTILINE)
+        elif found := re.search(r'kq\.view\.film\("(.+?)"\)', source):
+            for output in cell.get("outputs", []):
                 output["data"]["text/html"] = film(found[1])
     return json.dumps(page)
 
 
 def film(name: str) -> str:
-    """A film as HTML: its frames one below the other, until film.js shows one at a time."""
+    """A film as HTML: its frames one below the other, until site.js shows one at a time."""
     shown = kq.view.film(name)
     frames = [f"<section>{shown.words(n)}{shown.pictures(n)}</section>" for n in range(1, len(shown.frames) + 1)]
     head = f'<div class="film" role="group" aria-label="{escape(shown.title)}"><p><b>{escape(shown.title)}</b></p>'

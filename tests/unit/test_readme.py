@@ -17,10 +17,10 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_link_leads_somewhere(name: str) -> None:
+def test_every_link_leads_to_a_file(name: str) -> None:  # the site cannot show a directory
     page = ROOT / name
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert [target for target in targets if not (page.parent / target).is_file()] == []
 
 
 @pytest.mark.parametrize("name", PAGES)

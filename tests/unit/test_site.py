@@ -76,7 +76,7 @@ def test_every_public_name_has_a_text_and_most_have_a_lesson() -> None:
 
 
 def test_a_film_has_all_of_its_frames_in_words() -> None:
-    page = json.loads(generated.with_films((ROOT / "notebooks" / "02-partitions-and-replicas.ipynb").read_text()))
+    page = json.loads(generated.for_reading((ROOT / "notebooks" / "02-partitions-and-replicas.ipynb").read_text()))
     films = [
         each["data"].get("text/html", "")
         for cell in page["cells"]

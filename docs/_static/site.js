@@ -1,5 +1,14 @@
+// What is wider than its place can be scrolled by the keyboard.
+const reachable = () => {
+  for (const each of document.querySelectorAll("pre, table, .table-wrapper, .output *, .film *")) {
+    if (each.scrollWidth > each.clientWidth && ["auto", "scroll"].includes(getComputedStyle(each).overflowX)) each.tabIndex = 0;
+  }
+};
+addEventListener("resize", reachable);
+
 // A film of a notebook without a kernel: one frame at a time, with two buttons and a slider that the keyboard moves.
 document.addEventListener("DOMContentLoaded", () => {
+  for (const heading of document.querySelectorAll("[role=heading]:not([aria-level])")) heading.setAttribute("aria-level", "2");
   for (const film of document.querySelectorAll(".film")) {
     const frames = [...film.querySelectorAll("section")];
     const make = (tag, more) => Object.assign(document.createElement(tag), more);
@@ -13,10 +22,12 @@ document.addEventListener("DOMContentLoaded", () => {
     const show = (number) => {
       slider.value = number; // a range keeps it between its ends
       frames.forEach((frame, at) => { frame.hidden = at + 1 !== Number(slider.value); });
+      reachable();
     };
     back.onclick = () => show(Number(slider.value) - 1);
     next.onclick = () => show(Number(slider.value) + 1);
     slider.oninput = () => show(slider.value);
     show(1);
   }
+  reachable();
 });
