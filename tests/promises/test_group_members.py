@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 
-from kqlib import Cluster
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site
 from tests.patience import WAIT, until
@@ -55,8 +55,8 @@ def test_a_group_is_described_with_its_members_and_what_this_user_may_do(
     assert reading.described(kq_cluster, "nobody") == []
 
 
-def test_the_process_that_asks_may_end_and_ends_with_its_cluster(marked: Any, within: Any) -> None:
-    with Cluster() as cluster:
+def test_the_process_that_asks_may_end_and_ends_with_its_cluster(kq_cluster: Kafka, marked: Any, within: Any) -> None:
+    with Kafka(kq_cluster.bootstrap) as cluster:
         assert reading.described(cluster, "nobody") == []
         first = cluster._asks._child.pid  # type: ignore[union-attr]
         os.kill(first, signal.SIGKILL)
@@ -66,21 +66,31 @@ def test_the_process_that_asks_may_end_and_ends_with_its_cluster(marked: Any, wi
     within(WAIT, lambda: not marked.alive("kqlib.kafka.members"))
 
 
-def test_no_answer_is_a_time_out_and_the_next_question_has_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def deaf(kq_cluster: Kafka) -> Iterator[Any]:
+    """The broker, to be paused; it goes on after the test."""
+    broker = kq_cluster.broker(1)
+    yield broker
+    broker.resume()
+
+
+def test_no_answer_is_a_time_out_and_the_next_question_has_its_own_answer(
+    kq_cluster: Kafka, deaf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kqlib.kafka.members.START", 1.0)
-    with Cluster() as cluster:
+    with Kafka(kq_cluster.bootstrap) as cluster:
         assert reading.described(cluster, "nobody") == []
-        cluster.broker(1).pause()
+        deaf.pause()
         with pytest.raises(KafkaException):
             cluster.describe_group("players", 0.5)
-        cluster.broker(1).resume()
+        deaf.resume()
         assert reading.described(cluster, "nobody") == []
 
 
-def test_a_cluster_that_is_closed_does_not_wait_for_an_answer() -> None:
-    cluster = Cluster()
+def test_a_cluster_that_is_closed_does_not_wait_for_an_answer(kq_cluster: Kafka, deaf: Any) -> None:
+    cluster = Kafka(kq_cluster.bootstrap)
     assert reading.described(cluster, "nobody") == []
-    cluster.broker(1).pause()
+    deaf.pause()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(cluster.describe_group, "players", WAIT)
         until(cluster._asks._lock.locked)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Share groups on a real Kafka: which promises they keep, beside virtual queues, and what a ShareConsumer really does."""
+"""Share groups on a real Kafka: what a ShareConsumer really does. test_promises.py scores its promises."""
 
 from __future__ import annotations
 
@@ -23,78 +23,7 @@ from kqlib.queue.item import Item
 from kqlib.share import ShareQueue
 from kqlib.topics import Plan, Topic
 from kqlib.workshop.cluster import Cluster
-from kqlib.workshop.promises import PROMISES, promises
-from kqlib.workshop.promises.share import SHARE
-from kqlib.workshop.promises.virtual import VIRTUAL
 from tests.patience import PATIENCE, WAIT
-
-# ✓ kept · ✗ broken · – not offered: by a share group, by a virtual queue on two nodes
-EXPECTED = {
-    "first in, first out": "✓✓",
-    "claimed is hidden": "✓✓",
-    "empty means empty": "✓✓",
-    "released comes back": "✓✓",
-    "released together": "✓✗",
-    "release disturbs nobody": "✓✓",
-    "acks in any order": "✓✓",
-    "depth counts claimed": "–✓",
-    "lease expires": "✓✓",
-    "extend": "–✓",
-    "stale ack refused": "✓✓",
-    "delayed release": "–✓",
-    "many threads": "✓✓",
-    "order by key": "–✓",
-    "dead letter, once": "–✓",
-    "redrive chooses": "––",
-    "deleted and back": "––",
-    "survives a killed worker": "✓✓",
-    "a crash is an attempt": "✓✓",
-    "zombie refused": "✓✓",
-    "outputs with the ack": "––",
-    "a bad output stops nobody": "––",
-    "depth from outside": "–✓",
-    "depth is exact": "–✓",
-    "topic recreated": "✓✓",
-    "leader dies": "✓✓",
-    "heals after an outage": "✓✓",
-    "more processes than partitions": "✓✓",
-}
-
-
-BOTH = {"share": SHARE, "virtual": VIRTUAL}  # as notebooks 09 to 11 have them: a run tries each once
-
-
-@pytest.fixture(scope="module")
-def scores():
-    """Side by side: most of the time goes into brokers that start, and into waiting for what must not come."""
-    found = promises(BOTH)
-    return {(queue, name): found[queue, name] for queue in BOTH for name in PROMISES}
-
-
-@pytest.mark.parametrize("name", PROMISES)
-def test_share_groups_and_virtual_queues_keep_what_they_are_known_to_keep(scores, name):
-    signs = "".join({True: "✓", False: "✗", None: "–"}[scores[queue, name].kept] for queue in BOTH)
-    assert signs == EXPECTED[name], {queue: scores[queue, name].seen for queue in BOTH}
-
-
-def test_what_it_cannot_do_says_why(scores):
-    reasons = {name: scores["share", name].seen.partition(": ")[0] for name, sign in EXPECTED.items() if sign[0] == "–"}
-    assert reasons == {
-        "depth counts claimed": "share groups do not offer depth",
-        "extend": "share groups do not offer extend",
-        "delayed release": "share groups do not offer release with a delay",
-        "order by key": "share groups do not offer order='key'",
-        "dead letter, once": "share groups do not offer dead",
-        "redrive chooses": "share groups do not offer bury",
-        "deleted and back": "no create",
-        "outputs with the ack": "share groups do not offer step",
-        "a bad output stops nobody": "share groups do not offer step",
-        "depth from outside": "share groups do not offer depth",
-        "depth is exact": "share groups do not offer depth",
-    }
-
-
-# --- what it really does --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

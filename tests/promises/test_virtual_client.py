@@ -1,4 +1,4 @@
-"""The client on real nodes: the verbs, and nothing acknowledged is lost when a node dies. test_share.py scores its promises."""
+"""The client on real nodes: the verbs, and nothing acknowledged is lost when a node dies. test_promises.py scores its promises."""
 
 from __future__ import annotations
 
