@@ -52,8 +52,8 @@ CHECK = [*QUICK, "unit"]
 # The longest first, so that both lanes end together. When the notebooks ask for scores, the promises have computed them.
 RUNS = {"test": [*QUICK, "promises", "spark", "notebooks", "browser", "gates", "unit"], "check": CHECK}
 LANES = 2  # parts at once: where one waits for a lease or a session, the other works
-# Tests start what they need, and touch nobody's cluster.
-NOT_MINE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER")
+# Tests start what they need, and touch nobody's cluster. And some hundred Pythons do not compile kqlib again and again.
+NOT_MINE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER", "PYTHONDONTWRITEBYTECODE")
 
 
 @dataclass(frozen=True)
