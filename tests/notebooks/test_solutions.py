@@ -6,6 +6,7 @@ A probe starts its own cluster, as it does for a reader; nothing here needs one 
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import warnings
@@ -44,6 +45,16 @@ def no_session_left() -> Iterator[None]:
         gc.collect()
 
 
+@pytest.fixture
+def small_session() -> None:
+    """The session that these checks find. Their frames have ten rows: to compile a query costs more than to run it."""
+    from kqlib.spark import session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip())
+        session(config={"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"})
+
+
 def test_there_are_exercises() -> None:
     assert EXERCISES, "no exercises in notebooks/solutions/"
 
@@ -53,12 +64,15 @@ SLOW = {
     "04.3",
     "09.3",
     "10.3",
-    "12.1",
-    "12.2",
 }  # each answer takes seconds: all of them are tried at night, the first wrong one here
+SPARK = [each for each in EXERCISES if each.id.startswith("12.")]  # slow too; one test tries them, in one session
 NIGHTLY = {"06.3"}  # kq crash, a minute; tests/promises/test_crash.py has the cut for the day
 ALL = [
-    *(pytest.param(each, len(each.wrong), id=each.id) for each in EXERCISES[::-1] if each.id not in SLOW | NIGHTLY),
+    *(
+        pytest.param(each, len(each.wrong), id=each.id)
+        for each in EXERCISES[::-1]
+        if each.id not in SLOW | NIGHTLY and each not in SPARK
+    ),
     *(pytest.param(each, 1, id=each.id) for each in EXERCISES if each.id in SLOW),
     *(
         pytest.param(each, len(each.wrong), id=f"{each.id}-all", marks=[pytest.mark.nightly, pytest.mark.limit(300)])
@@ -70,6 +84,16 @@ ALL = [
 
 @pytest.mark.parametrize(("exercise", "many"), ALL)
 def test_no_answer_and_wrong_answers_are_refused_and_the_solution_passes(exercise: Exercise, many: int) -> None:
+    tried(exercise, many)
+
+
+@pytest.mark.parametrize("many", [1, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.limit(300)])])
+def test_the_exercises_of_spark_tell_answers_apart(small_session: None, many: int) -> None:
+    for exercise in SPARK:
+        tried(exercise, many)
+
+
+def tried(exercise: Exercise, many: int) -> None:
     assert exercise.wrong, "a check that no typical mistake was tried on"
     assert exercise.hints, "a reader who is stuck has nowhere to go"
     for answer in (not_yet, *exercise.wrong[:many]):
