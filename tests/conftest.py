@@ -30,12 +30,15 @@ class Marked:
 
     def __init__(self, mark: str) -> None:
         self.mark, self.env = mark, {self.name: mark}
+        self.since = time.time() - 10.0  # an older process cannot carry it, and reading all environments is slow
 
     def alive(self, word: str = "") -> list[psutil.Process]:
         """Those that still run; with a word, those with it in their command line. A zombie does not run."""
         found = []
         for process in psutil.process_iter():
             try:
+                if process.create_time() < self.since:
+                    continue
                 if process.environ().get(self.name) == self.mark and process.pid != psutil.Process().pid:
                     line = " ".join(process.cmdline())
                     if word in line and process.status() != psutil.STATUS_ZOMBIE:
