@@ -13,6 +13,7 @@ from tests.nightly.run import ROOT, Night, Part, Unit
 from tests.notebooks import gate
 
 STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
+SITE = "tests/browser/test_site.py"
 MARKED = ("tests/unit", "tests/promises", "tests/spark", "tests/browser", "tests/notebooks/test_solutions.py")
 LONG = {"KQ_NIGHTLY": "1"}  # tests that are marked nightly run too
 
@@ -47,8 +48,8 @@ def drivers(night: Night) -> list[Unit]:
 
 
 def proofs(night: Night) -> list[Unit]:
-    """The tests that are marked nightly: of each a short form is in every run."""
-    return tests(night, collected("-m", "nightly", *MARKED), **LONG)
+    """The tests that are marked nightly: of each a short form is in every run. Those of the site share one build of it."""
+    return tests(night, [*collected("-m", "nightly", f"--ignore={SITE}", *MARKED), SITE], **LONG)
 
 
 def notebooks(night: Night) -> list[Unit]:
