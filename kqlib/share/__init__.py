@@ -9,6 +9,7 @@ What share groups really do, measured with confluent-kafka 2.16.0 (`ShareConsume
 a test or notebook 11 pins each:
 - A poll gives whole batches as their producer made them: with max.poll.records=1 a batch of 500 comes as 500, and all are locked.
   So `put_many` puts each record in a batch of its own. All records of a poll share one lock: one end, one delivery each.
+  Brokers since 4.2 split a batch for a client with share.acquire.mode=record_limit (KIP-1206); librdkafka 2.16 cannot ask for it.
 - A consumer cannot poll while a record of its last poll is unanswered. Answers one by one, committed in between, are fine. A second
   thread in a call raises. So each outstanding batch has a consumer and a thread of its own, and answers go to that thread.
 - **An empty poll leaves a fetch open at the broker, and that fetch takes the next record.** It locks the record for a member that

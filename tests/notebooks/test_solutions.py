@@ -64,6 +64,7 @@ SLOW = {
     "04.3",
     "09.3",
     "10.3",
+    "11.3",
 }  # each answer takes seconds: all of them are tried at night, the first wrong one here
 SPARK = [each for each in EXERCISES if each.id.startswith("12.")]  # slow too; one test tries them, in one session
 NIGHTLY = {"06.3"}  # kq crash, a minute; tests/promises/test_crash.py has the cut for the day
