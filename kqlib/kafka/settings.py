@@ -22,8 +22,10 @@ DEFAULTS: dict[str, Any] = {
     "auto.offset.reset": "earliest",  # the default, latest, skips what was put before the first start
     "group.protocol": "consumer",  # KIP-848: joins in 0.2 s where the classic protocol takes 3 s
     "topic.metadata.refresh.interval.ms": 10_000,  # a producer meets new partitions after 10 s, not after 300
+    "socket.timeout.ms": 10_000,  # a broker that is connected and silent is left after 10 s, not after 60
     "log_level": 0,  # errors reach the caller; librdkafka's own lines would land in a notebook's output
 }
+TRANSACTION = 60_000  # librdkafka's transaction.timeout.ms
 SECRET = re.compile(r"password|passphrase|secret|jaas|token|key\.pem|keystore\.key|credential", re.IGNORECASE)
 NOT_DOTTED = {"log_level", "logger", "on_commit", "on_delivery"}
 # Settings of a consumer that under KIP-848 are settings of its group.
@@ -107,6 +109,9 @@ def client(bootstrap: str, own: Mapping[str, Any], extra: Mapping[str, Any]) -> 
     merged = {"bootstrap.servers": bootstrap, **DEFAULTS, **own, **named}
     if CLASSIC & merged.keys() and "group.protocol" not in {**own, **named}:
         merged["group.protocol"] = "classic"  # under KIP-848 a client that sets one of these is refused
+    if "transactional.id" in merged:  # librdkafka refuses a longer one; the margin of 100 ms is its own
+        longest = int(merged.get("transaction.timeout.ms", TRANSACTION)) - 100
+        merged["socket.timeout.ms"] = max(900, min(int(merged["socket.timeout.ms"]), longest))
     return hidden(merged)
 
 

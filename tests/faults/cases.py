@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from kqlib.errors import KqError, NotInTime
+from kqlib.kafka.settings import DEFAULTS
 from kqlib.workshop.cluster import Cluster
 from tests.faults.history import Did, Verdict
 from tests.faults.world import SESSION, World
-from tests.patience import WAIT
+from tests.patience import PATIENCE, WAIT
 
 PRODUCERS = 2
 BATCH = 200
@@ -39,6 +40,7 @@ class Case:
     wire: bool | str = False  # workers and producers go through a wire; "all": brokers among themselves as well
     graceful: bool = False  # handlers end in good order: nothing comes twice
     takeover: float = 0.0  # the most that is allowed; 0: nobody is gone
+    longest: float = 0.0  # the longest pause that is allowed; 0: it is not judged
     worker: dict[str, Any] = field(default_factory=dict)
     known: tuple[str, ...] = ()  # what has been seen to go wrong here, now and then, and is not mended: see KNOWN
 
@@ -57,13 +59,16 @@ class Outcome:
         found: dict[str, float] = dict(self.verdict.wrong)
         if self.case.graceful and self.verdict.doubled:
             found["doubled"] = self.verdict.doubled
-        if self.verdict.takeover > self.case.takeover > 0:
+        if self.verdict.takeover > self.case.takeover * PATIENCE > 0:
             found["takeover"] = self.verdict.takeover
+        if self.verdict.pause > self.case.longest * PATIENCE > 0:
+            found["pause"] = self.verdict.pause
         return found
 
     def __str__(self) -> str:
         v = self.verdict
         after = f"{v.takeover:5.1f} s" if self.case.takeover else "      -"
+        after += f"  pause {v.pause:5.1f} s"
         return (
             f"{self.case.name:<44} {v.put:>8,} items  lost {v.lost}  unexpected {v.unexpected}  copied {v.copied}"
             f"  twice {v.twice}  two leases {v.shared}  again {v.doubled:>5,}  dead {v.dead:>5,}  takeover {after}"
@@ -210,6 +215,18 @@ def restarted(world: World) -> None:
     world.cluster.broker(1).start()
 
 
+def leader_frozen(world: World) -> None:
+    """The leader of a partition is stopped (SIGSTOP), connected and silent, until others lead and work goes on; then it goes on."""
+    world.until(lambda: healthy(world), 120, "all replicas to be in sync")
+    world.busy()
+    leader = world.cluster.broker(world.cluster.leader(world.topic, 0) or 1)
+    leader.pause()
+    world.until(lambda: led_by_another(world, world.topic, leader.id), 60, "another leader")
+    world.busy()
+    leader.resume()
+    world.busy()
+
+
 def two_down(world: World) -> None:
     """Two of three go, in good order, so that one replica is left in sync: nothing can be stored, and that is said."""
     world.until(lambda: healthy(world), 60, "all replicas to be in sync")
@@ -315,6 +332,7 @@ KNOWN = {  # by others' hand
     " (librdkafka 4953, open). 34 more kills under a million puts showed none, with the usual five requests in flight: so nothing"
     " would prove a mend. Several puts in a transaction are never stored twice",
 }
+SILENT = DEFAULTS["socket.timeout.ms"] / 1000  # seconds until a client leaves a broker that is connected and silent
 BURY = {"bury": 100}
 PLAIN, TRANSACTION = ("Produce", "OffsetCommit"), ("TxnOffsetCommit", "EndTxn")
 SLOW = {"batch": 500, "hold": 0.1}  # most of the time something is in hand
@@ -337,6 +355,9 @@ CASES = [
     Case("broker paused for 15 s", paused),
     Case("broker restarted", restarted),
     Case("two of three brokers down", two_down, brokers=3),
+    Case(
+        "leader SIGSTOP, then SIGCONT", leader_frozen, brokers=3, seconds=25, longest=SILENT + SESSION + 2, worker=BURY
+    ),
     Case("answers of puts and commits lost", partial(answers_lost, kinds=PLAIN), wire=True),
     Case("answers of transactions lost", partial(answers_lost, kinds=TRANSACTION), wire=True, worker=BURY),
     Case("answers of heartbeats lost", partial(answers_lost, kinds=["ConsumerGroupHeartbeat"]), wire=True),

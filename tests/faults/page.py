@@ -29,7 +29,7 @@ Every item whose put was acknowledged must be done, and nothing else may come ou
 - *twice*: done more than once.
 
 *Again* counts leases after an item's first: a worker that is gone had it. *Pause* is the longest time without any claim.
-*Takeover* is the longest time from a worker's end until all that it had was claimed by others; its limit is in brackets.
+*Takeover* is the longest time from a worker's end until all that it had was claimed by others. Limits are in brackets.
 In the last row auto-commit takes the queue's place, and the judge must find lost items.
 
 Made by `python -m tests.faults.page ITEMS NAME…`. The cases are in [cases.py](../tests/faults/cases.py).
@@ -53,7 +53,8 @@ def row(case: Case, found: dict[str, Any] | None) -> str:
         return f"{start} not measured | – | – | – | – | – | – | – | – |\n"
     counts = " | ".join(f"{found[name]:,}" for name in ("lost", "shared", "twice", "doubled", "dead"))
     takeover = f"{found['takeover']:.1f} s ({case.takeover:g} s)" if case.takeover else "–"
-    return f"{start} {found['put']:,} | {found['processes']} | {counts} | {found['pause']:.1f} s | {takeover} |\n"
+    pause = f"{found['pause']:.1f} s" + (f" ({case.longest:g} s)" if case.longest else "")
+    return f"{start} {found['put']:,} | {found['processes']} | {counts} | {pause} | {takeover} |\n"
 
 
 def page(figures: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import pprint
 import traceback
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from hypothesis import HealthCheck, given, settings, strategies
 from IPython.lib.pretty import pretty
 
@@ -50,6 +50,23 @@ def read(tmp_path, text):
 )  # fmt: skip
 def test_a_client_gets_the_defaults_then_its_file_then_what_is_asked_for(own, extra, changed):
     assert client(own, **extra) == {"bootstrap.servers": HERE, **DEFAULTS, **changed}
+
+
+@pytest.mark.parametrize(
+    ("own", "extra", "timeout"),
+    [
+        ({}, {}, 10_000),
+        ({"transaction.timeout.ms": "4000"}, {}, 3900),
+        ({"socket.timeout.ms": "60000"}, {"transaction_timeout_ms": 10_000}, 9900),
+        ({"socket.timeout.ms": "60000"}, {}, 59_900),
+        ({"socket.timeout.ms": "2000"}, {}, 2000),
+        ({}, {"transaction_timeout_ms": 1000}, 900),
+    ],
+)
+def test_a_transactional_producer_never_waits_for_an_answer_longer_than_its_transaction_lasts(own, extra, timeout):
+    made = client(own, transactional_id="t", **extra)
+    assert made["socket.timeout.ms"] == timeout
+    Producer(made, logger=logging.getLogger("silent"))
 
 
 @pytest.mark.parametrize(
