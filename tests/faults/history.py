@@ -20,7 +20,8 @@ from itertools import pairwise
 
 MOST = 15  # the ledger counts no further
 ENDS = ("ack", "bury")
-WRONG = ("lost", "unexpected", "copied", "uncounted", "twice", "revived", "shared")
+WRONG = ("lost", "unexpected", "copied", "uncounted", "twice", "revived", "shared", "misordered")
+KEYS = 1000  # the key of a value is its rest
 
 Item = tuple[int, str]  # a value and where it stands
 
@@ -88,6 +89,7 @@ class Verdict:
     twice: int = 0  # done more than once: acked or buried again
     revived: int = 0  # handed out again after it was done
     shared: int = 0  # two live leases at once: handed out again before the one that ended it
+    misordered: int = 0  # with order="key": handed out before an earlier item of its key was finished
     dead: int = 0  # letters
     refused: int = 0  # acks that came too late, and were told so
     pause: float = field(default=0.0, compare=False)  # seconds between two claims of anybody; the longest
@@ -122,8 +124,8 @@ def read(who: str, lines: Iterable[str]) -> list[Did]:
     return made
 
 
-def judge(history: Iterable[Did]) -> Verdict:
-    """What it comes to."""
+def judge(history: Iterable[Did], by_key: bool = False) -> Verdict:
+    """What it comes to. by_key: the queue keeps the order of each key."""
     history = list(history)
     leases, ends, letters = _by_item(history)
     asked = {value for did in history if did.verb == "put" for value in did.values}
@@ -147,6 +149,7 @@ def judge(history: Iterable[Did]) -> Verdict:
         lost=len(kept - finished),
         unexpected=len(came - asked),
         copied=len(items) - len(came),
+        misordered=_misordered(leases, ends) if by_key else 0,
         dead=sum(letters.values()),
         refused=sum(end.outcome == "refused" for some in ends.values() for end in some),
         pause=_pause(leases),
@@ -193,6 +196,22 @@ def _of_item(leases: list[Lease], ends: list[End], letters: int) -> Counter[str]
             if lease.attempt < end.attempt or (lease.who, lease.attempt) == (end.who, end.attempt):
                 continue
             found["revived" if lease.at > (end.ended or end.began) else "shared"] += 1
+    return found
+
+
+def _misordered(leases: Mapping[Item, list[Lease]], ends: Mapping[Item, list[End]]) -> int:
+    """How many were handed out before the one before them, of the same key and partition, was finished with."""
+    rows: defaultdict[tuple[str, int], list[tuple[int, Item]]] = defaultdict(list)
+    for item in leases:
+        partition, _, offset = item[1].partition("/")
+        rows[partition, item[0] % KEYS].append((int(offset), item))
+    found = 0
+    for row in rows.values():
+        for (_, one), (_, following) in pairwise(sorted(row)):
+            finished = [
+                end.began for end in ends.get(one, ()) if end.outcome != "refused"
+            ]  # none: lost, or its owner buried it
+            found += bool(finished) and min(lease.at for lease in leases[following]) < min(finished)
     return found
 
 

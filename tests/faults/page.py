@@ -1,23 +1,39 @@
 """docs/faults.md: what the fault runs measured. `python -m tests.faults.page ITEMS NAME…` runs cases and writes it anew.
 
-In:  how many items, names of cases; without names all of them; without anything only the page is written. Out: docs/faults.json with
-the figures of each case's last run, docs/faults.md with the table.
+In:  how many items, names of cases or of mutants, seeds; without names all of them; without anything only the page is written.
+Out: docs/faults.json with the figures of each one's last runs, docs/faults.md with the tables.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
+import random
 import tempfile
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faults.cases import BROKEN, CASES, KNOWN, Case, run
+from tests.faults.cases import BROKEN, CASES, KNOWN, PLANTED, Case, Outcome, run
+from tests.faults.mutants import MUTANTS
 from tests.faults.world import ROOT
 
 DOCS = ROOT / "docs"
+PLANT = 2_000  # items for a mutant
+COUNTS = (
+    "put",
+    "lost",
+    "unexpected",
+    "copied",
+    "shared",
+    "twice",
+    "revived",
+    "uncounted",
+    "misordered",
+    "doubled",
+    "dead",
+)
 ABOUT = """# The queue under faults
 
 Real workers and producers put, claim, ack and bury on a real broker, and each writes down what it does before and after each call.
@@ -25,19 +41,31 @@ While they work, a fault happens. Then the queue is drained, and the histories o
 Every item whose put was acknowledged must be done, and nothing else may come out. These counts must be 0:
 
 - *lost*: acknowledged as put, and never done.
+- *unexpected*: came out, and was never put.
 - *two leases*: handed out again before an ack of the earlier lease was confirmed.
-- *twice*: done more than once.
+- *twice*: done more than once, or one item with two dead letters.
+- *order*: handed out before an earlier item of its key was done; judged where the queue keeps the order of each key.
 
+*Histories* are the processes of all runs. *Seeds* draw the victims; one run for each.
 *Again* counts leases after an item's first: a worker that is gone had it. *Pause* is the longest time without any claim.
 *Takeover* is the longest time from a worker's end until all that it had was claimed by others. Limits are in brackets.
 In the last row auto-commit takes the queue's place, and the judge must find lost items.
 
 Made by `python -m tests.faults.page ITEMS NAME…`. The cases are in [cases.py](../tests/faults/cases.py).
-All figures of a row are of one run.
 
-| fault | what happens | items | processes | lost | two leases | twice | again | dead | pause | takeover |
-|---|---|---|---|---|---|---|---|---|---|---|
+| fault | what happens | items | histories | seeds | lost | unexpected | two leases | twice | order | again | dead | pause | takeover |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
+JUDGES = f"""
+## Does the judge see anything?
+
+One mistake is planted in the workers or producers by [mutants.py](../tests/faults/mutants.py). The named count must find it.
+{PLANT:,} items each.
+
+| mistake | what it does | fault | found by | count |
+|---|---|---|---|---|
+"""
+NAMES = {"shared": "two leases", "misordered": "order"}
 
 
 def what_happens(case: Case) -> str:
@@ -46,45 +74,92 @@ def what_happens(case: Case) -> str:
     return (fault.__doc__ or "").splitlines()[0]
 
 
+def limited(seconds: float, limit: float) -> str:
+    """Seconds, with their limit if there is one."""
+    return f"{seconds:.1f} s" + (f" ({limit:g} s)" if limit else "")
+
+
 def row(case: Case, found: dict[str, Any] | None) -> str:
     """A line of the table."""
     start = f"| {case.name} | {what_happens(case)} |"
     if found is None:
-        return f"{start} not measured | – | – | – | – | – | – | – | – |\n"
-    counts = " | ".join(f"{found[name]:,}" for name in ("lost", "shared", "twice", "doubled", "dead"))
-    takeover = f"{found['takeover']:.1f} s ({case.takeover:g} s)" if case.takeover else "–"
-    pause = f"{found['pause']:.1f} s" + (f" ({case.longest:g} s)" if case.longest else "")
-    return f"{start} {found['put']:,} | {found['processes']} | {counts} | {pause} | {takeover} |\n"
+        return f"{start} not measured{' | –' * 11} |\n"
+    order = f"{found.get('misordered', 0):,}" if case.worker.get("order") == "key" else "–"
+    counts = [
+        f"{found.get(name, 0):,}" for name in ("lost", "unexpected", "shared", "twice", "misordered", "doubled", "dead")
+    ]
+    counts[4] = order
+    seeds = ", ".join(map(str, found["seeds"])) or "–"
+    takeover = limited(found["takeover"], case.takeover) if case.takeover else "–"
+    cells = [
+        f"{found['put']:,}",
+        str(found["histories"]),
+        seeds,
+        *counts,
+        limited(found["pause"], case.longest),
+        takeover,
+    ]
+    return f"{start} {' | '.join(cells)} |\n"
+
+
+def planted_row(case: Case, found: dict[str, Any] | None) -> str:
+    """A line of the table of mutants."""
+    start = f"| {case.name} | {(MUTANTS[case.name].__doc__ or '').splitlines()[0]} | {what_happens(case)} |"
+    count = (
+        "not measured"
+        if found is None
+        else limited(found["takeover"], case.takeover)
+        if case.takeover
+        else f"{found[case.caught]:,}"
+    )
+    return f"{start} {NAMES.get(case.caught, case.caught)} | {count} |\n"
+
+
+def key_of(case: Case) -> str:
+    """Where its figures are stored."""
+    return f"{case.name}: {case.caught}" if case.caught else case.name
 
 
 def page(figures: dict[str, Any]) -> str:
     """The whole page."""
     rows = "".join(row(case, figures.get(case.name)) for case in [*CASES, BROKEN])
     known = "".join(f"\n*{name}*: {why}.\n" for name, why in KNOWN.items())
-    return f"{ABOUT}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}"
+    judged = "".join(planted_row(case, figures.get(key_of(case))) for case in PLANTED)
+    return f"{ABOUT}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}"
 
 
-def measured(case: Case, items: int) -> dict[str, Any]:
-    """The figures of one run."""
-    with tempfile.TemporaryDirectory() as scratch:
-        outcome = run(case, items, Path(scratch))
-        processes = len(list(Path(scratch).glob("*.history")))
-    print(outcome, outcome.wrong or "", flush=True)
-    names = ("put", "lost", "shared", "twice", "doubled", "dead", "pause", "takeover")
-    when = datetime.now(UTC).date().isoformat()
-    return {name: getattr(outcome.verdict, name) for name in names} | {"processes": processes, "day": when}
+def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:
+    """The figures of one run for each seed: sums, and the longest times."""
+    outcomes, histories = list[Outcome](), 0
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as scratch:
+            outcomes.append(run(case, items, Path(scratch), seed))
+            histories += len(list(Path(scratch).glob("*.history")))
+        print(outcomes[-1], outcomes[-1].wrong or "", flush=True)
+    verdicts = [outcome.verdict for outcome in outcomes]
+    found: dict[str, Any] = {name: sum(getattr(each, name) for each in verdicts) for name in COUNTS}
+    found |= {name: max(getattr(each, name) for each in verdicts) for name in ("pause", "takeover")}
+    return found | {"histories": histories, "seeds": seeds, "day": datetime.now(UTC).date().isoformat()}
 
 
-def main(items: int, names: list[str]) -> None:
+def main() -> None:
     """Run these cases and write the page."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.page", description="Run faults, and write docs/faults.md."
+    )
+    parser.add_argument("items", type=int, nargs="?", default=0)
+    parser.add_argument("names", nargs="*", help="of cases or mutants; without: all of them")
+    parser.add_argument("--seeds", type=int, nargs="+", help="one run for each; without: one, drawn")
+    asked = parser.parse_args()
     stored = DOCS / "faults.json"
     figures: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
-    for case in [*CASES, BROKEN]:
-        if items and (case.name in names or not names):
-            figures[case.name] = measured(case, items)
+    for case in [*CASES, BROKEN, *PLANTED]:
+        if asked.items and (case.name in asked.names or not asked.names):
+            items = min(asked.items, PLANT) if case.caught else asked.items
+            figures[key_of(case)] = measured(case, items, asked.seeds or [random.randrange(1000)])
             stored.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     (DOCS / "faults.md").write_text(page(figures), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(int((sys.argv[1:] or ["0"])[0]), sys.argv[2:])
+    main()

@@ -12,30 +12,46 @@ from typing import Any
 
 from kqlib.errors import KqError
 from kqlib.kafka.cluster import Kafka
-from kqlib.queue import Queue, Site
+from kqlib.queue import Put, Queue, Site
+from tests.faults.history import KEYS
+from tests.faults.mutants import changed
 from tests.faults.writing import Writing, until_told
 
 
 def main(
-    bootstrap: str, site: str, topic: str, history: str, *, first: int, many: int, batch: int, pause: float
+    bootstrap: str,
+    site: str,
+    topic: str,
+    history: str,
+    *,
+    first: int,
+    many: int,
+    batch: int,
+    pause: float,
+    late: float = 0,
+    clock: float = 0,
+    mutant: str = "",
 ) -> None:
-    """Put the numbers from `first` on."""
+    """Put the numbers from `first` on. late: the delay of each fiftieth."""
     stop, written = until_told(), Writing(history)
+    changed(clock, mutant)
     with Site(Kafka(bootstrap), site) as opened:
         queue = opened.queue(topic)
         for start in count(first, batch):
             if stop.is_set() and start >= first + many:
                 return
-            put(queue, list(range(start, start + batch)), written)
+            put(queue, list(range(start, start + batch)), written, late)
             stop.wait(pause)
 
 
-def put(queue: Queue, values: list[int], written: Writing) -> None:
+def put(queue: Queue, values: list[int], written: Writing, late: float) -> None:
     """One batch, and how it fared."""
     call = written.begins("put", values)
     bad: dict[int, str] = {}
     try:
-        queue.put_many([(b"%d" % value, b"%d" % (value % 1000)) for value in values])
+        queue.put_many(
+            [Put(b"%d" % each, b"%d" % (each % KEYS), delay=late if each % 50 == 0 else 0) for each in values]
+        )
     except KqError as error:
         print(f"put: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         facts: Any = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
-from tests.faults.cases import BROKEN, CASES, KNOWN, Case, run
+from tests.faults.cases import BROKEN, CASES, KNOWN, PLANTED, Case, run
+from tests.faults.page import PLANT, key_of
 from tests.faults.world import ROOT
 from tests.patience import WAIT
 
@@ -22,8 +24,9 @@ MILLION = 10 * ITEMS
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_nothing_is_lost_nothing_is_done_twice(case: Case, tmp_path: Path, figures: list[str]) -> None:
-    outcome = run(case, ITEMS, tmp_path)
-    figures.append(str(outcome))
+    seed = random.randrange(1000)
+    outcome = run(case, ITEMS, tmp_path, seed)
+    figures.append(f"{outcome}  seed {seed}")
     assert outcome.verdict.put >= ITEMS * 0.9, outcome
     if outcome.wrong and outcome.wrong.keys() <= set(case.known):
         pytest.xfail(f"{outcome.wrong}: {'; '.join(KNOWN[name] for name in outcome.wrong)}")
@@ -35,6 +38,13 @@ def test_a_queue_that_loses_items_is_found_out(tmp_path: Path, figures: list[str
     outcome = run(BROKEN, ITEMS // 20, tmp_path)
     figures.append(str(outcome))
     assert outcome.verdict.lost > 0, outcome
+
+
+@pytest.mark.parametrize("case", PLANTED, ids=key_of)
+def test_a_queue_with_a_mistake_is_found_out(case: Case, tmp_path: Path, figures: list[str]) -> None:
+    outcome = run(case, PLANT, tmp_path)
+    figures.append(str(outcome))
+    assert case.caught in outcome.wrong, outcome
 
 
 def test_a_million_items_leave_no_memory_no_thread_and_no_file_behind(figures: list[str]) -> None:

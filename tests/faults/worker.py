@@ -20,6 +20,7 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
 from kqlib.queue.broker_settings import set_session
 from kqlib.workshop import ladder
+from tests.faults.mutants import changed
 from tests.faults.writing import Writing, until_told
 
 
@@ -126,11 +127,14 @@ def main(
     life: float = 0,
     stop_in: str = "",
     broken: bool = False,
+    clock: float = 0,
+    mutant: str = "",
     **queue: Any,
 ) -> None:
     """Work until told to stop; with `life`, leave and come back every so many seconds."""
     stop, cluster = until_told(), Kafka(bootstrap)
     worker, chance = Worker(Writing(history), batch, hold, bury), random.Random(history)
+    changed(clock, mutant)
     if stop_in:
         stops_in(stop_in)
     if broken:

@@ -7,9 +7,11 @@ When something does not happen in time, every process's stacks and last words ar
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -75,9 +77,12 @@ class Process:
 class World:
     """A queue under load."""
 
-    def __init__(self, cluster: Cluster, folder: Path, partitions: int = 4, **how: Any) -> None:
-        # how: settings of every worker (`worker.main`), unless it has its own
+    def __init__(self, cluster: Cluster, folder: Path, partitions: int = 4, seed: int = 0, **how: Any) -> None:
+        # seed: of what is drawn. how: settings of every worker (`worker.main`), unless it has its own
         self.cluster, self.folder, self.how, self.partitions = cluster, folder, how, partitions
+        self.chance = random.Random(seed)
+        self._victims: set[Process] = set()
+        self._choosing = threading.Lock()
         self.topic = self.group = f"faults-{uuid.uuid4().hex[:6]}"
         self.safe = {"min.insync.replicas": "2"} if len(cluster._brokers) >= 3 else {}
         self.plan(partitions)
@@ -120,10 +125,21 @@ class World:
         """Start one."""
         return self._start("worker", {"session": SESSION, **self.how, **how})
 
-    def producer(self, many: int, batch: int = 200, pause: float = 0.0) -> Process:
+    def victim(self) -> Process:
+        """A worker, drawn from those that no other accident has now."""
+        with self._choosing:
+            chosen = self.chance.choice([each for each in self.workers if each not in self._victims])
+            self._victims.add(chosen)
+        return chosen
+
+    def spared(self, worker: Process) -> None:
+        """It lives on, and other accidents may have it."""
+        self._victims.discard(worker)
+
+    def producer(self, many: int, batch: int = 200, pause: float = 0.0, **how: Any) -> Process:
         """Start one that puts so many numbers of its own, and goes on until it is told to end."""
         first = (len(self.processes) + 1) * APART
-        return self._start("producer", {"first": first, "many": many, "batch": batch, "pause": pause})
+        return self._start("producer", {"first": first, "many": many, "batch": batch, "pause": pause, **how})
 
     def _start(self, kind: str, settings: dict[str, Any]) -> Process:
         name = f"{kind}-{len(self.processes) + 1}"
@@ -137,9 +153,9 @@ class World:
         self.processes.append(process)
         return process
 
-    def another(self, process: Process) -> Process:
+    def another(self, process: Process, **how: Any) -> Process:
         """One more producer like this one, with numbers of its own."""
-        return self.producer(**{name: value for name, value in process.settings.items() if name != "first"})
+        return self.producer(**{name: value for name, value in (process.settings | how).items() if name != "first"})
 
     def kill(self, process: Process) -> None:
         """By SIGKILL."""
@@ -180,11 +196,11 @@ class World:
         return time.monotonic() - begun
 
     def busy(self, *workers: Process, seconds: float = 60) -> None:
-        """Return when each of them (all, if none is named) has had items since now."""
+        """Return when each of them (all, if none is named) has had items since now, or has ended."""
         sizes = {worker: worker.size() for worker in workers or self.workers}
         for worker, size in sizes.items():
             self.until(
-                lambda worker=worker, size=size: worker.size() > size,
+                lambda worker=worker, size=size: worker.size() > size or not worker.alive,
                 seconds,
                 f"{worker.name} to have items",
             )
@@ -234,7 +250,7 @@ class World:
             self.tell(worker)
         for worker in self.workers:
             self.leave(worker)
-        return judge(self.history())
+        return judge(self.history(), by_key=self.how.get("order") == "key")
 
     def history(self) -> list[Did]:
         """Everything that everybody did, and the letters that are there now."""

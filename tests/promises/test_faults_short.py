@@ -8,22 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import cases
+from tests.faults import accidents
+from tests.faults.broker_accidents import COORDINATOR, killed
 from tests.faults.cases import BROKEN, BURY, PLAIN, SLOW, TRANSACTION, Case, run
+from tests.faults.wire_accidents import answers_lost
 from tests.faults.world import SESSION, World
 
 
 def in_turn(world: World) -> None:
     """What a worker or a producer can suffer, once. One that sleeps past its session is in `test_queue_crashes`."""
-    for fault in (cases.sigterm, cases.sigkill, cases.producers_killed):
+    for fault in (accidents.sigterm, accidents.sigkill, accidents.producers_killed):
         fault(world, times=1)
 
 
 LOST = (*PLAIN, *TRANSACTION)
 SMALL = [
     Case("processes", in_turn, takeover=SESSION + 2, seconds=3, worker=BURY | SLOW),
-    Case("answers", partial(cases.answers_lost, kinds=LOST, times=1), wire=True, workers=2, seconds=2, worker=BURY),
-    Case("brokers", partial(cases.leaders_killed, times=1), brokers=3, workers=2, worker=BURY),
+    Case("answers", partial(answers_lost, kinds=LOST, times=1), wire=True, workers=2, seconds=2, worker=BURY),
+    Case("brokers", partial(killed, what=[COORDINATOR]), brokers=3, workers=2, worker=BURY),
 ]
 
 
@@ -46,5 +48,5 @@ def test_a_killed_coordinator_costs_nothing_while_items_are_buried(tmp_path: Pat
 
 @pytest.mark.nightly  # the cut: tests/unit/test_faults_history.py
 def test_the_judge_finds_out_a_queue_that_counts_as_done_what_was_polled(tmp_path: Path) -> None:
-    outcome = run(replace(BROKEN, fault=partial(cases.killed_late, times=1), workers=2, seconds=3), 600, tmp_path)
+    outcome = run(replace(BROKEN, fault=partial(accidents.killed_late, times=1), workers=2, seconds=3), 600, tmp_path)
     assert outcome.verdict.lost > 0, outcome

@@ -108,6 +108,35 @@ def test_the_judge_finds_what_was_planted_and_nothing_else(history: list[Did], v
     assert judge(reversed(history)) == verdict, "the order of the files does not matter"
 
 
+def of_one_key(second_claimed: float, partition: int = 0, key: int = 0) -> list[Did]:
+    """Two items: the first is acked from 3 to 4, the second is claimed then."""
+    ids, values = ("0/7", f"{partition}/8"), (1000, 2000 + key)
+    return [
+        Did("p", "put", values, 0, 1),
+        Did("a", "claim", values[:1], 2, 2, (1,), ids=ids[:1]),
+        Did("a", "ack", values[:1], 3, 4, (1,), ids=ids[:1]),
+        Did("b", "claim", values[1:], second_claimed, second_claimed, (1,), ids=ids[1:]),
+        Did("b", "ack", values[1:], 9, 9.5, (1,), ids=ids[1:]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("history", "misordered"),
+    [
+        (of_one_key(5), 0),
+        (of_one_key(3.5), 0),
+        (of_one_key(2), 1),
+        (of_one_key(2.5), 1),
+        (of_one_key(2, partition=1), 0),
+        (of_one_key(2, key=1), 0),
+        ([did for did in of_one_key(2) if did.verb != "ack" or did.who == "b"], 0),
+    ],
+)
+def test_the_order_of_a_key_is_judged_where_the_queue_keeps_it(history: list[Did], misordered: int) -> None:
+    assert judge(history, by_key=True).misordered == misordered
+    assert judge(history).misordered == 0
+
+
 def test_what_must_never_be_is_named() -> None:
     assert Verdict(put=5, doubled=3, dead=1, refused=2).wrong == {}
     assert Verdict(put=5, lost=1, twice=2).wrong == {"lost": 1, "twice": 2}
@@ -117,7 +146,8 @@ def test_a_verdict_shows_counts_only() -> None:
     answer = repr(Verdict(put=5, doubled=3, takeover=1.25))
     assert (
         answer
-        == "Verdict(5 put, lost 0, unexpected 0, doubled 3, dead 0, refused 0, copied 0, uncounted 0, twice 0, revived 0, shared 0)"
+        == "Verdict(5 put, lost 0, unexpected 0, doubled 3, dead 0, refused 0, copied 0, uncounted 0, twice 0, revived 0, shared 0,"
+        " misordered 0)"
     )
 
 

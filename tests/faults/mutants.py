@@ -1,0 +1,142 @@
+"""Queues that are wrong on purpose, one mistake each: the judge of the fault runs must find every one.
+
+In:  the name of a mistake, in a worker's or a producer's settings. Out: this process's kqlib is changed; nothing of it is in kqlib.
+And a clock that is wrong: `time.time` of this process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kqlib.queue.assigned import Assigned
+from kqlib.queue.commits import Commits, Sent
+from kqlib.queue.ledger import Ledger
+from kqlib.queue.loader import Loader
+from kqlib.queue.order import Order
+from kqlib.queue.put import Putting
+from kqlib.queue.queue import Queue
+from kqlib.queue.sender import Sender
+from kqlib.queue.session import Session
+from kqlib.queue.transactions import Ending
+
+
+def changed(clock: float, mutant: str) -> None:
+    """Set this process's clock so many seconds ahead, and make it this mutant; '': none."""
+    if clock:
+        real = time.time
+        time.time = lambda: real() + clock
+    if mutant:
+        MUTANTS[mutant]()
+
+
+def around(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace a method by what `make` makes of it."""
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def floor() -> None:
+    """Each commit says that everything handed out is done."""
+
+    def send(old: Callable[..., Any]) -> Callable[..., Any]:
+        def sends(self: Commits, partitions: list[Any], now: float) -> list[Sent]:
+            sent = list[Sent]()
+            for each in old(self, partitions, now):
+                was = each.partition.ledger
+                done = Ledger(was.top, was.top, was.epoch, was.topic, was.leader)
+                sent.append(each._replace(state=(done.floor, done.text(each.partition.terms.write_version))))
+            return sent
+
+        return sends
+
+    around(Commits, "send", send)
+
+
+def stored_later() -> None:
+    """Claims and acks return before their commit, which follows within three seconds."""
+    from kqlib.queue import commits
+
+    commits.RIDE = 3.0
+    Session.save = lambda self, partitions: None  # type: ignore[method-assign]
+
+
+def kept() -> None:
+    """What the group takes from a process that was away is kept there, and its receipts hold."""
+
+    def drop(old: Callable[..., None]) -> Callable[..., None]:
+        def drops(self: Assigned, at: Any, why: str) -> None:
+            if "too long" not in why:
+                old(self, at, why)
+
+        return drops
+
+    around(Assigned, "drop", drop)
+
+
+def buried_in_two_steps() -> None:
+    """A dead letter is written before its item is acked, and not in one transaction with that."""
+
+    def bury(_: Callable[..., None]) -> Callable[..., None]:
+        def buries(self: Queue, item: Any, reason: str = "") -> None:
+            with self._session.changed:
+                letter = self._burial(self._held(item), item.offset, reason, item.lease)
+                self.site._end(Ending(letter.outs))
+            time.sleep(0.05)
+            self.ack(item)
+
+        return buries
+
+    around(Queue, "bury", bury)
+
+
+def late() -> None:
+    """An owner reads its partitions' states only after eight seconds."""
+
+    def load(old: Callable[..., None]) -> Callable[..., None]:
+        def loads(self: Loader, batch: list[Any]) -> None:
+            self._stop.wait(8)
+            old(self, batch)
+
+        return loads
+
+    around(Loader, "_load", load)
+
+
+def any_order() -> None:
+    """The queue does not look at keys."""
+
+    def begin(old: Callable[..., None]) -> Callable[..., None]:
+        return lambda self, terms, *rest: old(self, replace(terms, order="any"), *rest)
+
+    around(Order, "__init__", begin)
+
+
+def sent_twice() -> None:
+    """Each put of many sends its first record twice."""
+
+    def send(old: Callable[..., Any]) -> Callable[..., Any]:
+        def sends(self: Sender, topic: str, records: Any, many: int) -> Any:
+            found = list(records)
+            old(self, topic, found[:1], 1)
+            return old(self, topic, found, many)
+
+        return sends
+
+    around(Sender, "send", send)
+
+
+def another_item() -> None:
+    """Each put of many puts one more item, whose data nobody gave it."""
+
+    def put_many(old: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, items: old(self, [*items, (b"1", b"1")])
+
+    around(Putting, "put_many", put_many)
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    each.__name__: each
+    for each in (floor, stored_later, kept, buried_in_two_steps, late, any_order, sent_twice, another_item)
+}

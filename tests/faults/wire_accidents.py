@@ -1,0 +1,76 @@
+"""Accidents of connections, by the wire: answers lost, ways cut, requests late.
+
+In:  a `World` under load whose processes go through a wire. Out: nothing; when an accident is over, everything passes again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tests.faults.broker_accidents import LEADER, broker_of, ready
+from tests.faults.world import SESSION, World
+
+
+def answers_lost(world: World, kinds: Sequence[str], times: int = 2) -> None:
+    """The broker has done what was asked, and the connection closes before its answer."""
+    for kind in [*kinds] * times:
+        world.busy()
+        world.cluster.wire.disconnect(kind, when="after")
+        world.until(lambda: world.cluster.wire.wait(1), 60, f"a request {kind}")
+
+
+def cut_off(world: World, way: str) -> None:
+    """A worker is cut off, one way, until its session is over and others have what it had."""
+    worker = world.victim()
+    world.holding(worker)
+    world.gone(worker)
+    world.cluster.wire.cut(way=way, pid=worker.popen.pid)
+    time.sleep(SESSION + 2)
+    world.cluster.wire.heal()
+    world.spared(worker)
+    world.busy()
+
+
+def commit_comes_late(world: World) -> None:
+    """A worker's commit and heartbeat are held until another worker has its partitions, and come then."""
+    world.busy()
+    for kind in ("OffsetCommit", "ConsumerGroupHeartbeat"):
+        world.cluster.wire.hold(kind)
+        world.until(lambda: world.cluster.wire.wait(1), 60, f"a request {kind}")
+    world.busy(world.worker())
+    world.cluster.wire.release()
+    world.busy()
+
+
+def slow(world: World, ms: float = 200, seconds: float = 15) -> None:
+    """Each request waits before the broker gets it."""
+    world.cluster.wire.delay(ms)
+    time.sleep(seconds)
+    world.cluster.wire.heal()
+
+
+def leader_alone(world: World) -> None:
+    """The leader of a partition hears nothing from the other brokers for 15 seconds; clients reach it."""
+    ready(world)
+    world.cluster.wire.brokers.cut(broker=broker_of(world, LEADER), way="to")
+    time.sleep(15)
+    world.cluster.wire.brokers.heal()
+
+
+def without_controller(world: World) -> None:
+    """A leader does not hear from the controllers for 15 seconds; clients reach it."""
+    ready(world)
+    world.cluster.wire.controllers.cut(broker=broker_of(world, LEADER), way="from")
+    time.sleep(15)
+    world.cluster.wire.controllers.heal()
+
+
+def first_answers_lost(world: World, times: int = 2) -> None:
+    """A producer or a worker begins, and the answer is lost that gives its producer an id."""
+    for start in [lambda: world.another(world.producers[0]), world.worker] * times:
+        world.busy()
+        world.cluster.wire.disconnect("InitProducerId", when="after")
+        process = start()
+        world.until(lambda: world.cluster.wire.wait(1), 60, "a request InitProducerId")
+        world.busy(process)
