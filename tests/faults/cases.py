@@ -80,11 +80,14 @@ class Outcome:
 
 
 def run(case: Case, items: int, folder: Path, seed: int = 0) -> Outcome:
+    """On a cluster of its own."""
+    with Cluster(case.brokers, wire=case.wire) as cluster:
+        return on(cluster, case, items, folder, seed)
+
+
+def on(cluster: Cluster, case: Case, items: int, folder: Path, seed: int = 0) -> Outcome:
     """Load, the fault, calm; then the verdict."""
-    with (
-        Cluster(case.brokers, wire=case.wire) as cluster,
-        World(cluster, folder, case.partitions, seed, **case.worker) as world,
-    ):
+    with World(cluster, folder, case.partitions, seed, **case.worker) as world:
         begun = time.monotonic()
         for _ in range(case.workers):
             world.worker()

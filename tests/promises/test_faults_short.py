@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from kqlib.workshop.cluster import Cluster
 from tests.faults import accidents
 from tests.faults.broker_accidents import COORDINATOR, killed
-from tests.faults.cases import BROKEN, BURY, PLAIN, SLOW, TRANSACTION, Case, run
+from tests.faults.cases import BROKEN, BURY, PLAIN, SLOW, TRANSACTION, Case, on, run
 from tests.faults.wire_accidents import answers_lost
 from tests.faults.world import SESSION, World
+from tests.promises.queues import MADE
 
 
 def in_turn(world: World) -> None:
     """What a worker or a producer can suffer, once. One that sleeps past its session is in `test_queue_crashes`."""
+    MADE.append((world.cluster, world.topic))
     for fault in (accidents.sigterm, accidents.sigkill, accidents.producers_killed):
         fault(world, times=1)
 
@@ -29,8 +32,10 @@ SMALL = [
 ]
 
 
-def test_workers_and_producers_that_end_or_die_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    outcome = run(SMALL[0], 1_500, tmp_path)
+def test_workers_and_producers_that_end_or_die_lose_nothing_and_double_nothing(
+    kq_cluster: Cluster, tmp_path: Path
+) -> None:
+    outcome = on(kq_cluster, SMALL[0], 1_500, tmp_path)
     assert outcome.wrong == {}, outcome
     assert outcome.verdict.put >= 1_500 and outcome.verdict.doubled > 0 and outcome.verdict.dead > 0, outcome
 
