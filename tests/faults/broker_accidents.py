@@ -31,6 +31,11 @@ def killed(world: World, what: Sequence[str], times: int = 1) -> None:
         again(victim)
 
 
+def one_killed(world: World) -> None:
+    """A broker dies by SIGKILL: a leader, a coordinator or the controller."""
+    killed(world, [world.chance.choice((LEADER, COORDINATOR, TRANSACTIONS, CONTROLLER))])
+
+
 def broker_of(world: World, role: str) -> int:
     """The broker that has this role now: the controller's, or the leader's of a topic's first partition."""
     found = list[int | None]()

@@ -89,7 +89,7 @@ class World:
         self.processes: list[Process] = []
         self.told: list[Did] = []
         self.site = Site(cluster, self.group, session=how.get("session", SESSION))
-        self.queue = self.site.queue(self.topic)
+        self.queue = self.site.queue(self.topic, order=how.get("order", "any"))
 
     def __enter__(self) -> Self:
         return self
