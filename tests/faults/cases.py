@@ -194,7 +194,7 @@ PLANTED = [
     planted("kept", "shared", accidents.sigstop, **SLOW),
     planted("stored_later", "revived", accidents.sigkill, **SLOW),
     planted("stored_later", "uncounted", accidents.sigkill, **SLOW),
-    planted("buried_in_two_steps", "twice", accidents.killed_late, bury=2),
+    planted("buried_in_two_steps", "twice", accidents.killed_late, bury=50),
     planted("any_order", "misordered", accidents.nothing, **SLOW, **BY_KEY),
     planted("late", "takeover", accidents.sigkill, **SLOW),
     planted("sent_twice", "copied", accidents.nothing, producer=True),

@@ -83,7 +83,7 @@ def buried_in_two_steps() -> None:
             with self._session.changed:
                 letter = self._burial(self._held(item), item.offset, reason, item.lease)
                 self.site._end(Ending(letter.outs))
-            time.sleep(0.05)
+            time.sleep(0.5)
             self.ack(item)
 
         return buries
