@@ -7,6 +7,9 @@ brokers: then it has no address left to ask, and it never recovers (librdkafka 5
 answers it, while one answers a new client. The other clients of the process probably got the same answer. So one verdict counts
 for all of a cluster (`Kafka.verdicts`): clients that only ask or read are made anew, and those that hold something (puts, partitions)
 are judged one by one.
+
+A client that waits for a connected and silent broker lives: it leaves that broker after `socket.timeout.ms`, and what it holds is sent
+to another one.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.kafka.cluster import Kafka
 
@@ -26,11 +29,13 @@ RECONNECT_WITHIN = 3.0  # seconds more for a client that holds something: a lost
 SETTINGS = {"reconnect.backoff.max.ms": 1_000}
 
 
-def hears(client: Any, seconds: float = ANSWER_WITHIN) -> bool:
-    """Does this client know a broker that answers?"""
+def hears(client: Any, seconds: float = ANSWER_WITHIN, *, silent: bool = False) -> bool:
+    """Does this client know a broker that answers? silent: or is it connected to one that does not answer now?"""
     try:
         return bool(client.list_topics(timeout=seconds).brokers)
-    except (KafkaException, RuntimeError):  # RuntimeError: it is closed
+    except KafkaException as error:  # a client that is not connected at all says _TRANSPORT
+        return silent and error.args[0].code() == KafkaError._TIMED_OUT
+    except RuntimeError:  # it is closed
         return False
 
 
@@ -43,7 +48,7 @@ def judge(cluster: Kafka, client: Any = None, holds: float = 0.0) -> bool:
     if hears(asked) or cluster._closed:
         return False
     fresh = cluster._admin_client()
-    if not hears(fresh) or (holds and hears(asked, holds)):
+    if not hears(fresh) or (holds and hears(asked, holds, silent=True)):
         return False
     cluster.renew(fresh)
     return True

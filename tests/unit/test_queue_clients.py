@@ -16,15 +16,18 @@ from kqlib.queue.sender import Sender
 NOWHERE = Kafka("127.0.0.1:1")
 
 
-class Client:
-    """A broker answers it or not, one answer after another, the last one for ever."""
+SILENT = None  # connected to a broker that does not answer
 
-    def __init__(self, *hears: bool) -> None:
+
+class Client:
+    """A broker answers it, or not, or is SILENT: one answer after another, the last one for ever."""
+
+    def __init__(self, *hears: bool | None) -> None:
         self.hears, self.closed = list(hears), False
 
     def list_topics(self, timeout: float) -> Any:
-        if not (self.hears.pop(0) if len(self.hears) > 1 else self.hears[0]):
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        if not (now := self.hears.pop(0) if len(self.hears) > 1 else self.hears[0]):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT if now is SILENT else KafkaError._TRANSPORT))
         return SimpleNamespace(brokers={1: "a broker"})
 
     def close(self) -> None:
@@ -49,6 +52,9 @@ VERDICTS: dict[str, tuple[Client, Client, float, bool]] = {
     "a new one hears someone": (Client(False), Client(True), 0.0, True),
     "it comes back with the cluster, and holds something": (Client(False, True), Client(True), 3.0, False),
     "it holds something, and does not come back": (Client(False), Client(True), 3.0, True),
+    "it holds something, and its broker is silent": (Client(SILENT), Client(True), 3.0, False),
+    "it holds something, and its silent broker went": (Client(SILENT, False), Client(True), 3.0, True),
+    "it only asks, and its broker is silent": (Client(SILENT), Client(True), 0.0, True),
 }
 
 
