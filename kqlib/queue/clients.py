@@ -45,7 +45,7 @@ def judge(cluster: Kafka, client: Any = None, holds: float = 0.0) -> bool:
     holds: seconds that the client has to come back after a new one was answered.
     """
     asked = cluster.admin if client is None else client
-    if hears(asked) or cluster._closed:
+    if hears(asked, silent=holds > 0) or cluster._closed:
         return False
     fresh = cluster._admin_client()
     if not hears(fresh) or (holds and hears(asked, holds, silent=True)):

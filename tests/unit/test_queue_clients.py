@@ -53,7 +53,7 @@ VERDICTS: dict[str, tuple[Client, Client, float, bool]] = {
     "it comes back with the cluster, and holds something": (Client(False, True), Client(True), 3.0, False),
     "it holds something, and does not come back": (Client(False), Client(True), 3.0, True),
     "it holds something, and its broker is silent": (Client(SILENT), Client(True), 3.0, False),
-    "it holds something, and its silent broker went": (Client(SILENT, False), Client(True), 3.0, True),
+    "it holds something, and comes to a silent broker": (Client(False, SILENT), Client(True), 3.0, False),
     "it only asks, and its broker is silent": (Client(SILENT), Client(True), 0.0, True),
 }
 
