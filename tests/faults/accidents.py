@@ -22,7 +22,7 @@ def nothing(world: World) -> None:
 
 
 def sigterm(world: World, times: int = 4) -> None:
-    """Workers are told to end, one after another, and others come."""
+    """Workers get SIGTERM, one after another, and others come."""
     for _ in range(times):
         world.busy()
         world.leave(world.victim())
@@ -105,7 +105,7 @@ def recreated(world: World) -> None:
     world.cluster.admin.delete_topics([world.topic])[world.topic].result(WAIT)
     world.plan(world.partitions)
     now = time.monotonic()
-    world.told.append(Did("world", "wiped", (), now, now))
+    world.noted.append(Did("world", "wiped", (), now, now))
     time.sleep(3)
     grown(world)
 

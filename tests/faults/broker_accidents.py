@@ -102,7 +102,7 @@ def leader_frozen(world: World) -> None:
 
 
 def two_down(world: World) -> None:
-    """Two of three go, in good order, so that one replica is left in sync: nothing can be stored, and that is said."""
+    """Two of three go, in good order, so that one replica is left in sync: nothing can be stored, and a put raises that."""
     world.until(lambda: healthy(world), 60, "all replicas to be in sync")
     for number in (1, 2):
         world.cluster.broker(number).stop()
@@ -118,7 +118,7 @@ def refused_put(world: World) -> None:
         world.queue.put(b"1")
     except KqError as error:
         assert "NotEnoughReplicas: " in str(error) and time.monotonic() - begun < WAIT, error
-        world.told.append(Did("world", "put", (1,), begun))
+        world.noted.append(Did("world", "put", (1,), begun))
     else:
         raise AssertionError("one replica took a put for three")
 

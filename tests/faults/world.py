@@ -87,7 +87,7 @@ class World:
         self.safe = {"min.insync.replicas": "2"} if len(cluster._brokers) >= 3 else {}
         self.plan(partitions)
         self.processes: list[Process] = []
-        self.told: list[Did] = []
+        self.noted: list[Did] = []
         self.site = Site(cluster, self.group, session=how.get("session", SESSION))
         self.queue = self.site.queue(self.topic, order=how.get("order", "any"))
 
@@ -167,7 +167,7 @@ class World:
     def gone(self, process: Process) -> None:
         """Write down that from now on it does nothing."""
         now = time.monotonic()
-        self.told.append(Did(process.name, "gone", (), now, now))
+        self.noted.append(Did(process.name, "gone", (), now, now))
 
     def tell(self, process: Process) -> None:
         """To end, by SIGTERM, once: while Python starts or ends it would kill."""
@@ -257,7 +257,7 @@ class World:
         letters = [Did("dead", "letter", (int(m.value()),), ids=(_origin(m),)) for m in self._letters()]
         files = [each for each in self.processes if each.history.exists()]
         own = [did for each in files for did in read(each.name, each.history.read_text().splitlines(keepends=True))]
-        return [*self.told, *own, *letters]
+        return [*self.noted, *own, *letters]
 
     def _letters(self) -> list[Any]:
         return [message for some in records(self.cluster, f"{self.topic}.dead").values() for message in some]
