@@ -21,13 +21,12 @@ from confluent_kafka.admin import AdminClient
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.kafka.settings import DEFAULTS
 from kqlib.queue import Item, Queue, Site, claim, notes, session, transactions
 from kqlib.topic_rules import QUEUES
 from kqlib.topics import Plan, QueueTopic, Topic
 from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
-from tests.patience import PATIENCE, WAIT, until
+from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
 from tests.promises.queues import MADE, SESSION, Start, alone, drained, taken, topic
 
@@ -397,43 +396,3 @@ def claimed(queue: Queue) -> Item:
     if item is None:
         raise Unreachable(address="", why="nothing came")
     return item
-
-
-@pytest.mark.nightly  # a minute; the cut: the settings that a client gets, in tests/unit/test_settings.py
-def test_work_goes_on_when_a_leader_or_a_coordinator_is_connected_and_silent() -> None:
-    """Its process is stopped (SIGSTOP): another broker leads after the broker's session, 4 s, and no connection is closed."""
-    silent = DEFAULTS["socket.timeout.ms"] / 1000
-    with Cluster(3) as cluster:
-        Plan({"q": QueueTopic(partitions=3, config={"min.insync.replicas": "2"})}).apply(cluster, quiet=True)
-        with Site(cluster, "s", session=SESSION) as site:
-            queue = site.queue("q")
-
-            def work() -> float:
-                """Use every verb; the seconds of the longest one."""
-                longest = 0.0
-
-                def timed(verb: Callable[[], Any]) -> Any:
-                    nonlocal longest
-                    begun = time.monotonic()
-                    done = verb()
-                    longest = max(longest, time.monotonic() - begun)
-                    return done
-
-                timed(lambda: queue.put_many([(b"%d" % n, b"%d" % n) for n in range(30)]))
-                for _ in range(30):
-                    item = timed(lambda: queue.claim(wait=WAIT))
-                    timed(partial(queue.bury if item.data == b"7" else queue.ack, item))
-                return longest
-
-            def in_sync() -> bool:
-                with suppress(KqError):
-                    return all(len(p.isrs) == 3 for p in cluster.describe(5).topics["q"].partitions.values())
-                return False
-
-            work()
-            for topic_ in ("q", "__consumer_offsets", "__transaction_state"):
-                leader = cluster.leader(topic_, 0)
-                assert leader is not None
-                with cluster.frozen(leader):
-                    assert work() < (silent + SESSION + 2) * PATIENCE, topic_
-                until(in_sync)
