@@ -1,7 +1,8 @@
-"""Print the numbers of every queue and site for Prometheus.
+"""Print numbers of queues, sites and pipelines for Prometheus.
 
-In:  the names of sites, or none for all of them. Out: gauges on stdout. They come from Kafka alone: no process that works on a queue
-is asked, and none has to run. A queue whose state cannot be read has `kqlib_queue_state_readable` 0 and no other number.
+In:  the names of sites, or none for all of them. Out: gauges on stdout. Those of queues come from Kafka alone: no process that works
+on a queue is asked, and none has to run. A queue whose state cannot be read has `kqlib_queue_state_readable` 0 and no other number.
+Those of pipelines come from Kafka and from what their processes note in their directories, on this machine.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ HELP = {
     "queue_lost_items": "Items that were never handed out: their records or the site's commits were changed by others.",
     "queue_state_readable": "1 if the site's state of this queue can be read, else 0.",
     "site_members": "Processes in the site's consumer group.",
+    "pipeline_running": "1 if a process runs the stream, else 0.",
+    "pipeline_rows_per_second": "Rows a second in the last batch that had rows.",
+    "pipeline_batch_seconds": "Time that this batch took.",
+    "pipeline_watermark_seconds": "The watermark, as seconds since 1970; absent if the stream has none.",
+    "pipeline_state_rows": "Rows in the stream's state.",
+    "pipeline_state_bytes": "Bytes of the stream's state.",
+    "pipeline_lag_records": "Records of a partition that no committed batch has read.",
+    "pipeline_aside_records": "Records in a topic for rows that were put aside: quarantined or late ones.",
+    "pipeline_restarts": "How often the stream was started again, by hand or for a new schema.",
 }
 Row = tuple[str, dict[str, str], float]  # a gauge, its labels, its value
 
@@ -34,14 +44,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `kq metrics`."""
     text = "print the numbers of this site alone; may be repeated (default: every site that has used a queue)"
     parser.add_argument("--site", action="append", default=[], metavar="SITE", help=text)
+    text = (
+        "the HOME of a stream; may be repeated (default: without --site, every stream of this machine without --home)"
+    )
+    parser.add_argument("--pipeline", action="append", default=[], metavar="DIR", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print them."""
+    from kqlib.command.pipeline import looks
     from kqlib.workshop.cluster.up import current
 
     with current() as cluster:
-        print(exposed(list(measured(cluster, args.site))), end="")
+        rows = list(measured(cluster, args.site))
+        for home in [*([] if args.site else looks.homes(cluster)), *args.pipeline]:
+            rows += looks.gauges(cluster, home)
+        print(exposed(rows), end="")
     return 0
 
 
@@ -99,7 +117,7 @@ def exposed(rows: list[Row]) -> str:
             lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} gauge"]
         for labels, value in found:
             named = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"{PREFIX}{name}{{{named}}} {value:g}")
+            lines.append(f"{PREFIX}{name}{{{named}}} {+value!r}")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -28,7 +28,7 @@ from kqlib.spark.audit import Audit, audit
 from kqlib.spark.decode import Decoded, decode
 from kqlib.spark.frames import items, ledger, letters, registry, sink, source
 from kqlib.spark.joins import as_of, near
-from kqlib.spark.progress import Progress, follow, show
+from kqlib.spark.progress import Progress, follow, seen, show
 from kqlib.spark.replay import Replayed, repair, replay
 from kqlib.spark.rules import Rule
 from kqlib.spark.session import ROCKSDB, close, session
@@ -61,6 +61,7 @@ __all__ = [
     "registry",
     "repair",
     "replay",
+    "seen",
     "session",
     "show",
     "sink",

@@ -1,7 +1,7 @@
 """How far a stream is: as numbers, as a line for people, and as a group whose lag all tools of Kafka show.
 
-In:  a running query. Out: `Progress`; `show(running, name)`, which prints it; `follow(query, cluster, group)`, which commits the
-offsets of the checkpoint for a group. Spark itself commits nothing, so without `follow` no tool sees its lag.
+In:  a running query. Out: `seen(running)`, a `Progress`; `show(running, name)`, which prints it; `follow(query, cluster, group)`,
+which commits the offsets of the checkpoint for a group. Spark itself commits nothing, so without `follow` no tool sees its lag.
 
 Spark never reads the commits of that group, and moving them changes nothing. Only the checkpoint says where a query goes on.
 """
@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TextIO
 
 from kqlib.errors import NotAllowed
@@ -30,7 +30,10 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, repr=False)
 class Progress:
-    """A stream after a batch: its number, its rows, rows a second, and the lag (records that are not read yet)."""
+    """A stream after a batch: its number, its rows, rows a second, and the lag (records that are not read yet).
+
+    state: of Spark's operators, and of the standings.
+    """
 
     batch: int = -1
     rows: int = 0
@@ -38,6 +41,12 @@ class Progress:
     lag: int = 0
     total: int = 0  # rows since this query was started
     counted: Counted | None = None  # what became of them, if `kq.spark.stream` runs it
+    seconds: float = 0.0  # that the batch took
+    lags: dict[str, int] = field(default_factory=dict)  # by partition, as in 'games/0'
+    watermark: str | None = None  # None: the query has none, as the standings have none
+    state_rows: int = 0
+    state_bytes: int = 0
+    restarts: int = 0  # of the query, for new schemas
 
     @classmethod
     def read(cls, reports: list[Any]) -> Progress:
@@ -49,13 +58,38 @@ class Progress:
             return cls()
         last = next((each for each in reversed(reports) if each["numInputRows"]), reports[-1])
         rate, total = last.get("processedRowsPerSecond") or 0.0, sum(int(each["numInputRows"]) for each in reports)
-        return cls(int(last["batchId"]), int(last["numInputRows"]), float(rate), lag(reports[-1]), total)
+        operators = reports[-1].get("stateOperators") or ()
+        return cls(
+            int(last["batchId"]),
+            int(last["numInputRows"]),
+            float(rate),
+            lag(reports[-1]),
+            total,
+            seconds=(last.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
+            lags=lags(reports[-1]),
+            watermark=(reports[-1].get("eventTime") or {}).get("watermark"),
+            state_rows=sum(int(each["numRowsTotal"]) for each in operators),
+            state_bytes=sum(int(each["memoryUsedBytes"]) for each in operators),
+        )
+
+    @classmethod
+    def noted(cls, values: dict[str, Any] | None) -> Progress:
+        """From its `asdict`, as JSON has it."""
+        counted = (values or {}).get("counted")
+        return cls(**(values or {}) | {"counted": Counted(**counted) if counted else None})
 
     def __repr__(self) -> str:
         if self.batch < 0:
             return "no batch yet"
         counted = f" · {self.counted}" if self.counted else ""
         return f"batch {self.batch} · {self.rows:,} rows · {self.rate:,.0f} rows/s · lag {self.lag:,} records{counted}"
+
+    @property
+    def details(self) -> str:
+        """What `repr` leaves out."""
+        behind = f" · watermark {self.watermark}" if self.watermark else ""
+        state = f"state {self.state_rows:,} rows, {self.state_bytes:,} bytes"
+        return f"{self.seconds:.2f} s a batch · {state}{behind} · restarts {self.restarts}"
 
     @property
     def facts(self) -> dict[str, int]:
@@ -70,12 +104,17 @@ def ends(report: Any) -> Offsets:
 
 def lag(report: Any) -> int:
     """How many records were there that this batch has not read."""
+    return sum(lags(report).values())
+
+
+def lags(report: Any) -> dict[str, int]:
+    """The same by partition, as in {'games/0': 12}."""
     read = ends(report)
-    return sum(
-        max(0, offset - read.get(topic, {}).get(number, 0))
+    return {
+        f"{topic}/{number}": max(0, offset - read.get(topic, {}).get(number, 0))
         for topic, parts in _offsets(report, "latestOffset").items()
         for number, offset in parts.items()
-    )
+    }
 
 
 def _offsets(report: Any, what: str) -> Offsets:
@@ -189,15 +228,28 @@ class ProgressLine:
         self._handle.update({"text/plain": text}, raw=True)
 
 
-def show(running: Any, name: str, stop: Callable[[], bool] = lambda: False) -> Progress:
+def seen(running: Any, reports: list[Any] | None = None) -> Progress:
+    """Where a stream is now. running: the result of `kq.spark.stream` or `standings`. reports: its query's `recentProgress`."""
+    now = Progress.read(list(running.query.recentProgress) if reports is None else reports)
+    rows, size = running.state(now.batch)
+    more = {"state_rows": now.state_rows + rows, "state_bytes": now.state_bytes + size}
+    return replace(now, counted=running.counted, restarts=running.restarts, **more)
+
+
+def show(
+    running: Any,
+    name: str,
+    stop: Callable[[], bool] = lambda: False,
+    note: Callable[[Progress], object] = lambda _: None,
+) -> Progress:
     """Wait for a stream and print its progress. End it when `stop` returns True; a stopped batch comes again at the next start.
 
-    running: the result of `kq.spark.stream` or `standings`.
+    running: the result of `kq.spark.stream` or `standings`. note: is called with each progress that differs from the one before.
     """
     line, now, over = ProgressLine(name), Progress(), False
     rows: dict[tuple[str, int], int] = {}  # of each batch, since Spark remembers the last hundred only
     while not over and not stop():
-        over = running.wait(EVERY)
+        over, before = running.wait(EVERY), now
         try:
             reports = list(running.query.recentProgress)
         except Exception as error:  # the JVM is gone
@@ -205,7 +257,9 @@ def show(running: Any, name: str, stop: Callable[[], bool] = lambda: False) -> P
         for each in reports:
             at = (str(each["runId"]), int(each["batchId"]))
             rows[at] = max(rows.get(at, 0), int(each["numInputRows"]))
-        now = replace(Progress.read(reports), total=sum(rows.values()), counted=running.counted)
+        now = replace(seen(running, reports), total=sum(rows.values()))
+        if now != before:
+            note(now)
         line.update(repr(now), now.facts)
     if not over:
         running.stop()

@@ -1,24 +1,27 @@
 """One process runs a stream: it holds the lock of a file in the stream's directory, and the file names it.
 
-In:  the directory. Out: `alone`, which holds the lock; `runner`, the process that holds it; `stop`, which ends that process.
+In:  the directory. Out: `alone`, which holds the lock; `runner`, the process that holds it; `stop`, which ends that process;
+`note`, with which it tells others how far it is, and `noted`, which reads that.
 The system unlocks the file when the process ends, however it ends. A directory on another file system has no such lock.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 from kqlib.errors import NotAllowed
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.spark.plan import local
 
 FILE = "running"
+NOTE = "progress.json"
 STARTS = "a process that starts"  # it has the lock, and has not written its number yet
 END = 120.0  # seconds for a batch to end
 
@@ -26,7 +29,7 @@ END = 120.0  # seconds for a batch to end
 @contextmanager
 def alone(home: str) -> Iterator[None]:
     """Inside, no other process runs the stream of this directory; `NotAllowed` if one does."""
-    if "://" in home and not home.startswith("file:"):
+    if not local_home(home):
         yield
         return
     path = local(home)
@@ -75,3 +78,23 @@ def stop(home: str) -> bool:
     os.kill(int(number), signal.SIGTERM)
     wait_for(lambda: runner(home) != now, END * PATIENCE, f"{now} to end")
     return True
+
+
+def note(home: str, **values: Any) -> None:
+    """Tell others what the stream of this directory does now: `noted` returns it, also when the process has ended."""
+    if local_home(home):
+        new = local(home) / f".{NOTE}.new"
+        new.write_text(json.dumps(values))
+        new.replace(local(home) / NOTE)  # in one step
+
+
+def noted(home: str) -> dict[str, Any]:
+    """What was noted last; {} if nothing was."""
+    path = local(home) / NOTE
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def local_home(home: str) -> bool:
+    """Is it a directory of this machine? Only there are locks and notes."""
+    return "://" not in home or home.startswith("file:")

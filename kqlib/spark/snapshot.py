@@ -72,6 +72,15 @@ class Files:
         """Delete a file, or a folder with everything in it, if it is there."""
         self._manager.delete(self._path(name))
 
+    def rows(self, name: str) -> int:
+        """The rows of a Parquet file."""
+        parquet: Any = self.spark.sparkContext._jvm.org.apache.parquet.hadoop
+        reader = parquet.ParquetFileReader.open(parquet.util.HadoopInputFile.fromPath(self._path(name), self._conf))
+        try:
+            return int(reader.getRecordCount())
+        finally:
+            reader.close()
+
     def _create(self, name: str) -> Any:
         path = self._path(name)
         self._manager.mkdirs(path.getParent())
@@ -84,8 +93,11 @@ class Files:
     def _manager(self) -> Any:
         """Spark's own class for checkpoint files: it renames in one step on every file system."""
         streaming: Any = self.spark.sparkContext._jvm.org.apache.spark.sql.execution.streaming
-        conf = self.spark._jsparkSession.sessionState().newHadoopConf()
-        return streaming.checkpointing.CheckpointFileManager.create(self._path(""), conf)
+        return streaming.checkpointing.CheckpointFileManager.create(self._path(""), self._conf)
+
+    @cached_property
+    def _conf(self) -> Any:
+        return self.spark._jsparkSession.sessionState().newHadoopConf()
 
 
 @dataclass(frozen=True)
@@ -210,6 +222,16 @@ class Snapshot:
             for name in self.files.sizes(folder):
                 if name.removeprefix("batch=") not in {str(batch), str(before)}:
                     self.files.delete(f"{folder}/{name}")
+
+    def size(self) -> tuple[int, int]:
+        """The rows and bytes of the last complete batch. The rows are in the files' footers, so this is no job of Spark."""
+        batch, rows, total = self.current(), 0, 0
+        for table in () if batch is None else TABLES:
+            folder = f"{table}/batch={batch}"
+            parts = {name: size for name, size in self.files.sizes(folder).items() if name.startswith("part-")}
+            rows += sum(self.files.rows(f"{folder}/{name}") for name in parts)
+            total += sum(parts.values())
+        return rows, total
 
     def _newest(self, folder: str) -> int | None:
         """The highest number of a file in this folder; files with other names are being written."""

@@ -92,7 +92,9 @@ def standings(
     condition = came_late(late, "_kq.value")
     aside = None if late_topic is None else lambda rows: put_aside(late_rows(rows), cluster, late_topic)
     how: dict[str, Any] = {"once": once, "late": condition, "aside": aside, "rules": rules}
-    return stream(events, registry, subject or f"{games}-value", each, place, **how)
+    running = stream(events, registry, subject or f"{games}-value", each, place, **how)
+    running.measure = kept.size
+    return running
 
 
 def form(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ class Running:
         self.error: BaseException | None = None
         self.cause: Exception | None = None  # the exception of the last batch; Spark passes on its text only
         self.restarting = False
+        self.measure: Callable[[], tuple[int, int]] = lambda: (0, 0)  # rows and bytes of the state that `each` keeps
+        self._state = -1, (0, 0)  # after which batch
         self._start, self._stopping = start, False
         self._lock = threading.Lock()
         self.query: Any = start(self)
@@ -71,6 +74,13 @@ class Running:
     def active(self) -> bool:
         """Does it run?"""
         return self._thread.is_alive()
+
+    def state(self, batch: int) -> tuple[int, int]:
+        """The rows and bytes of the state that `each` keeps, measured once a batch."""
+        if batch != self._state[0]:
+            with suppress(Exception):  # the next batch has just replaced these files
+                self._state = batch, self.measure()
+        return self._state[1]
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end, for so many seconds at most; out: did it end? Its error is raised."""

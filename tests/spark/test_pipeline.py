@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 import kqlib as kq
 from kqlib.command.main import main
 from kqlib.kafka import Kafka, reading
+from kqlib.spark import running
 from kqlib.spark.table import LATE
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
@@ -197,7 +198,8 @@ def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
     assert "does not run\n" in capsys.readouterr().out
 
     def stop() -> list[int]:
-        until((home / "checkpoint/commits/0").exists)
+        until(lambda: running.noted(str(home)).get("progress", {}).get("state_rows"))
+        assert main(["metrics", "--site", "nobody", "--pipeline", str(home)]) == 0
         return [main(["pipeline", word, *words]) for word in ("status", "run", "stop")]
 
     with ThreadPoolExecutor() as pool:
@@ -206,12 +208,25 @@ def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
         assert ended.result(WAIT) == [0, 2, 0]
     out, err = capsys.readouterr()
     assert f"{games} -> {games}.table: process {os.getpid()} on " in out and f"{games}.bad: {high} records\n" in out
-    assert "batch 0 is committed" in out and out.endswith("stopped\n") and "runs already: process" in err
+    assert (
+        "batch 0 is committed" in out
+        and "last seen: batch 0 · 200 rows" in out
+        and out.endswith("stopped\n")
+        and "runs already: process" in err
+    )
     assert f"{high} of 200 rows could not be decoded or broke a rule: they are in '{games}.bad'" in err
     assert f"rule 'points': {high} rows of schema " in err and "two sides" not in err and high > 5
     assert main(["pipeline", "status", "--json", *words]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["running"], sum(found["lag"].values()), found["aside"]) == (None, 0, {f"{games}.bad": high})
+    labels, seen = f'stream="standings",source="{games}",target="{games}.table"', found["progress"]
+    assert f"kqlib_pipeline_running{{{labels}}} 1\n" in out
+    assert f"kqlib_pipeline_state_rows{{{labels}}} {seen['state_rows']}\n" in out
+    assert f'kqlib_pipeline_aside_records{{{labels},topic="{games}.bad"}} {high}\n' in out
+    teams = {team for each in events for team in each.game.split("-")}
+    assert (
+        seen["state_rows"] == len(teams) + len({(each.round, each.game) for each in events}) and seen["state_bytes"] > 0
+    )
 
 
 STOPPED = pytest.mark.parametrize("stop", [(signal.SIGTERM, 1), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])

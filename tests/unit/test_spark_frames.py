@@ -117,11 +117,13 @@ def test_progress_is_batch_rows_rate_and_lag() -> None:
         batch(7, 3_000, {"0": 90, "1": 60}, {"0": 100, "1": 1_170}),
     ]
     now = progress.Progress.read(reports)
-    assert now == progress.Progress(7, 3_000, 1234.5, 1_120, 3_100)
+    lags = {"games/0": 10, "games/1": 1_110}
+    assert now == progress.Progress(7, 3_000, 1234.5, 1_120, 3_100, lags=lags)
     assert repr(now) == "batch 7 · 3,000 rows · 1,234 rows/s · lag 1,120 records"
     assert repr(progress.Progress.read([])) == "no batch yet"
     idle = batch(8, 0, {"0": 90, "1": 60}, {"0": 100, "1": 61})  # nothing to do, or not yet
-    assert progress.Progress.read([*reports, idle]) == progress.Progress(7, 3_000, 1234.5, 11, 3_100)
+    lags = {"games/0": 10, "games/1": 1}
+    assert progress.Progress.read([*reports, idle]) == progress.Progress(7, 3_000, 1234.5, 11, 3_100, lags=lags)
     assert progress.ends(reports[-1]) == {"games": {0: 90, 1: 60}}
 
 

@@ -20,14 +20,18 @@ from kqlib.errors import NotAllowed
 COMMANDS = {
     "run": "run the stream of a file: its topics, rules and lateness",
     "plan": "say where a stream would go on, and which state it has; nothing is started",
-    "status": "say whether a stream runs, how far it is, and how many rows it put aside",
+    "status": "say whether a stream runs, how far and how fast it is, its state, and how many rows it put aside",
     "stop": "end the process that runs a stream, after its batch",
     "standings": "make league tables from a topic of games, in another topic",
     "quarantine": "put a topic's rows that cannot be decoded into another topic, with the cause; or put rows back (retry)",
     "audit": "was every item of a queue done exactly once?",
     "replay": "write old records again into another topic, or put repaired dead letters back; dry without --yes",
 }
-MODULES = {"audit": "audits", "replay": "again"}  # the others are in streams
+MODULES = {
+    "audit": "audits",
+    "replay": "again",
+    **dict.fromkeys(("plan", "status", "stop"), "looks"),
+}  # the others are in streams
 STREAMS = ("standings", "quarantine")
 LOOK = ("plan", "status", "stop")  # at a stream that has begun
 EPILOG = """\
@@ -65,6 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             "stream", metavar="FILE|WORD", help="the same file; or standings or quarantine, with TOPIC and TARGET"
         )
     add["status"]("--json", action="store_true", help="print JSON, for programs")
+    add["status"]("--watch", action="store_true", help="again when something changed, until the stream ends")
     add["quarantine"](
         "retry",
         nargs="?",

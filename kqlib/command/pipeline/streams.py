@@ -1,4 +1,4 @@
-"""The streams: `standings` and `quarantine`; `run`, `plan`, `status` and `stop` take a file that says which stream.
+"""The streams: `standings` and `quarantine`; `run` takes a file that says which stream.
 
 In:  what was typed. Out: lines on stdout and stderr, an exit status.
 """
@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,57 +19,14 @@ from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
+    from kqlib.spark import Progress
 
 
 def run(args: argparse.Namespace, cluster: Kafka) -> int:
     """Run the stream of a file."""
-    _filled(args)
+    filled(args)
     args.retry = None
     return standings(args, cluster) if args.word == "standings" else quarantine(args, cluster)
-
-
-def plan(args: argparse.Namespace, cluster: Kafka) -> int:
-    """Where a stream would go on; it is not started."""
-    print(repr(_plan(args, cluster, whole=True)[1]))
-    return 0
-
-
-def status(args: argparse.Namespace, cluster: Kafka) -> int:
-    """Does a stream run, where is it, and how much did it put aside?"""
-    from kqlib.spark import running
-    from kqlib.text import as_json
-
-    home, found = _plan(args, cluster)
-    now = running.runner(home)
-    aside = {topic: _records(cluster, topic) for topic in (_bad_rows(args), args.late) if topic}
-    if args.json:
-        lag = {number: end - begin for number, (begin, end) in found.offsets.items()}
-        print(as_json({"running": now, "home": home, "batch": found.done, "lag": lag, "aside": aside}))
-    else:
-        lines = [f"{args.source} -> {args.target}: {now or 'does not run'}", repr(found)]
-        print("\n".join([*lines, *(f"{topic}: {count:,} records" for topic, count in aside.items())]))
-    return 0 if now else 1
-
-
-def stop(args: argparse.Namespace, cluster: Kafka) -> int:
-    """End the process that runs a stream, after its batch."""
-    from kqlib.spark import running
-
-    _filled(args)
-    ended = running.stop(_home(args, cluster))
-    print("stopped" if ended else "it does not run")
-    return 0 if ended else 1
-
-
-def _plan(args: argparse.Namespace, cluster: Kafka, whole: bool = False) -> tuple[str, Any]:
-    """The directory of a stream and where it would go on. whole: check the Parquet files, which a running stream replaces."""
-    from kqlib.spark.plan import plan
-
-    _filled(args)
-    for topic in (args.source, args.target):
-        cluster.partitions(topic)  # TopicMissing
-    home = _home(args, cluster)
-    return home, plan(cluster, home, args.source, args.target, tables=whole and args.word == "standings")
 
 
 def _bad_rows(args: argparse.Namespace) -> str | None:
@@ -77,13 +35,12 @@ def _bad_rows(args: argparse.Namespace) -> str | None:
     return topic
 
 
-def _records(cluster: Kafka, topic: str) -> int:
-    from kqlib.kafka import reading
+def aside(args: argparse.Namespace) -> list[str]:
+    """The topics for rows that are put aside."""
+    return [topic for topic in (_bad_rows(args), args.late) if topic]
 
-    return sum(end - low for low, end in reading.bounds(cluster, topic).values())
 
-
-def _filled(args: argparse.Namespace) -> None:
+def filled(args: argparse.Namespace) -> None:
     """Give `args` all settings of its stream: as its file says, as they were typed, or as they are by default."""
     from kqlib.spark import pipeline_file
 
@@ -107,17 +64,20 @@ def standings(args: argparse.Namespace, cluster: Kafka) -> int:
     from kqlib.spark import standings as begin
     from kqlib.spark.running import alone
 
-    _filled(args)
-    home = _home(args, cluster)
+    filled(args)
+    home = home_of(args, cluster)
     how = {"registry": _registry(args, cluster), "home": home, "quarantine": args.quarantine, "subject": args.subject}
     how |= {"late": args.lateness, "late_topic": args.late, "rules": args.rules}
     with alone(home):
-        return _stream(args, cluster, begin(session(cluster), cluster, args.source, args.target, once=args.once, **how))
+        return _stream(
+            args, cluster, home, begin(session(cluster), cluster, args.source, args.target, once=args.once, **how)
+        )
 
 
 def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     """Bad rows go into a topic of their own, as they are, with the cause in their headers; or they are put back."""
-    from kqlib.spark import aside, frames, session, stream
+    from kqlib.spark import frames, session, stream
+    from kqlib.spark.aside import put_aside, put_back
     from kqlib.spark.running import alone
     from kqlib.spark.snapshot import claim
 
@@ -126,28 +86,30 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
     if args.retry:
         how = {"mend": function(args.made) if args.made else None, "run": args.named, "dry": not args.yes}
-        return written(args, aside.put_back(session(cluster), cluster, args.source, args.target, **how))
+        return written(args, put_back(session(cluster), cluster, args.source, args.target, **how))
 
     def each(good: Any, bad: Any, batch: int) -> None:
-        aside.put_aside(bad, cluster, args.target)
+        put_aside(bad, cluster, args.target)
 
-    _filled(args)
-    home, subject = _home(args, cluster), args.subject or f"{args.source}-value"
+    filled(args)
+    home, subject = home_of(args, cluster), args.subject or f"{args.source}-value"
     with alone(home):
         spark = session(cluster)
         place = claim(spark, home, cluster, args.source, args.target)
         rows, registry = frames.read(spark, cluster, args.source, stream=True), _registry(args, cluster)
-        return _stream(args, cluster, stream(rows, registry, subject, each, place, once=args.once, rules=args.rules))
+        return _stream(
+            args, cluster, home, stream(rows, registry, subject, each, place, once=args.once, rules=args.rules)
+        )
 
 
-def _stream(args: argparse.Namespace, cluster: Kafka, running: Any) -> int:
+def _stream(args: argparse.Namespace, cluster: Kafka, home: str, running: Any) -> int:
     """Show the progress until the stream ends or is stopped."""
     from kqlib.spark import follow, show
     from kqlib.text import how_long
 
     group = args.group or f"kq-{args.word}-{args.source}"
     with stop_signals() as stop, follow(lambda: running.query, cluster, group):
-        show(running, f"{args.word} {args.source}", stop.is_set)
+        show(running, f"{args.word} {args.source}", stop.is_set, _noting(args, home))
     counted = running.counted
     if counted.broken:
         kept = _bad_rows(args)
@@ -165,6 +127,21 @@ def _stream(args: argparse.Namespace, cluster: Kafka, running: Any) -> int:
         retry = f"; to put them back: kq pipeline quarantine retry {args.late} {args.source}" if args.late else ""
         print(f"{late}: the field 'late' in '{args.target}' counts them by team{retry}", file=sys.stderr)
     return ended(stop) or int(counted.broken > 0 or counted.late > 0)
+
+
+def _noting(args: argparse.Namespace, home: str) -> Callable[[Progress], None]:
+    """What notes the progress for `status` and `kq metrics`. The directory's starts before this one count as restarts."""
+    from kqlib.spark import Progress, running
+
+    before = running.noted(home).get("progress")
+    restarts = Progress.noted(before).restarts + 1 if before else 0
+    which = {"stream": args.word, "source": args.source, "target": args.target, "aside": aside(args)}
+
+    def note(now: Progress) -> None:
+        running.note(home, **which, progress=asdict(replace(now, restarts=restarts + now.restarts)))
+
+    note(Progress())
+    return note
 
 
 def ended(stop: _Stop) -> int:
@@ -209,7 +186,7 @@ def _registry(args: argparse.Namespace, cluster: Kafka) -> Any:
     return Registry(url=args.registry) if args.registry else Registry(cluster=cluster)
 
 
-def _home(args: argparse.Namespace, cluster: Kafka) -> str:
+def home_of(args: argparse.Namespace, cluster: Kafka) -> str:
     from kqlib.spark import snapshot
 
     ids = snapshot.identity(cluster, args.source, args.target)["topics"].values()  # a recreated topic has another id

@@ -40,7 +40,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # where `home` is made
     monkeypatch.setattr(up, "current", lambda: nullcontext(CLUSTER))
     monkeypatch.setattr(kqlib.spark, "session", lambda cluster: None)
-    monkeypatch.setattr(streams, "_home", lambda args, cluster: "home")
+    monkeypatch.setattr(streams, "home_of", lambda args, cluster: "home")
     monkeypatch.setattr(kqlib.spark.snapshot, "claim", lambda *_: "home")
     monkeypatch.setattr(kqlib.spark.frames, "read", lambda *_, **how: None)
 
@@ -54,7 +54,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("stream", "run bad.toml", {"once": False, "rules": (SCORE,)}),
         ("plan.plan", "plan pipeline.toml", {"tables": True}),
         ("plan.plan", "plan quarantine games bad", {"tables": False}),
-        ("plan.plan", "status pipeline.toml", {"tables": False}),
+        ("plan.plan", "status pipeline.toml", {}),
         ("standings", "standings games table --late games.late", {"late_topic": "games.late", "quarantine": None}),
         ("aside.put_back", "quarantine retry games.late games --run r1", {"run": "r1", "mend": None, "dry": True}),
         ("aside.put_back", "quarantine retry games.late games --yes", {"dry": False}),
