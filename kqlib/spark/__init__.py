@@ -12,6 +12,7 @@ Modules:
     rules                                 what a value has to meet
     table, standings, snapshot            standings from events; as a stream; its directory
     pipeline_file, plan, running          a stream as one file; where it would go on; the process that runs it
+    backfill                              standings counted anew beside the stream, compared and switched
     joins                                 two streams by time; an event and the version at its time
     queue_state, audit, health, watch     was every item done exactly once? once, over time, again and again
     replay, aside                         old records written again, dead letters repaired; late and bad rows put aside and back
@@ -25,6 +26,7 @@ _needs("spark", "spark", "pyspark")
 
 from kqlib.spark.aside import put_back
 from kqlib.spark.audit import Audit, audit
+from kqlib.spark.backfill import Compared, backfill
 from kqlib.spark.decode import Decoded, decode
 from kqlib.spark.frames import items, ledger, letters, registry, sink, source
 from kqlib.spark.joins import as_of, near
@@ -40,6 +42,7 @@ from kqlib.spark.watch import Round, Watch, watch
 __all__ = [
     "ROCKSDB",
     "Audit",
+    "Compared",
     "Decoded",
     "Progress",
     "Replayed",
@@ -49,6 +52,7 @@ __all__ = [
     "Watch",
     "as_of",
     "audit",
+    "backfill",
     "close",
     "decode",
     "follow",

@@ -11,12 +11,13 @@ In:  a directory on any file system of Hadoop; on a Spark cluster all machines m
 Batch 12 begins with the games of batch 11. Their files must be there as they were written, or the standings would be wrong without an
 error. So lost or cut files are refused. A batch that comes again after a crash first deletes its own file in `current`, and then does
 everything again from the same batch before. Only the two newest batches stay. `current` is not one file that is replaced, because
-Hadoop deletes the old file before the new one is there.
+Hadoop deletes the old file before the new one is there. A backfill replaces the state after a batch (`order`, `switch`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FILE = "stream.json"
+NEXT, SWITCH = "next", "switch.json"  # a backfill's folder, with the same tables; the note that it takes their place
 TABLES = {"games": GAMES, "teams": TEAMS}  # with their schemas: to infer them is a job of Spark each time
 ANEW = (
     "Nothing was read or written. To begin anew, name an empty directory and an output topic that is empty: the stream then reads "
@@ -71,6 +73,17 @@ class Files:
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with everything in it, if it is there."""
         self._manager.delete(self._path(name))
+
+    def replace(self, new: str, name: str) -> None:
+        """Put a new folder in the place of this one; nothing happens if there is no new one. Killed in between, it can be repeated."""
+        if self.sizes(new):
+            self.delete(name)
+            self._move(new, name)
+
+    def _move(self, new: str, name: str) -> None:
+        path, to = self._path(new), self._path(name)
+        self._manager.mkdirs(to.getParent())
+        path.getFileSystem(self._conf).rename(path, to)
 
     def rows(self, name: str) -> int:
         """The rows of a Parquet file."""
@@ -187,6 +200,8 @@ class Snapshot:
 
     def check(self) -> None:
         """Before a start: `NotAllowed` unless this snapshot belongs to the checkpoint beside it."""
+        if self.files.read(SWITCH) is not None:
+            return  # half done; the next start ends it
         done = self._newest("checkpoint/commits")
         coming = 0 if done is None else done + 1
         if self.current() != coming:  # else that batch was completed, but not yet in the checkpoint
@@ -217,11 +232,35 @@ class Snapshot:
 
     def commit(self, batch: int, before: int | None) -> None:
         """From here on this batch is complete. Older ones than `before` are deleted."""
-        self.files.write(f"current/{batch}", json.dumps(self._measured(batch)))
+        self._mark(batch)
         for folder in ("current", *TABLES):
             for name in self.files.sizes(folder):
                 if name.removeprefix("batch=") not in {str(batch), str(before)}:
                     self.files.delete(f"{folder}/{name}")
+
+    def order(self, batch: int, new: int) -> None:
+        """From here on the state after `batch` is batch `new` of the snapshot in `next`: `switch` makes it so, now or later."""
+        self.files.write(SWITCH, json.dumps({"batch": batch, "new": new}))
+
+    def switch(self, publish: Callable[[DataFrame], object]) -> None:
+        """Do what `order` noted, if it did. It may be killed anywhere and be called again.
+
+        publish: gets the new teams; it changes the topic of standings to them.
+        """
+        noted = self.files.read(SWITCH)
+        if noted is None:
+            return
+        batch, new = (json.loads(noted)[name] for name in ("batch", "new"))
+        for folder in (*TABLES, "checkpoint-seen"):
+            self.files.replace(f"{NEXT}/{folder}/batch={new}", f"{folder}/batch={batch}")
+        self.files.delete(f"current/{batch}")
+        self._mark(batch)
+        publish(self.read("teams", batch))
+        self.files.delete(NEXT)
+        self.files.delete(SWITCH)
+
+    def _mark(self, batch: int) -> None:
+        self.files.write(f"current/{batch}", json.dumps(self._measured(batch)))
 
     def size(self) -> tuple[int, int]:
         """The rows and bytes of the last complete batch. The rows are in the files' footers, so this is no job of Spark."""

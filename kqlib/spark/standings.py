@@ -14,9 +14,13 @@ that comes again writes the same again. Spark keeps no state: its checkpoint has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaException
+
+from kqlib.errors import NotAllowed
+from kqlib.kafka.clients import Producer
 from kqlib.spark import frames
 from kqlib.spark.aside import put_aside
 from kqlib.spark.rules import Rule
@@ -47,6 +51,8 @@ FORM = _record(
     *_ints("winning", "most_wins", "most_unbeaten"),
 )
 AT_ONCE = 200_000  # rows of a batch at most, so that the start after a long pause is many batches
+WRITE = 60.0  # seconds for a transaction
+WAITING = 50_000  # records that are not acknowledged
 SMALL = 4 * 2**20  # bytes in Spark's own form: some ten thousand decoded rows
 
 
@@ -74,20 +80,18 @@ def standings(
     rules: what an event has to meet (`rules.py`). options: further ones of Spark's Kafka reader.
     """
     place = _claimed(spark, cluster, home, games, out, quarantine, late_topic)
-    kept, number = Snapshot(spark, home), registry.register(f"{out}-value", STANDING)
-    schema = registry.schema(number)
-    kept.check()
+    kept, encoded = Snapshot(spark, home), encoder(registry, out)
 
     def each(good: DataFrame, bad: DataFrame, batch: int) -> None:
         before = kept.prepare(batch)
-        _advance(kept, good, late, batch, before)
-        changed = _changed(kept, batch, before)
-        values = changed.select(_key(), frames.avro(COLUMNS, schema, number).alias("value"))
-        frames.put(values, cluster, out)
+        advance(kept, good, late, batch, before)
+        frames.put(encoded(_changed(kept, batch, before)), cluster, out)
         if quarantine:
             put_aside(bad, cluster, quarantine)
         kept.commit(batch, before)
 
+    kept.switch(lambda teams: publish(encoded(teams), cluster, out))  # a backfill that was killed
+    kept.check()
     events = frames.read(spark, cluster, games, stream=True, **{"maxOffsetsPerTrigger": AT_ONCE, **options})
     condition = came_late(late, "_kq.value")
     aside = None if late_topic is None else lambda rows: put_aside(late_rows(rows), cluster, late_topic)
@@ -155,13 +159,42 @@ def forms(standing: DataFrame) -> DataFrame:
     )
 
 
-def _advance(kept: Snapshot, good: DataFrame, late: float, batch: int, before: int | None) -> None:
+def advance(kept: Snapshot, good: DataFrame, late: float, batch: int, before: int | None) -> None:
     """Write this batch's games and table as Parquet."""
     rows = facts(good, late)
     if before is not None:
         rows = kept.read("games", before).unionByName(rows)
     played = kept.write("games", batch, whole(_together(rows)))
     kept.write("teams", batch, table(_together(played)).coalesce(1))
+
+
+def encoder(registry: Registry, out: str) -> Callable[[DataFrame], DataFrame]:
+    """The function that makes keys and values of teams."""
+    number = registry.register(f"{out}-value", STANDING)
+    value = frames.avro(COLUMNS, registry.schema(number), number).alias("value")
+    return lambda teams: teams.select(_key(), value)
+
+
+def publish(now: DataFrame, cluster: Kafka, topic: str) -> None:
+    """Make this the last value of every key in a topic, and delete the other keys: in one transaction."""
+    from pyspark.sql import functions as f
+
+    then = frames.read(now.sparkSession, cluster, topic).groupBy("key").agg(f.max_by("value", "offset").alias("was"))
+    changed = now.join(then, "key", "full").where("NOT (value <=> was)").select("key", "value").collect()
+    producer = Producer(cluster.client(transactional_id=f"kq-backfill-{topic}"))
+    try:
+        producer.init_transactions(WRITE)
+        producer.begin_transaction()
+        for row in changed:
+            producer.produce(topic, row.value and bytes(row.value), bytes(row.key))
+            if len(producer) > WAITING:
+                producer.flush(WRITE)
+        producer.commit_transaction(WRITE)
+    except KafkaException as error:
+        raise NotAllowed(
+            f"Kafka did not take the {len(changed):,} changed rows for '{topic}': {error.args[0].str()}. Readers see none of them. "
+            "The switch is noted: the next start of the stream ends it, and so does this command"
+        ) from None
 
 
 def _together(frame: DataFrame) -> DataFrame:

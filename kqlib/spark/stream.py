@@ -52,16 +52,23 @@ class Counted:
         return f"{self.rows:,} in = {self.out:,} out + {self.broken:,} broken + {self.late:,} late"
 
 
-class Running:
+class Batches:
+    """What became of some batches."""
+
+    def __init__(self) -> None:
+        self.counted = Counted()  # the rows of all batches since the start
+        self.broke = Broken()  # of these, by rule and schema's id
+        self.cause: Exception | None = None  # the exception of the last batch; Spark passes on its text only
+        self.restarting = False  # for a new schema
+
+
+class Running(Batches):
     """A running stream: `wait()` for its end, `stop()` it, look at its `query`."""
 
     def __init__(self, start: Callable[[Running], StreamingQuery]) -> None:
+        super().__init__()
         self.restarts = 0  # for new schemas
-        self.counted = Counted()  # the rows of all batches since the start
-        self.broke = Broken()  # of these, by rule and schema's id
         self.error: BaseException | None = None
-        self.cause: Exception | None = None  # the exception of the last batch; Spark passes on its text only
-        self.restarting = False
         self.measure: Callable[[], tuple[int, int]] = lambda: (0, 0)  # rows and bytes of the state that `each` keeps
         self._state = -1, (0, 0)  # after which batch
         self._start, self._stopping = start, False
@@ -157,22 +164,24 @@ def stream(
     def start(running: Running) -> StreamingQuery:
         decoded = decode(df, registry, subject)
         rows = judge.marked(decoded.rows) if judge else decoded.rows
-        writer = rows.writeStream.foreachBatch(_batch(decoded, each, running, late=late, aside=aside, judge=judge))
+        writer = rows.writeStream.foreachBatch(batch_of(decoded, each, running, late=late, aside=aside, judge=judge))
         writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     return Running(start)
 
 
-def _batch(
+def batch_of(
     decoded: Decoded,
     each: Each,
-    running: Running,
+    running: Batches,
     *,
     late: str,
     aside: Callable[[DataFrame], object] | None,
     judge: Rules | None,
 ) -> Callable[[DataFrame, int], None]:
+    """The function for a batch of rows and its number: it calls `each`, and counts in `running`."""
+
     def batch(rows: DataFrame, number: int) -> None:
         rows = (
             judge.judged(rows, number, late) if judge else rows

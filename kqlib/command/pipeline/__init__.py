@@ -1,4 +1,4 @@
-"""Spark on Kafka: run, plan, stop, audit, replay, quarantine.
+"""Spark on Kafka: run, backfill, audit, replay, quarantine.
 
 In:  what is typed after `kq pipeline`. Out: a line of progress, the answer at the end (`--json`: for programs).
 Ctrl-C and SIGTERM end a stream and say so. Its checkpoint stays, and the same command goes on from there.
@@ -24,6 +24,7 @@ COMMANDS = {
     "stop": "end the process that runs a stream, after its batch",
     "standings": "make league tables from a topic of games, in another topic",
     "quarantine": "put a topic's rows that cannot be decoded into another topic, with the cause; or put rows back (retry)",
+    "backfill": "count standings anew beside their stream, with other rules or from another start; compare; switch",
     "audit": "was every item of a queue done exactly once?",
     "replay": "write old records again into another topic, or put repaired dead letters back; dry without --yes",
 }
@@ -33,7 +34,7 @@ MODULES = {
     **dict.fromkeys(("plan", "status", "stop"), "looks"),
 }  # the others are in streams
 STREAMS = ("standings", "quarantine")
-LOOK = ("plan", "status", "stop")  # at a stream that has begun
+LOOK = ("plan", "status", "stop", "backfill")  # at a stream that has begun
 EPILOG = """\
 examples
   kq pipeline audit football --site drupal-eu --results football.results --once
@@ -42,6 +43,7 @@ examples
   kq pipeline standings games standings --once
   kq pipeline standings games standings --late games.late
   kq pipeline quarantine retry games.late games --yes
+  kq pipeline backfill stricter.toml --start 2026-05-01T00:00Z --rate 10000
   kq pipeline replay games games.again --start 2026-05-01T00:00Z --yes
   kq pipeline replay football --dead --site drupal-eu --with mend.py:fix
 Without --once a stream goes on until Ctrl-C. kq pipeline WORD --help says more.
@@ -70,6 +72,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         )
     add["status"]("--json", action="store_true", help="print JSON, for programs")
     add["status"]("--watch", action="store_true", help="again when something changed, until the stream ends")
+    text = "the first records that count: earliest, a time, or offsets: 0:120,1:98"
+    add["backfill"]("--start", type=_place, default="earliest", metavar="PLACE", help=text)
+    add["backfill"]("--rate", type=int, metavar="N", help="records a second at most (default: as fast as it can)")
+    add["backfill"]("--switch", action="store_true", help="put it in the place of the stream's, which must not run")
     add["quarantine"](
         "retry",
         nargs="?",

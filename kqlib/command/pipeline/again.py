@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kqlib.command.output import tell
 from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def written(args: argparse.Namespace, done: object) -> int:
     """Print what was written, or would be."""
     print(done)
     if not args.yes:
-        print("nothing was written; with --yes it is", file=sys.stderr)
+        tell("nothing was written; with --yes it is")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The streams: `standings` and `quarantine`; `run` takes a file that says which stream.
+"""The streams: `standings` and `quarantine`; `run` takes a file that says which stream; `backfill` counts standings anew.
 
 In:  what was typed. Out: lines on stdout and stderr, an exit status.
 """
@@ -9,11 +9,12 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kqlib.command.output import tell
 from kqlib.command.pipeline.again import function, written
 from kqlib.errors import NotAllowed
 
@@ -66,7 +67,7 @@ def standings(args: argparse.Namespace, cluster: Kafka) -> int:
 
     filled(args)
     home = home_of(args, cluster)
-    how = {"registry": _registry(args, cluster), "home": home, "quarantine": args.quarantine, "subject": args.subject}
+    how = {"registry": registry_of(args, cluster), "home": home, "quarantine": args.quarantine, "subject": args.subject}
     how |= {"late": args.lateness, "late_topic": args.late, "rules": args.rules}
     with alone(home):
         return _stream(
@@ -96,10 +97,28 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     with alone(home):
         spark = session(cluster)
         place = claim(spark, home, cluster, args.source, args.target)
-        rows, registry = frames.read(spark, cluster, args.source, stream=True), _registry(args, cluster)
+        rows, registry = frames.read(spark, cluster, args.source, stream=True), registry_of(args, cluster)
         return _stream(
             args, cluster, home, stream(rows, registry, subject, each, place, once=args.once, rules=args.rules)
         )
+
+
+def backfill(args: argparse.Namespace, cluster: Kafka) -> int:
+    """Standings counted anew beside their stream; with --switch they take the place of the old ones."""
+    from kqlib.spark import backfill, session
+    from kqlib.spark.running import alone
+
+    filled(args)
+    if args.word != "standings":
+        raise NotAllowed("a backfill counts standings anew; a quarantine counts nothing")
+    home = home_of(args, cluster)
+    how = {"registry": registry_of(args, cluster), "home": home, "subject": args.subject, "late": args.lateness}
+    how |= {"rules": args.rules, "start": args.start, "rate": args.rate, "switch": args.switch, "tell": tell}
+    with alone(home) if args.switch else nullcontext(), alone(f"{home}/next"):
+        print(backfill(session(cluster), cluster, args.source, args.target, **how))
+    if not args.switch:
+        tell("to switch: end the stream (kq pipeline stop), then run this again with --switch")
+    return 0
 
 
 def _stream(args: argparse.Namespace, cluster: Kafka, home: str, running: Any) -> int:
@@ -180,7 +199,7 @@ def stop_signals(also: Callable[[], None] = lambda: None) -> Iterator[_Stop]:
             signal.signal(number, was)
 
 
-def _registry(args: argparse.Namespace, cluster: Kafka) -> Any:
+def registry_of(args: argparse.Namespace, cluster: Kafka) -> Any:
     from kqlib.schemas import Registry
 
     return Registry(url=args.registry) if args.registry else Registry(cluster=cluster)

@@ -58,6 +58,8 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("standings", "standings games table --late games.late", {"late_topic": "games.late", "quarantine": None}),
         ("aside.put_back", "quarantine retry games.late games --run r1", {"run": "r1", "mend": None, "dry": True}),
         ("aside.put_back", "quarantine retry games.late games --yes", {"dry": False}),
+        ("backfill", "backfill pipeline.toml --rate 9", {"rate": 9, "start": "earliest", "late": 60, "switch": False}),
+        ("backfill", "backfill standings games table --start 0:3 --switch", {"start": {0: 3}, "switch": True}),
         ("audit", "audit football --site eu --results done --once --of item", {"of": "item"}),
         ("audit", "audit football --site eu --results done --once", {"of": "kq-item"}),
         ("watch", "audit football --site eu --results done --to verdicts", {"verdicts": "verdicts"}),
@@ -72,7 +74,7 @@ def test_an_option_of_a_pipeline_arrives(
     Path("bad.toml").write_text(least.format("quarantine", "bad"))
     Path("pipeline.toml").write_text(least.format("standings", "table") + 'late = "late"\nlateness = 60\n')
     monkeypatch.setattr(f"kqlib.spark.{function}", called)
-    monkeypatch.setattr(streams, "_registry", lambda args, cluster: None)
+    monkeypatch.setattr(streams, "registry_of", lambda args, cluster: None)
     monkeypatch.setattr(audits, "state_directory", lambda *_: "state")
     with pytest.raises(Called) as caught:
         run("pipeline", *typed.split())
