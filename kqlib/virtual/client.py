@@ -8,7 +8,8 @@ In:  the address of any node. Out: `client.queue("ARS-CHE")`, a queue with the u
 
 The map of owners is fetched at the start, every ten seconds and when a node answers 409. A request that was certainly not done (no
 connection, 409, 503) is repeated until `patience` is over. One that may have been done is repeated only if that does no harm. A put
-is not repeated. An ack is; if the answer is then "lease lost", its first try may have been done or not, and the error is `NoNode`.
+has a key, by which a node knows that it is repeated. An ack is repeated as well; if the answer is then "lease lost", its first try
+may have been done or not, and the error is `NoNode`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ CONNECT = 2.0  # seconds for a connection; without one the node counts as away
 ANSWER = 10.0  # seconds for an answer, beside the seconds that a request wants to wait
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 LISTED = 100  # names
+KNOWN = 300.0  # seconds for which a put is repeated; a node remembers its key for ten minutes
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -117,14 +119,20 @@ class Client:
         wait: float = 0.0,
         again: bool = True,
         params: Any = None,
+        key: str = "",
     ) -> Any:
-        """The answer of the queue's owner, even if the queue moves meanwhile. again=False: do not repeat what may have been done."""
-        deadline, pause = time.monotonic() + self.patience + wait, FIRST_PAUSE
+        """The answer of the queue's owner, even if the queue moves meanwhile. again=False: do not repeat what may have been done.
+
+        key: of a put; a node remembers it for some minutes.
+        """
+        deadline, pause = time.monotonic() + (min(self.patience, KNOWN) if key else self.patience) + wait, FIRST_PAUSE
         doubt = False  # an earlier try may have been done
         while True:
             maybe, rest = False, pause
             try:
-                return self._once(verb, self._owner(queue), f"/queues/{queue}{path}", body, wait=wait, params=params)
+                return self._once(
+                    verb, self._owner(queue), f"/queues/{queue}{path}", body, wait=wait, params=params, key=key
+                )
             except UNSENT as error:
                 why = type(error).__name__
             except httpx.HTTPError as error:  # sent, and no (whole) answer
@@ -139,7 +147,7 @@ class Client:
                 raise NoNode(address=self._where(queue), why=why) from None
             doubt = doubt or maybe
             if maybe and not again:
-                safe = "It may have been stored, or not: look before you put it again, or let readers drop doubles"
+                safe = "It may have been done, or not: look before you do it again"
                 raise NoNode(address=self._where(queue), why=f"{why}. {safe}")
             if time.monotonic() + rest > deadline:
                 safe = "It may have been done, or not" if doubt else "Nothing was changed"
@@ -148,12 +156,15 @@ class Client:
             pause = min(LONGEST_PAUSE, pause * 2)
             self._refresh(0.0)
 
-    def _once(self, verb: str, url: str, path: str, body: Any = None, *, wait: float = 0.0, params: Any = None) -> Any:
+    def _once(
+        self, verb: str, url: str, path: str, body: Any = None, *, wait: float = 0.0, params: Any = None, key: str = ""
+    ) -> Any:
         """One request: its answer, or the node's error as one of ours. wait: seconds to add to `ANSWER`."""
         if self._closed:
             raise Closed(thing="client")
         timeout = httpx.Timeout(ANSWER + wait, connect=CONNECT)
-        answer = self._http.request(verb, url + path, json=body, params=params, timeout=timeout)
+        headers = {"Idempotency-Key": key} if key else None
+        answer = self._http.request(verb, url + path, json=body, params=params, timeout=timeout, headers=headers)
         try:
             content = answer.json() if answer.content else None
         except ValueError:

@@ -19,6 +19,7 @@ from kqlib.errors import NotAllowed
 from kqlib.queue.item import OURS, Record
 
 KEY = "kq-key"  # header: the key of an item; the record's own key is its queue
+PUT = "kq-put"  # header: see `put_keys`
 HIDDEN = {*OURS, KEY}
 BYTES = 8_000_000  # of records in memory, a partition
 ROUGHLY = 400  # bytes that a record takes beside its data
@@ -138,13 +139,15 @@ class StoredRecord(NamedTuple):
     key: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     created: int  # milliseconds since 1970
+    put: bytes | None = None  # the header kq-put, which is not among the headers: copies of a record do not have it
 
     @classmethod
     def of(cls, message: Record) -> StoredRecord:
         """The same of a consumer's message."""
-        headers = tuple(message.headers() or ())
-        key = next((value for name, value in headers if name == KEY), None)
-        return cls(message.offset(), message.value(), key, headers, message.timestamp()[1])
+        all_headers = message.headers() or ()
+        headers = tuple(each for each in all_headers if each[0] != PUT)
+        key, put = (next((value for name, value in all_headers if name == ours), None) for ours in (KEY, PUT))
+        return cls(message.offset(), message.value(), key, headers, message.timestamp()[1], put)
 
     @property
     def own_headers(self) -> dict[str, bytes | None]:

@@ -31,7 +31,7 @@ class OriginCheck:
             app,
             allow_origins=origins,
             allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=("authorization", "content-type"),
+            allow_headers=("authorization", "content-type", "idempotency-key"),
             expose_headers=("retry-after",),
             allow_private_network=True,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -84,7 +85,7 @@ class VirtualQueue(SinglePut, WorkMixin):
         ids: list[str] = []
         for batch in list(_batches(self.name, records)):  # what is too large is refused before anything is sent
             try:
-                answer = self.client._ask("POST", self.name, "/records", {"records": batch}, again=False)
+                answer = self.client._ask("POST", self.name, "/records", {"records": batch}, key=uuid.uuid4().hex)
             except KqError as error:
                 error.__dict__.update(done=dict(enumerate(ids)), unknown=list(range(len(ids), len(records))))
                 raise

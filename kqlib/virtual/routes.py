@@ -25,7 +25,7 @@ import math
 import time
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -51,6 +51,7 @@ Limit = Annotated[int, Query(ge=1, le=bodies.MOST)]
 Wait = Annotated[float, Query(ge=0, le=bodies.LONGEST_WAIT, allow_inf_nan=False)]
 Start = Annotated[int, Query(alias="from", ge=0, le=2**62)]
 Text = Annotated[str, Query(max_length=200)]
+PutKey = Annotated[str | None, Header(alias="Idempotency-Key", pattern="^[!-~]+$", max_length=100)]
 router = APIRouter()
 
 
@@ -165,10 +166,10 @@ async def collect(node: Node, p: Annotated[int, Path(ge=0, lt=2**31)]) -> dict[s
 
 
 @router.post("/queues/{q}/records", status_code=201)
-async def put(server: Server, q: Queue, body: bodies.Records) -> dict[str, Any]:
-    """Put records: all of them or none. A queue appears with its first one."""
+async def put(server: Server, q: Queue, body: bodies.Records, key: PutKey = None) -> dict[str, Any]:
+    """Put records: all of them or none. A queue appears with its first one. With the same key they are put once in ten minutes."""
     puts = [Put(each.data, each.key, each.headers, each.delay) for each in body.records]
-    offsets = await ask(server, lambda store, out: store.put(q, puts, out), seen=True)
+    offsets = await ask(server, lambda store, out: store.put(q, puts, out, key), seen=True)
     return {"partition": server.partition, "offsets": offsets}
 
 

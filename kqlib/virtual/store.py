@@ -28,8 +28,9 @@ from kqlib.queue.terms import Terms
 from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES
 from kqlib.virtual.consumer import ConsumerLedger, Name, check_terms
 from kqlib.virtual.errors import NotFound, Rewind
-from kqlib.virtual.index import KEY, QueueEntry, QueueIndex, RecordCache, StoredRecord, StoredState
+from kqlib.virtual.index import KEY, PUT, QueueEntry, QueueIndex, RecordCache, StoredRecord, StoredState
 from kqlib.virtual.names import DEAD, OFFSETS, checked, partition_of
+from kqlib.virtual.put_keys import KnownPut, PutKeys, digest_of
 
 ANSWER = 4_000_000  # bytes of data in one answer, roughly
 ATTEMPTS = 5  # of an item, unless the first claim names another limit
@@ -84,7 +85,7 @@ class ItemStore:
         self.place, self.clock = place, clock
         # seconds since 1970; a node takes Kafka's clock, since its own may be wrong
         self.now: Callable[[], float] = time.time
-        self.index, self.cache = QueueIndex(), RecordCache()
+        self.index, self.cache, self.puts = QueueIndex(), RecordCache(), PutKeys()
         self.ledgers: dict[Name, ConsumerLedger] = {}  # those with leases or delays
         self._changes: list[tuple[float, Name]] = []  # when a lease or a delay ends; a heap
         self._due: dict[Name, float] = {}  # the entry of each ledger that counts; others are outdated
@@ -106,6 +107,8 @@ class ItemStore:
             queue = name
             if queue is not None and partition_of(queue, self.place.partitions) != self.place.partition:
                 queue = None  # put with another hash, or another count of partitions: nobody looks for it here
+            if record.put is not None and queue:
+                self.puts.arrive(queue, record.put, record.offset, record.created / 1000)
             if self.index.add(queue, record.offset) and queue:
                 self.cache.add(record)
                 found.add(queue)
@@ -189,12 +192,27 @@ class ItemStore:
 
     # --- put ---
 
-    def put(self, queue: str, puts: Sequence[Put], out: Writes) -> Callable[[], list[int]]:
-        """Records for a queue. The function that is returned gives their offsets once they are committed."""
+    def put(self, queue: str, puts: Sequence[Put], out: Writes, key: str | None = None) -> Callable[[], list[int]]:
+        """Records for a queue. The function that is returned gives their offsets once they are committed. key: see `put_keys`."""
+        digest = digest_of(puts) if key else ""
+        if key and (known := self.puts.find(queue, key, digest, self.now())):
+            return lambda: list(known.offsets)
+        records = [self._record(queue, put.data, put.key, put.all_headers, self.place.limit) for put in puts]
+        if key:  # after the limit was checked: a dead letter, for which there is space, does not carry it
+            mark = PUT, f"{key} {digest}".encode()
+            records = [each._replace(headers=[*(each.headers or []), mark]) for each in records]
         start = len(out.outs)
-        out.outs += [self._record(queue, put.data, put.key, put.all_headers, self.place.limit) for put in puts]
+        out.outs += records
         end = len(out.outs)
-        return lambda: [out.places[at] for at in range(start, end)]
+        made = self.puts.add(queue, key, KnownPut(digest, self.now(), len(puts), here=True)) if key else None
+
+        def offsets() -> list[int]:
+            found = [out.places[at] for at in range(start, end)]
+            if made:
+                made.offsets.extend(found)
+            return found
+
+        return offsets
 
     def _record(self, queue: str, data: bytes | None, key: bytes | None, headers: Headers, limit: int) -> Out:
         own = [*headers, *([(KEY, key)] if key is not None else [])]

@@ -14,8 +14,9 @@ from kqlib import keys
 from kqlib.errors import BadPayload, Closed, KqError, LeaseLost, NotAllowed, PayloadTooLarge
 from kqlib.queue.item import Put
 from kqlib.queue.retry import Retry
-from kqlib.virtual.client import Client
+from kqlib.virtual.client import KNOWN, Client
 from kqlib.virtual.errors import NoNode, NotFound, NoToken
+from kqlib.virtual.put_keys import REMEMBERED
 from kqlib.virtual.record_json import to_text
 
 A, B = "http://a:1", "http://b:1"
@@ -132,29 +133,39 @@ def test_an_older_map_is_not_taken(nodes, client):
     assert client.owners == {0: A, 1: B}
 
 
-AGAIN = {  # what comes first -> is a put, is a claim asked again?
-    "nobody listens there": (httpx.ConnectError("refused"), True, True),
-    "the node is loading": (LATER, True, True),
-    "no answer in time": (httpx.ReadTimeout("slow"), False, True),
-    "the node died over it": (httpx.RemoteProtocolError("gone"), False, True),
-    "the node does not know what became of it": ((503, LATER[1] | {"unknown": True}), False, True),
-    "the partition went away under it": ((409, {"error": "NotMine", "why": "", "unknown": True}), False, True),
+AGAIN = {  # what comes first -> is a redrive asked again?
+    "nobody listens there": (httpx.ConnectError("refused"), True),
+    "the node is loading": (LATER, True),
+    "no answer in time": (httpx.ReadTimeout("slow"), False),
+    "the node died over it": (httpx.RemoteProtocolError("gone"), False),
+    "the node does not know what became of it": ((503, LATER[1] | {"unknown": True}), False),
+    "the partition went away under it": ((409, {"error": "NotMine", "why": "", "unknown": True}), False),
 }
 
 
 @pytest.mark.parametrize("case", AGAIN)
 def test_only_what_may_be_done_twice_is_asked_twice(nodes, client, case):
-    first, put, claim = AGAIN[case]
+    first, again = AGAIN[case]
     nodes.answers = [first, STORED]
-    if put:
-        assert client.queue(ON_0).put(b"goal") == f"{ON_0}/0/41"
+    assert client.queue(ON_0).put(b"goal") == f"{ON_0}/0/41"
+    keys = {request.headers["idempotency-key"] for *_, request in nodes.asked}
+    assert len(nodes.asked) == 2 and len(keys) == 1  # the node knows that it is the same put
+    nodes.answers = [first, (200, {"moved": 0})]
+    if again:
+        assert client.queue(ON_0).redrive() == 0
     else:
-        with pytest.raises(NoNode, match="It may have been stored, or not: look before you put it again") as caught:
-            client.queue(ON_0).put(b"goal")
-        assert (caught.value.done, caught.value.unknown) == ({}, [0])
-        assert len(nodes.asked) == 1
+        with pytest.raises(NoNode, match="It may have been done, or not: look before you do it again"):
+            client.queue(ON_0).redrive()
+        assert len(nodes.asked) == 3
     nodes.answers = [first, GIVEN]
-    assert (client.queue(ON_0).claim() is not None) == claim
+    assert client.queue(ON_0).claim() is not None
+
+
+def test_each_put_has_a_key_of_its_own_and_is_repeated_for_half_of_the_time_that_a_node_remembers(nodes, client):
+    nodes.answers = [STORED, STORED]
+    client.queue(ON_0).put(b"goal"), client.queue(ON_0).put(b"goal")
+    assert len({request.headers["idempotency-key"] for *_, request in nodes.asked}) == 2
+    assert KNOWN == REMEMBERED / 2
 
 
 @pytest.mark.parametrize(
@@ -203,8 +214,8 @@ def test_many_puts_are_as_many_requests_as_needed_and_the_error_says_which_are_d
     client.queue(ON_0).put_many([Put(b"", headers={f"{n:01000}": b"" for n in range(2_000)})] * 3)
     assert [len(body["records"]) for *_, body, _ in nodes.asked] == [1, 1, 1]  # long names of headers count as well
     nodes.asked.clear()
-    nodes.answers = [STORED, httpx.ReadTimeout("slow")]
-    with pytest.raises(NoNode) as caught:
+    nodes.answers, client.patience = [STORED, httpx.ReadTimeout("slow")], 0.1
+    with pytest.raises(NoNode, match="It may have been done, or not") as caught:
         client.queue(ON_0).put_many([(b"x" * 1_900_000, None)] * 2)
     assert (caught.value.done, caught.value.unknown) == ({0: f"{ON_0}/0/41"}, [1])
 
