@@ -1,7 +1,7 @@
 """Serve virtual queues over HTTP, or plan their topics.
 
 In:  the data topic's name, an address. Out: a node that answers until it is stopped (`serve`); a plan in a file (`plan`).
-The token is never typed: a process list shows what is typed. It stands in KQ_VIRTUAL_TOKEN.
+No token is ever typed: a process list shows what is typed. It stands in KQ_VIRTUAL_TOKEN, or in a file (`--tokens`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=address)
     add("--port", type=int, default=0, metavar="N", help="the port (default: a free one)")
     add("--advertise", metavar="URL", help="the address that clients use (default: the one it listens on)")
+    tokens = "a file of tokens, each with verbs and a prefix of queues' names (docs/virtual.md)"
+    add("--tokens", metavar="FILE", help=tokens)
     origin = "web pages of this origin may call the node, like https://team.example (default: none); repeatable"
     add("--allow-origin", action="append", default=[], metavar="ORIGIN", help=origin)
     host = "a further host name in requests, besides its own and localhost; repeatable"
@@ -69,7 +71,7 @@ def _serve(args: argparse.Namespace) -> int:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: done.set())
     how = {"host": args.host, "port": args.port, "advertise": args.advertise}
-    how |= {"origins": args.allow_origin, "hosts": args.allow_host}
+    how |= {"origins": args.allow_origin, "hosts": args.allow_host, "tokens": args.tokens}
     _many_files()
     with current() as cluster, virtual.Node(cluster, args.topic, **how) as node:
         # What is loaded by now stays. All requests wait for a full garbage collection, and now it need not look at these objects.

@@ -31,6 +31,10 @@ class Foreign(KqError):
     says = "{why}"
 
 
+class NoRight(KqError):
+    says = "{why}"
+
+
 class NoNode(Unreachable):
     says = "No node of the virtual queues answered at {address}: {why}."
 
@@ -42,6 +46,7 @@ class NodeDied(KqError):
 STATUS: dict[type[KqError], int] = {
     NoToken: 401,
     Foreign: 403,
+    NoRight: 403,
     NotFound: 404,
     NotMine: 409,
     LeaseLost: 410,

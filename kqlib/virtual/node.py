@@ -37,6 +37,8 @@ from kqlib.virtual.origins import checked_hosts, checked_origins, loopback
 from kqlib.virtual.ownership import Ownership, PartitionMap
 from kqlib.virtual.partition import Operation, PartitionServer
 from kqlib.virtual.request_limits import Connection
+from kqlib.virtual.tokens import Token
+from kqlib.virtual.tokens import read as read_tokens
 
 log = logging.getLogger("kqlib.virtual")
 logging.getLogger("uvicorn").addHandler(logging.NullHandler())  # bad requests print nothing into a notebook
@@ -61,15 +63,21 @@ class Node:
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
+        tokens: str | None = None,
         session: float | None = None,
         keep_consumers: float = KEEP,
         advertise: str | None = None,
         origins: Collection[str] = (),
         hosts: Collection[str] = (),
     ) -> None:
-        """origins: web pages that may ask it, like 'https://team.example'. hosts: names under which it answers, besides its own."""
+        """token: with all rights. tokens: a file of tokens with some (`tokens.py`).
+
+        origins: web pages that may ask it, like 'https://team.example'. hosts: names under which it answers, besides its own.
+        """
         self.origins, named = checked_origins(origins), checked_hosts(hosts)
-        self.token = _needed(checked_token(token if token is not None else os.environ.get(TOKEN)), host)
+        whole = checked_token(token if token is not None else os.environ.get(TOKEN))
+        self.tokens = [*([Token(whole)] if whole else []), *(read_tokens(tokens) if tokens else [])]
+        _check_needed(self.tokens, host)
         if session is not None:
             arguments.seconds("session", session, 0.5, 3600)
         keep = arguments.seconds("keep_consumers", keep_consumers, 1, 10 * 366 * 24 * 3600.0)
@@ -232,11 +240,10 @@ def _in_a_fork() -> None:
 os.register_at_fork(after_in_child=_in_a_fork)
 
 
-def _needed(token: str | None, host: str) -> str | None:
-    if token is None and not loopback(host):
+def _check_needed(tokens: list[Token], host: str) -> None:
+    if not tokens and not loopback(host):
         why = f"everybody who reaches {host} could read and delete every queue"
         raise NotAllowed(f"{why}: set {TOKEN}, or listen on 127.0.0.1")
-    return token
 
 
 def _http_server(node: Node) -> uvicorn.Server:

@@ -1,7 +1,7 @@
 """What is checked of every request before a route sees it: a token, the size, the time and the number of bodies.
 
-In:  ASGI requests. Out: the same, or a refusal: no token (401), too slow (408), too large (413), too many at once (503). A body is
-refused by its announced length, before it is read. An unexpected exception is logged here and answered with a sentence, never with
+In:  ASGI requests. Out: the same, or a refusal: no token (401), too few rights (403), too slow (408), too large (413), too many at once
+(503). A body is refused by its announced length, before it is read. An unexpected exception is logged here and answered with a sentence, never with
 a traceback. `origins` comes before it.
 """
 
@@ -11,11 +11,14 @@ import asyncio
 import json
 import logging
 import resource
-import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kqlib.virtual import tokens
+from kqlib.virtual.tokens import Token
 
 log = logging.getLogger("kqlib.virtual")
 BODY = 4_194_304  # bytes
@@ -72,8 +75,9 @@ class _Refused(Exception):  # noqa: N818
 class RequestLimits:
     """Middleware: token, size, time, number."""
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self.app, self._token = app, token
+    def __init__(self, app: ASGIApp, known: Sequence[Token]) -> None:
+        """known: the tokens of this node; none: it asks for none."""
+        self.app, self._known = app, known
         self._at_once, self._most = 0, most_at_once()
         self._bytes = 0  # of bodies, as they were announced
 
@@ -115,11 +119,14 @@ class RequestLimits:
             self._bytes -= taken
 
     def _check_token(self, scope: Scope) -> None:
-        if self._token is None or scope["path"] in OPEN:
+        if not self._known or scope["path"] in OPEN:
             return
-        kind, _, token = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
-        if kind.lower() != b"bearer" or not secrets.compare_digest(token.strip(), self._token.encode()):
+        kind, _, sent = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        rights = tokens.known(self._known, sent.strip()) if kind.lower() == b"bearer" else []
+        if not rights:
             raise _Refused(401, "NoToken", "this node asks for its token: send it as 'Authorization: Bearer …'")
+        if why := tokens.refused(rights, scope["method"], scope["path"], scope.get("query_string", b"")):
+            raise _Refused(403, "NoRight", f"{why}. Nothing was done")
 
     def _allowed(self, scope: Scope) -> int:
         """How many bytes its body may have, if that is not too much now."""

@@ -72,7 +72,7 @@ def app(node: Any) -> FastAPI:
     made.add_exception_handler(KqError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)
     made.add_exception_handler(HTTPException, _plain)
-    made.add_middleware(RequestLimits, token=node.token)
+    made.add_middleware(RequestLimits, known=node.tokens)
     made.add_middleware(OriginCheck, origins=node.origins, hosts=node.hosts)  # the last one added is asked first
     return made
 

@@ -9,6 +9,7 @@ import pytest
 
 from kqlib.virtual import request_limits
 from kqlib.virtual.request_limits import BODY, RequestLimits
+from kqlib.virtual.tokens import Token
 
 TOKEN = "a-token-of-this-test"
 KNOWN = [(b"authorization", f"Bearer {TOKEN}".encode())]
@@ -34,7 +35,7 @@ def long_poll(asked: dict[str, Any], body: bytes) -> tuple[int, int, int]:
         async def send(message: dict[str, Any]) -> None:
             raise AssertionError(message)
 
-        made = RequestLimits(app, TOKEN)
+        made = RequestLimits(app, [Token(TOKEN)])
         await made(asked, receive, send)
         held.append(made._bytes)
 
@@ -79,6 +80,6 @@ def test_when_no_space_is_left_only_who_needs_some_is_refused(
         if message["type"] == "http.response.start":
             response.append(message["status"])
 
-    made = RequestLimits(app, TOKEN)
+    made = RequestLimits(app, [Token(TOKEN)])
     asyncio.run(made(scope(path, headers), receive, send))
     assert (response, made._bytes, made._at_once) == ([status], 0, 0)

@@ -113,4 +113,5 @@ def test_a_node_behind_a_proxy_advertises_the_address_that_clients_use(monkeypat
         "advertise": "https://queues.example",
         "origins": [],
         "hosts": [],
+        "tokens": None,
     }
