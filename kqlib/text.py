@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Key = bytes | str | None
+Metric = tuple[str, dict[str, str], float]  # its name, its labels, its value
+PREFIX = "kqlib_"  # of a metric's name
 
 LONGEST_NAME = 24
 
@@ -76,3 +78,21 @@ def plain(value: Any) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
+
+
+def as_metrics(rows: Iterable[Metric], texts: Mapping[str, str]) -> str:
+    """Rows in Prometheus' text format, those of one name together, each name with its text."""
+    lines, found = [], list(rows)
+    for name, text in texts.items():
+        these = [(labels, value) for metric, labels, value in found if metric == name]
+        if these:
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} {kind}"]
+        for labels, value in these:
+            named = ",".join(f'{label}="{_escaped(words)}"' for label, words in labels.items())
+            lines.append(f"{PREFIX}{name}{{{named}}} {+value!r}" if named else f"{PREFIX}{name} {+value!r}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

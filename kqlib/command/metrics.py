@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kqlib.command.output import tell
+from kqlib.text import Metric, as_metrics
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
     from kqlib.queue import Site
 
-PREFIX = "kqlib_"
 HELP = {
     "queue_items": "Items that are not acknowledged, claimed ones included.",
     "queue_dead_letters": "Items in the queue's dead-letter topic.",
@@ -37,7 +37,6 @@ HELP = {
     "pipeline_aside_records": "Records in a topic for rows that were put aside: quarantined or late ones.",
     "pipeline_restarts": "How often the stream was started again, by hand or for a new schema.",
 }
-Row = tuple[str, dict[str, str], float]  # a gauge, its labels, its value
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def measured(cluster: Kafka, sites: list[str]) -> Iterator[Row]:
+def measured(cluster: Kafka, sites: list[str]) -> Iterator[Metric]:
     """The gauges of these sites, or of all that are known."""
     from kqlib.command.queue.site import queues, users
     from kqlib.errors import KqError
@@ -83,7 +82,7 @@ def measured(cluster: Kafka, sites: list[str]) -> Iterator[Row]:
             yield from _of_site(site, [name for name in names if each in used[name]])
 
 
-def _of_site(site: Site, names: list[str]) -> Iterator[Row]:
+def _of_site(site: Site, names: list[str]) -> Iterator[Metric]:
     from kqlib.command.queue.site import partitions
     from kqlib.errors import LedgerCorrupt, LedgerLost
     from kqlib.queue import look
@@ -108,18 +107,6 @@ def _of_site(site: Site, names: list[str]) -> Iterator[Row]:
             yield "queue_dead_letters", labels, dead
 
 
-def exposed(rows: list[Row]) -> str:
-    """The rows in Prometheus' text format, each gauge with its help."""
-    lines = []
-    for name, text in HELP.items():
-        found = [(labels, value) for gauge, labels, value in rows if gauge == name]
-        if found:
-            lines += [f"# HELP {PREFIX}{name} {text}", f"# TYPE {PREFIX}{name} gauge"]
-        for labels, value in found:
-            named = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            lines.append(f"{PREFIX}{name}{{{named}}} {+value!r}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def exposed(rows: list[Metric]) -> str:
+    """The rows in Prometheus' text format."""
+    return as_metrics(rows, HELP)

@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--advertise", metavar="URL", help="the address that clients use (default: the one it listens on)")
     tokens = "a file of tokens, each with verbs and a prefix of queues' names (docs/virtual.md)"
     add("--tokens", metavar="FILE", help=tokens)
+    add("--tls", nargs=2, metavar=("CERT", "KEY"), help="files of a certificate and its key: answer over https")
     origin = "web pages of this origin may call the node, like https://team.example (default: none); repeatable"
     add("--allow-origin", action="append", default=[], metavar="ORIGIN", help=origin)
     host = "a further host name in requests, besides its own and localhost; repeatable"
@@ -71,7 +72,7 @@ def _serve(args: argparse.Namespace) -> int:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: done.set())
     how = {"host": args.host, "port": args.port, "advertise": args.advertise}
-    how |= {"origins": args.allow_origin, "hosts": args.allow_host, "tokens": args.tokens}
+    how |= {"origins": args.allow_origin, "hosts": args.allow_host, "tokens": args.tokens, "tls": args.tls}
     _many_files()
     with current() as cluster, virtual.Node(cluster, args.topic, **how) as node:
         # What is loaded by now stays. All requests wait for a full garbage collection, and now it need not look at these objects.

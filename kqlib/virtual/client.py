@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import random
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -45,15 +46,26 @@ UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 class Client:
     """Asks the nodes of one set of virtual queues. Thread-safe; no thread of its own."""
 
-    def __init__(self, url: str | Sequence[str], *, token: str | None = None, patience: float = 30.0) -> None:
-        """url: of one node or of several. patience: seconds until a request that nobody answers is given up."""
+    def __init__(
+        self, url: str | Sequence[str], *, token: str | None = None, patience: float = 30.0, ca: str | None = None
+    ) -> None:
+        """url: of one node or of several. patience: seconds until a request that nobody answers is given up.
+
+        ca: a file with the certificates that sign those of the nodes, if public ones do not.
+        """
         self._seeds = [_address(each) for each in ([url] if isinstance(url, str) else url)]
         if not self._seeds:
             raise NotAllowed("say the address of at least one node, like 'http://127.0.0.1:4711'")
         self.patience = arguments.seconds("patience", patience, 0.1, 3600)
         headers = {"Authorization": f"Bearer {checked_token(token)}"} if token is not None else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-        self._http = httpx.Client(headers=headers, limits=limits, trust_env=False)  # nodes are asked directly
+        try:
+            verify = ssl.create_default_context(cafile=ca) if ca else True
+        except OSError:
+            raise NotAllowed(f"a ca is a file with certificates, not {ca!r}") from None
+        self._http = httpx.Client(
+            headers=headers, limits=limits, verify=verify, trust_env=False
+        )  # nodes are asked directly
         self._map: dict[str, Any] = {"version": -2, "partitions": 0, "owners": {}}
         self._process = os.getpid()
         self._looked, self._one, self._closed = 0.0, threading.Lock(), False

@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Collection
 from typing import Self
 from urllib.parse import urlsplit
@@ -64,13 +65,14 @@ class Node:
         port: int = 0,
         token: str | None = None,
         tokens: str | None = None,
+        tls: tuple[str, str] | None = None,
         session: float | None = None,
         keep_consumers: float = KEEP,
         advertise: str | None = None,
         origins: Collection[str] = (),
         hosts: Collection[str] = (),
     ) -> None:
-        """token: with all rights. tokens: a file of tokens with some (`tokens.py`).
+        """token: with all rights. tokens: a file of tokens with some (`tokens.py`). tls: the files of a certificate and its key.
 
         origins: web pages that may ask it, like 'https://team.example'. hosts: names under which it answers, besides its own.
         """
@@ -85,13 +87,14 @@ class Node:
         self._ownership = Ownership(cluster, topic, self.id, keep)
         self.partitions = self._ownership.partitions
         self.map = PartitionMap(topic, self.partitions)
+        self.answered = Counter[int]()  # requests, by the status of their answer
         self.trouble = ""  # why nothing is served, if so
         if session is not None:
             set_session(cluster, f"kq-virtual-{topic}", session)
-        address = advertise or f"http://{_shown(host)}"
+        address = advertise or f"{'https' if tls else 'http'}://{_shown(host)}"
         own = {urlsplit(address).hostname or "", host.lower()}
         self.hosts = named | own if named or loopback(host) else None  # elsewhere a token is needed
-        self._http = _http_server(self)
+        self._http = _http_server(self, tls)
         self._fetcher = RecordFetcher(cluster, topic)
         self._member = GroupMember(cluster, self.map, self.id, self._serve)
         self._http_thread = threading.Thread(target=self._answer, name="kq-virtual-http", daemon=True)
@@ -246,7 +249,8 @@ def _check_needed(tokens: list[Token], host: str) -> None:
         raise NotAllowed(f"{why}: set {TOKEN}, or listen on 127.0.0.1")
 
 
-def _http_server(node: Node) -> uvicorn.Server:
+def _http_server(node: Node, tls: tuple[str, str] | None) -> uvicorn.Server:
+    certificate, key = tls or (None, None)
     config = uvicorn.Config(
         routes.app(node),
         log_config=None,
@@ -258,7 +262,13 @@ def _http_server(node: Node) -> uvicorn.Server:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=2,
         h11_max_incomplete_event_size=65_536,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
     )
+    try:
+        config.load()
+    except OSError as error:  # an SSLError as well
+        raise NotAllowed(f"the certificate {certificate} with the key {key} cannot be used: {error}") from None
     return uvicorn.Server(config)
 
 

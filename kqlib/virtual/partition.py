@@ -115,6 +115,11 @@ class PartitionServer:
         """Records in the inbox."""
         return self._came - self._taken_in
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait until there is something."""
+        return sum(map(len, list(self._parked.values())))
+
     def leave(self) -> None:
         """Finish what has begun, write that this node has left, and refuse what comes later."""
         self._leaving.set()

@@ -1,8 +1,8 @@
 """What is checked of every request before a route sees it: a token, the size, the time and the number of bodies.
 
-In:  ASGI requests. Out: the same, or a refusal: no token (401), too few rights (403), too slow (408), too large (413), too many at once
-(503). A body is refused by its announced length, before it is read. An unexpected exception is logged here and answered with a sentence, never with
-a traceback. `origins` comes before it.
+In:  ASGI requests. Out: the same, or a refusal: no token (401), too few rights (403), too slow (408), too large (413), too many (503).
+A body is refused by its announced length, before it is read. An unexpected exception is logged here and answered with a sentence,
+never with a traceback. `origins` comes before it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import resource
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,9 +76,9 @@ class _Refused(Exception):  # noqa: N818
 class RequestLimits:
     """Middleware: token, size, time, number."""
 
-    def __init__(self, app: ASGIApp, known: Sequence[Token]) -> None:
-        """known: the tokens of this node; none: it asks for none."""
-        self.app, self._known = app, known
+    def __init__(self, app: ASGIApp, known: Sequence[Token], answered: Counter[int]) -> None:
+        """known: the tokens of this node; none: it asks for none. answered: counts the answers by their status."""
+        self.app, self._known, self._answered = app, known, answered
         self._at_once, self._most = 0, most_at_once()
         self._bytes = 0  # of bodies, as they were announced
 
@@ -91,7 +92,9 @@ class RequestLimits:
 
         async def sending(message: Message) -> None:
             nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
+            if message["type"] == "http.response.start":
+                begun = True
+                self._answered[message["status"]] += 1
             await send(message)
 
         self._at_once += 1
@@ -107,13 +110,13 @@ class RequestLimits:
                 raise _Refused(422, "NotAllowed", f"a body has at most {VALUES:,} values: put fewer records at once")
             await self.app(asked, _again(body, receive), sending)
         except _Refused as error:
-            await refuse(scope, send, error.status, error.name, str(error), read=read)
+            await refuse(scope, sending, error.status, error.name, str(error), read=read)
         except TimeoutError:
-            await refuse(scope, send, 408, "TooSlow", f"the body did not come within {SLOW:g} s")
+            await refuse(scope, sending, 408, "TooSlow", f"the body did not come within {SLOW:g} s")
         except Exception:
             log.exception("%s %s", scope["method"], scope["path"])
             if not begun:
-                await refuse(scope, send, 500, "Broken", "this node failed; see its log", read=read)
+                await refuse(scope, sending, 500, "Broken", "this node failed; see its log", read=read)
         finally:
             self._at_once -= 1
             self._bytes -= taken

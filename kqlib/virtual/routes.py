@@ -2,7 +2,7 @@
 
 In:  HTTP. Out: JSON. What each route takes and gives, at a glance (`/openapi.json` has all of it):
 
-    GET    /map /health /ready                      who owns what; is the process there; does it answer for its partitions
+    GET    /map /health /ready /metrics             who owns what; is the process there; does it answer for its partitions; numbers
     POST   /queues/{q}/records                      put: all records or none                         201 {partition, offsets}
     GET    /queues/{q}/records?from&limit&wait      read as a log                                    {records, next, tracked}
     GET    /queues/{q}/consumers/{c}/records        the same, from where this consumer is
@@ -27,11 +27,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from kqlib.errors import KqError
 from kqlib.queue.item import Put
+from kqlib.text import Metric, as_metrics
 from kqlib.virtual import bodies
 from kqlib.virtual.errors import STATUS, NotFound, NotMine, Unavailable
 from kqlib.virtual.index import StoredRecord
@@ -45,6 +46,14 @@ from kqlib.virtual.store import NOTHING, ClaimedItem, ItemStore, Writes
 ANSWER_IN = 20.0  # seconds, beside the seconds that a request wants to wait
 CONSUMER = "/queues/{q}/consumers/{c}"
 TITLE = "Virtual queues"
+METRICS = {
+    "virtual_requests_total": "Requests that this node has answered, by status.",
+    "virtual_partition_serving": "1 if this node answers for the partition, 0 while it reads it.",
+    "virtual_waiting_requests": "Long polls that wait.",
+    "virtual_queues": "Queues of the partition.",
+    "virtual_records": "Records of its queues that its log still has.",
+    "virtual_claimed_items": "Items that are handed out.",
+}
 Queue = Annotated[str, Path(pattern=f"^{FORM}$", max_length=200, description="a queue")]
 Consumer = Annotated[str, Path(pattern=f"^{FORM}$", max_length=200, description="a consumer")]
 Limit = Annotated[int, Query(ge=1, le=bodies.MOST)]
@@ -72,7 +81,7 @@ def app(node: Any) -> FastAPI:
     made.add_exception_handler(KqError, _refused)
     made.add_exception_handler(RequestValidationError, _invalid)
     made.add_exception_handler(HTTPException, _plain)
-    made.add_middleware(RequestLimits, known=node.tokens)
+    made.add_middleware(RequestLimits, known=node.tokens, answered=node.answered)
     made.add_middleware(OriginCheck, origins=node.origins, hosts=node.hosts)  # the last one added is asked first
     return made
 
@@ -134,6 +143,25 @@ async def ready(node: Node) -> JSONResponse:
     states = {str(number): server.state for number, server in node.servers().items()}
     headers = {} if yes else {"Retry-After": "1"}
     return JSONResponse({"ready": yes, "why": why, "partitions": states}, 200 if yes else 503, headers)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(node: Node) -> PlainTextResponse:
+    """Numbers of this node for Prometheus."""
+    rows: list[Metric] = [("virtual_requests_total", {"status": str(at)}, n) for at, n in sorted(node.answered.items())]
+    for number, server in node.servers().items():
+        labels, serving = {"partition": str(number)}, server.state == "serving"
+        rows.append(("virtual_partition_serving", labels, serving))
+        if serving:
+            rows += [(name, labels, value) for name, value in (await ask(server, _numbers)).items()]
+            rows.append(("virtual_waiting_requests", labels, server.waiting))
+    return PlainTextResponse(as_metrics(rows, METRICS))
+
+
+def _numbers(store: ItemStore, _: Writes) -> dict[str, int]:
+    records = sum(len(entry.offsets) for entry in store.index.entries.values())
+    claimed = sum(ledger.partition.counts()["claimed"] for ledger in store.ledgers.values())
+    return {"virtual_queues": len(store.index.entries), "virtual_records": records, "virtual_claimed_items": claimed}
 
 
 @router.get("/docs", include_in_schema=False)

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from kqlib.command.metrics import HELP, PREFIX, exposed
+from kqlib.command.metrics import HELP, exposed
 from kqlib.command.pipeline import looks, streams
 from kqlib.kafka import reading
 from kqlib.spark import running, snapshot
 from kqlib.spark.progress import Progress, seen
 from kqlib.spark.stream import Counted
+from kqlib.text import PREFIX
 
 REPORT: Any = {
     "batchId": 7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def long_poll(asked: dict[str, Any], body: bytes) -> tuple[int, int, int]:
         async def send(message: dict[str, Any]) -> None:
             raise AssertionError(message)
 
-        made = RequestLimits(app, [Token(TOKEN)])
+        made = RequestLimits(app, [Token(TOKEN)], Counter())
         await made(asked, receive, send)
         held.append(made._bytes)
 
@@ -80,6 +81,6 @@ def test_when_no_space_is_left_only_who_needs_some_is_refused(
         if message["type"] == "http.response.start":
             response.append(message["status"])
 
-    made = RequestLimits(app, [Token(TOKEN)])
+    made = RequestLimits(app, [Token(TOKEN)], Counter())
     asyncio.run(made(scope(path, headers), receive, send))
     assert (response, made._bytes, made._at_once) == ([status], 0, 0)

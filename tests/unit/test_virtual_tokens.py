@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def status(tokens: list[Token], request: str, sent: str | None) -> int:
         if message["type"] == "http.response.start":
             answered.append(message["status"])
 
-    asyncio.run(RequestLimits(app, tokens)(scope, receive, send))
+    asyncio.run(RequestLimits(app, tokens, Counter())(scope, receive, send))
     return answered[0]
 
 

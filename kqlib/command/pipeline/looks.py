@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from kqlib.command.output import tell
 from kqlib.command.pipeline import streams
 from kqlib.errors import KqError
+from kqlib.text import Metric
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
 EVERY = 1.0  # seconds between two looks of `status --watch`
-Row = tuple[str, dict[str, str], float]  # a gauge, its labels, its value
 
 
 def plan(args: argparse.Namespace, cluster: Kafka) -> int:
@@ -110,7 +110,7 @@ def homes(cluster: Kafka) -> list[str]:
     )
 
 
-def gauges(cluster: Kafka, home: str) -> Iterator[Row]:
+def gauges(cluster: Kafka, home: str) -> Iterator[Metric]:
     """The gauges of the stream in this directory. How fast it is and its state are those of a process that runs."""
     from kqlib.spark import running
     from kqlib.spark.progress import Progress

@@ -114,4 +114,5 @@ def test_a_node_behind_a_proxy_advertises_the_address_that_clients_use(monkeypat
         "origins": [],
         "hosts": [],
         "tokens": None,
+        "tls": None,
     }
