@@ -30,7 +30,7 @@ from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed
 from kqlib.kafka import forks
 from kqlib.queue import arguments
 from kqlib.virtual import errors as ours
-from kqlib.virtual.errors import NoNode
+from kqlib.virtual.errors import MEMBERS, NoNode
 from kqlib.virtual.names import checked, checked_token, partition_of
 from kqlib.virtual.queue import VirtualQueue
 
@@ -237,7 +237,8 @@ class Client:
 def error_of(content: Any, status: int) -> KqError:
     """A node's error as it was raised there."""
     facts = dict(content) if isinstance(content, dict) else {}
-    name, why = str(facts.pop("error", "")), facts.pop("why", f"a node answered {status}")
+    name, why = str(facts.pop("title", "")), facts.pop("detail", f"a node answered {status}")
+    facts = {each: value for each, value in facts.items() if each not in MEMBERS}
     kind = getattr(ours, name, None) or getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, KqError)):
         return KqError(why)

@@ -1,8 +1,10 @@
-"""Errors that only a node or its client raises. A node answers each with an HTTP status and a sentence."""
+"""Errors that only a node or its client raises. A node answers each with an HTTP status and a sentence, as RFC 9457 has it."""
 
 # ruff: noqa: N818 - names say what is wrong, as in kqlib.errors
 
 from __future__ import annotations
+
+from typing import Any
 
 from kqlib.errors import BadPayload, KqError, LeaseLost, NotAllowed, PayloadTooLarge, Unreachable
 
@@ -56,3 +58,12 @@ STATUS: dict[type[KqError], int] = {
     NotAllowed: 422,
     Unavailable: 503,
 }
+
+
+PROBLEM = "application/problem+json"
+MEMBERS = {"type": "string", "title": "string", "status": "integer", "detail": "string"}  # and facts, by their names
+
+
+def problem(status: int, name: str, why: str, **facts: Any) -> dict[str, Any]:
+    """The body of an answer that is an error."""
+    return {"type": f"urn:kqlib:{name}", "title": name, "status": status, "detail": why, **facts}

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kqlib.virtual import tokens
+from kqlib.virtual.errors import PROBLEM, problem
 from kqlib.virtual.tokens import Token
 
 log = logging.getLogger("kqlib.virtual")
@@ -152,8 +153,8 @@ def _too_large() -> _Refused:
 
 async def refuse(scope: Scope, send: Send, status: int, name: str, why: str, *, read: bool = False) -> None:
     """Answer with an error. read: the body was read, so the connection can go on; else it ends."""
-    body = json.dumps({"error": name, "why": why}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    body = json.dumps(problem(status, name, why)).encode()
+    headers = [(b"content-type", PROBLEM.encode()), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     if status == 503:

@@ -14,7 +14,7 @@ In:  HTTP. Out: JSON. What each route takes and gives, at a glance (`/openapi.js
     DELETE /queues/{q} …/consumers/{c}              gone, for every reader at once
     POST   /partitions/{p}/collect                  delete the records that no queue needs any more  {low}
 
-An error is {"error": name, "why": sentence, …} with its status (`errors`); 409 brings the map, 503 a Retry-After.
+An error is {"title": name, "detail": sentence, …}, application/problem+json (`errors`); 409 brings the map, 503 a Retry-After.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kqlib.errors import KqError
 from kqlib.queue.item import Put
 from kqlib.text import Metric, as_metrics
 from kqlib.virtual import bodies
-from kqlib.virtual.errors import STATUS, NotFound, NotMine, Unavailable
+from kqlib.virtual.errors import MEMBERS, PROBLEM, STATUS, NotFound, NotMine, Unavailable, problem
 from kqlib.virtual.index import StoredRecord
 from kqlib.virtual.names import FORM
 from kqlib.virtual.origins import OriginCheck
@@ -67,6 +67,8 @@ router = APIRouter()
 def app(node: Any) -> FastAPI:
     """The application of a `Node`."""
     statuses: dict[int | str, str] = {405: "no such verb here", **{status: e.__name__ for e, status in STATUS.items()}}
+    members = {name: {"type": kind} for name, kind in MEMBERS.items()}
+    form = {"type": "object", "required": [*MEMBERS], "properties": members}
     made = FastAPI(
         title=TITLE,
         description=(__doc__ or "").partition("\n")[0],
@@ -74,7 +76,9 @@ def app(node: Any) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses={status: {"description": why} for status, why in statuses.items()},
+        responses={
+            status: {"description": why, "content": {PROBLEM: {"schema": form}}} for status, why in statuses.items()
+        },
     )
     made.state.node = node
     made.include_router(router)
@@ -370,12 +374,12 @@ def _item(item: ClaimedItem) -> dict[str, Any]:
 async def _refused(request: Request, error: Any) -> JSONResponse:
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
     facts = {name: value for name, value in error.facts.items() if name != "why"}
-    body, headers = {"error": type(error).__name__, "why": str(error), **facts}, {}
+    body, headers = problem(status, type(error).__name__, str(error), **facts), {}
     if isinstance(error, NotMine):
         body["map"] = request.app.state.node.map.answer()
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(max(1, math.ceil(facts.get("retry_after", 0))))
-    return JSONResponse(body, status, headers)
+    return JSONResponse(body, status, headers, PROBLEM)
 
 
 async def _invalid(request: Request, error: Any) -> JSONResponse:
@@ -384,11 +388,11 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
     kind = request.headers.get("content-type", "")
     if error.body and "json" not in kind:  # it was not parsed
         why = f"body: it is JSON, and has to say so, as in 'Content-Type: application/json', not {kind[:100]!r}"
-    return JSONResponse({"error": "NotAllowed", "why": why}, 422)
+    return JSONResponse(problem(422, "NotAllowed", why), 422, media_type=PROBLEM)
 
 
 async def _plain(_: Request, error: Any) -> JSONResponse:
     missing = error.status_code == 404
     why = "there is no such route: see /docs" if missing else str(error.detail)
-    body = {"error": "NotFound" if missing else "NotAllowed", "why": why}
-    return JSONResponse(body, error.status_code, dict(error.headers or {}))
+    body = problem(error.status_code, "NotFound" if missing else "NotAllowed", why)
+    return JSONResponse(body, error.status_code, dict(error.headers or {}), PROBLEM)

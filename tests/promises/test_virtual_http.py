@@ -121,7 +121,7 @@ def test_a_reader_goes_on_where_it_was_and_back_only_when_it_says_so(http: httpx
     assert datas(found) == [b"1"] and found.json()["tracked"] == one
     assert verb(http, q, "offset", offset=two).json() == {"tracked": two}
     refused = verb(http, q, "offset", offset=one)
-    assert (refused.status_code, refused.json()["error"], refused.json()["tracked"]) == (412, "Rewind", two)
+    assert (refused.status_code, refused.json()["title"], refused.json()["tracked"]) == (412, "Rewind", two)
     assert verb(http, q, "offset", offset=-1, allow_rewind=True).json() == {"tracked": -1}
     assert datas(http.get(f"/queues/{q}/consumers/c/records")) == [b"0", b"1"]
 
@@ -388,7 +388,9 @@ def test_a_wrong_request_is_refused_with_a_sentence(http: httpx.Client, case: tu
     how, path, body, status, sentence = case
     response = http.request(how, path, json=body)
     assert response.status_code == status, response.text
-    assert sentence in response.json()["why"] and response.json()["error"] and "Traceback" not in response.text
+    found = response.json()
+    assert sentence in found["detail"] and found["type"] == f"urn:kqlib:{found['title']}" and found["status"] == status
+    assert response.headers["content-type"] == "application/problem+json" and "Traceback" not in response.text
 
 
 def test_every_route_has_a_wrong_request(http: httpx.Client) -> None:
@@ -411,7 +413,8 @@ def test_health_map_and_the_page_say_what_they_should(http: httpx.Client, node: 
     assert http.get("/ready").json()["partitions"] == {"0": "serving", "1": "serving", "2": "serving"}
     owners = http.get("/map").json()["owners"]
     assert {number: owner["url"] for number, owner in owners.items()} == dict.fromkeys("012", node.url)
-    assert http.get("/openapi.json").json()["info"]["title"] == "Virtual queues"
+    contract = http.get("/openapi.json").json()
+    assert contract["openapi"].startswith("3.1.") and contract["info"]["title"] == "Virtual queues"
     page = http.get("/docs").text
     assert "/queues/{q}/records" in page and "<script" not in page
 
@@ -480,5 +483,5 @@ def test_a_topic_that_grows_under_its_nodes_is_not_served_any_more(
         Plan({node.topic: Topic(2)}).apply(kq_cluster, quiet=True)
         within(60, lambda: http.get("/queues/q/records").status_code == 503, "it is served")
         refused = http.get("/queues/q/records")
-        assert refused.headers["retry-after"] == "1" and "has 2 partitions and " in refused.json()["why"]
+        assert refused.headers["retry-after"] == "1" and "has 2 partitions and " in refused.json()["detail"]
         assert http.get("/ready").status_code == 503

@@ -100,10 +100,10 @@ def test_a_body_that_is_not_what_it_should_be_is_refused_with_a_sentence(node: N
     kind, body = BODIES[what]
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": kind}
     response = ask(node, "POST", "/queues/q/consumers/c/claim", content=body, headers=headers)
-    assert response.status_code in (400, 422) and response.json()["why"], response.text
+    assert response.status_code in (400, 422) and response.json()["detail"], response.text
     assert (
         kind == JSON
-        or "it is JSON, and has to say so, as in 'Content-Type: application/json'" in response.json()["why"]
+        or "it is JSON, and has to say so, as in 'Content-Type: application/json'" in response.json()["detail"]
     )
 
 
@@ -153,7 +153,7 @@ def test_more_requests_at_once_than_there_are_places_are_refused_for_now(
             waiting.enter_context(plain(node, raw))
         within(30, lambda: len(node.server(0)._parked.get("q", ())) == 20, "20 claims do not wait")
         assert (response := ask(node, "GET", "/queues")).status_code == 503
-        assert response.headers["retry-after"] == "1" and response.json()["why"].startswith(
+        assert response.headers["retry-after"] == "1" and response.json()["detail"].startswith(
             "this node answers 20 requests at once"
         )
         assert ask(node, "GET", "/health").json() == {"status": "ok"}

@@ -67,7 +67,7 @@ def test_no_request_of_a_foreign_page_is_let_in_and_nothing_is_changed_by_it(nod
             response = ask(node, verb, path, body, **headers)
             (refused if response.status_code == 403 else let_in).append((verb, path, headers))
     assert let_in == [], f"{len(let_in)} of {len(let_in) + len(refused)} were let in"
-    assert response.json()["error"] == "Foreign" and "Nothing was done" in response.json()["why"]
+    assert response.json()["title"] == "Foreign" and "Nothing was done" in response.json()["detail"]
     assert ask(node, "GET", "/queues/q").json() == before
 
 

@@ -69,8 +69,8 @@ ITEM = {"receipt": "0.1.1", "offset": 41, "attempt": 2, "lease": 29.5, "data": t
 ITEM |= {"headers": {"by": to_text(b"me")}, "created": 1790000000.5}
 GIVEN = (200, {"items": [ITEM]})
 DONE = (200, {"done": ["0.1.1"], "refused": {}})
-LOST = (410, {"error": "LeaseLost", "why": "1 refused", "done": [], "refused": {"0.1.1": "its lease is over"}})
-LATER = (503, {"error": "Unavailable", "why": "partition 0 is loading", "retry_after": 0.01, "unknown": False})
+LOST = (410, {"title": "LeaseLost", "detail": "1 refused", "done": [], "refused": {"0.1.1": "its lease is over"}})
+LATER = (503, {"title": "Unavailable", "detail": "partition 0 is loading", "retry_after": 0.01, "unknown": False})
 
 
 def test_each_queue_is_asked_of_the_node_that_has_it(nodes, client):
@@ -119,7 +119,7 @@ def test_an_item_has_what_was_put_and_its_verbs_show_its_receipt(nodes, client):
 def test_a_409_brings_the_new_map_and_the_new_owner_is_asked(nodes, client):
     def moved(there):
         there.owners, there.version = {0: B, 1: B}, 2
-        return 409, {"error": "NotMine", "why": "not this node's", "unknown": False, "map": there.map()}
+        return 409, {"title": "NotMine", "detail": "not this node's", "unknown": False, "map": there.map()}
 
     nodes.answers = [moved, STORED]
     client.queue(ON_0).put(b"goal")
@@ -139,7 +139,7 @@ AGAIN = {  # what comes first -> is a redrive asked again?
     "no answer in time": (httpx.ReadTimeout("slow"), False),
     "the node died over it": (httpx.RemoteProtocolError("gone"), False),
     "the node does not know what became of it": ((503, LATER[1] | {"unknown": True}), False),
-    "the partition went away under it": ((409, {"error": "NotMine", "why": "", "unknown": True}), False),
+    "the partition went away under it": ((409, {"title": "NotMine", "detail": "", "unknown": True}), False),
 }
 
 
@@ -228,17 +228,17 @@ def test_a_long_wait_is_several_requests(nodes, client, monkeypatch):
 
 
 ERRORS = {
-    "wrong input": (422, {"error": "NotAllowed", "why": "n is too large"}, NotAllowed, "n is too large"),
-    "a wrong payload": (422, {"error": "BadPayload", "why": "not base64"}, BadPayload, "not base64"),
+    "wrong input": (422, {"title": "NotAllowed", "detail": "n is too large"}, NotAllowed, "n is too large"),
+    "a wrong payload": (422, {"title": "BadPayload", "detail": "not base64"}, BadPayload, "not base64"),
     "too large": (
         413,
-        {"error": "PayloadTooLarge", "why": "…", "topic": "games", "size": 9, "limit": 8, "safe": "So."},
+        {"title": "PayloadTooLarge", "detail": "…", "topic": "games", "size": 9, "limit": 8, "safe": "So."},
         PayloadTooLarge,
         "would take 9 bytes and 'games' takes 8",
     ),
-    "no such queue": (404, {"error": "NotFound", "why": "no queue 'x'"}, NotFound, "no queue 'x'"),
-    "no token": (401, {"error": "NoToken", "why": "…"}, NoToken, "asks for its token"),
-    "a fault of the node's": (500, {"error": "Broken", "why": "its log says what"}, KqError, "its log says what"),
+    "no such queue": (404, {"title": "NotFound", "detail": "no queue 'x'"}, NotFound, "no queue 'x'"),
+    "no token": (401, {"title": "NoToken", "detail": "…"}, NoToken, "asks for its token"),
+    "a fault of the node's": (500, {"title": "Broken", "detail": "its log says what"}, KqError, "its log says what"),
     "an answer that is none": (500, None, KqError, "a node answered 500"),
 }
 
