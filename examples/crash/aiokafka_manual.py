@@ -1,7 +1,7 @@
 """aiokafka==0.14.0: commit() after the result is acknowledged.
 
 Promises: at least once, if the commit comes after the work.
-Again: python examples/crash/page.py aiokafka_manual
+Again: python -m examples.crash.page aiokafka_manual
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """aiokafka==0.14.0: results and offsets in one transaction for each batch.
 
 Promises: exactly once, if results and offsets are in one transaction and readers read only what is committed.
-Again: python examples/crash/page.py aiokafka_transactions
+Again: python -m examples.crash.page aiokafka_transactions
 """
 
 import asyncio

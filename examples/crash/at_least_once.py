@@ -1,7 +1,7 @@
 """confluent-kafka==2.16.0: write the result, then commit. What is written and not yet committed is written again.
 
 Promises: at least once, if the commit comes after the work.
-Again: python examples/crash/page.py at_least_once
+Again: python -m examples.crash.page at_least_once
 """
 
 import os

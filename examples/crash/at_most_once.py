@@ -1,7 +1,7 @@
 """confluent-kafka==2.16.0: commit, then write the result. What is committed and not yet written is lost.
 
 Promises: at most once, if the commit comes before the work and has succeeded.
-Again: python examples/crash/page.py at_most_once
+Again: python -m examples.crash.page at_most_once
 """
 
 import os

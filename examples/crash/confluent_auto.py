@@ -1,7 +1,7 @@
 """confluent-kafka==2.16.0: auto-commit, the default, and produce() without waiting.
 
 Promises: what poll() returned is committed each 5 s in the background. If its work was not done at a crash, it is missed.
-Again: python examples/crash/page.py confluent_auto
+Again: python -m examples.crash.page confluent_auto
 """
 
 import os

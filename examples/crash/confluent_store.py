@@ -1,7 +1,7 @@
 """confluent-kafka==2.16.0: store_offsets() after the result is acknowledged; the commit runs in the background.
 
 Promises: at least once, with enable.auto.offset.store=false and store_offsets() after the work.
-Again: python examples/crash/page.py confluent_store
+Again: python -m examples.crash.page confluent_store
 """
 
 import os

@@ -1,7 +1,7 @@
 """faststream==0.7.8: AckPolicy.ACK.
 
 Promises: at least once: the offset is committed after the handler, also if the handler failed.
-Again: python examples/crash/page.py faststream_ack
+Again: python -m examples.crash.page faststream_ack
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """faststream==0.7.8: a subscriber and a publisher with the defaults.
 
 Promises: at most once: with ACK_FIRST, the default, Kafka's client commits by itself (auto-commit).
-Again: python examples/crash/page.py faststream_default
+Again: python -m examples.crash.page faststream_default
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """kafka-python==3.0.12: auto-commit, the default.
 
 Promises: offsets are committed each 5 s in the background. No guarantee is named.
-Again: python examples/crash/page.py kafka_python_auto
+Again: python -m examples.crash.page kafka_python_auto
 """
 
 import os

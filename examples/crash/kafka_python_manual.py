@@ -1,7 +1,7 @@
 """kafka-python==3.0.12: commit() after the result is acknowledged.
 
 Promises: commit() blocks until the offsets are stored; a restart goes on there. No guarantee is named.
-Again: python examples/crash/page.py kafka_python_manual
+Again: python -m examples.crash.page kafka_python_manual
 """
 
 import os

@@ -1,7 +1,7 @@
 """kqlib: `work` on a share group. The result is written by the handler, then the item is acknowledged.
 
 Promises: at least once, up to 5 deliveries; no order.
-Again: python examples/crash/page.py kqlib_share
+Again: python -m examples.crash.page kqlib_share
 """
 
 import os

@@ -1,7 +1,7 @@
 """kqlib: `step`, the result and the ack in one transaction.
 
 Promises: each item has one result, for readers that read only what is committed.
-Again: python examples/crash/page.py kqlib_step
+Again: python -m examples.crash.page kqlib_step
 """
 
 import os

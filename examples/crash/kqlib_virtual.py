@@ -1,7 +1,7 @@
 """kqlib: virtual queues, one for each key. The result is written, then the item is acked.
 
 Promises: at least once; order for each queue.
-Again: python examples/crash/page.py kqlib_virtual
+Again: python -m examples.crash.page kqlib_virtual
 """
 
 import itertools

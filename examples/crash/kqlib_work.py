@@ -1,7 +1,7 @@
 """kqlib: `work`. The handler writes the result, then the item is acked. A crash in between writes it twice.
 
 Promises: at least once.
-Again: python examples/crash/page.py kqlib_work
+Again: python -m examples.crash.page kqlib_work
 """
 
 import os

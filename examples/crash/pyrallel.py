@@ -1,7 +1,7 @@
 """pyrallel-consumer==1.0.0: an async worker, order by key, the defaults.
 
 Promises: at least once; results that are done but not yet committed may be repeated after a restart; order for each key.
-Again: python examples/crash/page.py pyrallel
+Again: python -m examples.crash.page pyrallel
 """
 
 import asyncio

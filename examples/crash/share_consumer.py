@@ -1,7 +1,7 @@
 """confluent-kafka==2.16.0: ShareConsumer, acknowledged one by one.
 
 Promises: a record that is not acknowledged in 30 s comes again, to any member; after 5 deliveries it is gone. No order. A preview.
-Again: python examples/crash/page.py share_consumer
+Again: python -m examples.crash.page share_consumer
 """
 
 import os
@@ -17,7 +17,8 @@ address, group = os.environ["KQ_BOOTSTRAP"], os.environ["KQ_GROUP"]
 # A share group starts at the topic's end, unless the group's own setting says otherwise.
 start = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
 resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[start])
-AdminClient({"bootstrap.servers": address}).incremental_alter_configs([resource])[resource].result()
+admin = AdminClient({"bootstrap.servers": address})
+admin.incremental_alter_configs([resource])[resource].result()
 consumer = ShareConsumer(
     {"bootstrap.servers": address, "group.id": group, "share.acknowledgement.mode": "explicit"},
 )

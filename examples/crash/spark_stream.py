@@ -1,7 +1,7 @@
 """pyspark==4.1.3: structured streaming from Kafka to Kafka, with a checkpoint.
 
 Promises: at least once for the Kafka sink; the checkpoint holds the offsets, no group is committed.
-Again: python examples/crash/page.py spark_stream
+Again: python -m examples.crash.page spark_stream
 """
 
 import os
@@ -15,6 +15,8 @@ from pyspark.sql.functions import udf
 
 import kqlib as kq
 
+spark = kq.spark.session()
+
 
 @udf("string")
 def work(value: str) -> str:
@@ -25,7 +27,6 @@ def work(value: str) -> str:
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 address = os.environ["KQ_BOOTSTRAP"]
 checkpoint = Path(tempfile.gettempdir()) / os.environ["KQ_GROUP"]  # the same after a restart
-spark = kq.spark.session()
 items = (
     spark.readStream.format("kafka")
     .option("kafka.bootstrap.servers", address)

@@ -1,7 +1,7 @@
 """confluent-kafka==2.16.0: result and commit in one transaction. Both are there, or neither.
 
 Promises: exactly once for reading, processing and writing, if results and offsets are in one transaction.
-Again: python examples/crash/page.py transactions
+Again: python -m examples.crash.page transactions
 """
 
 import os

@@ -16,7 +16,7 @@ import pytest
 import kqlib as kq
 from kqlib.command import main as cli
 from kqlib.errors import NotAllowed
-from kqlib.workshop.crash import Report
+from kqlib.workshop.crash import Report, life
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +87,27 @@ while True:
 def simple(more: str = "{}", end: str = "0", text: str = SIMPLE) -> list[str]:
     """A worker that ends at the topic's end."""
     return [sys.executable, "-c", text.replace("MORE", more).replace("END", end)]
+
+
+BUSY = SIMPLE.replace(
+    "        sys.exit(END)",
+    """
+        while True:  # as a client that proves every second that it is there
+            consumer.commit(offsets=[there], asynchronous=False)
+            time.sleep(0.2)
+""",
+).replace("import os, sys", "import os, sys, time")
+
+
+@pytest.mark.nightly
+def test_a_worker_whose_requests_never_end_is_over_when_no_result_comes(
+    kq_crash: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life, "BUSY", 3.0 * PATIENCE)
+    monkeypatch.setattr(life, "AFTER_END", 600.0)  # its commits are at the topic's end: a group without commits is not
+    report = kq_crash(simple(text=BUSY), 2, only=["Produce:1:after"])
+    assert wrong(report) == {"Produce:1:after": "doubled item 0"}
+    assert [each.ended for each in report.runs[0].lives] == ["killed", "quiet"]
 
 
 def test_children_of_a_command_die_with_it_and_its_output_is_kept(kq_crash: Crash, marked: Any, within: Any) -> None:

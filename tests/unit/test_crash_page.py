@@ -20,7 +20,7 @@ def test_a_worker_is_short_and_names_its_library_its_promise_and_its_command(nam
     head = ast.get_docstring(ast.parse(text)) or ""
     library, form, promises = page.facts(name)
     assert len(text.splitlines()) <= 60 and len(head.splitlines()) <= 6
-    assert form and promises and f"Again: python examples/crash/page.py {name}" in head
+    assert form and promises and f"Again: python -m examples.crash.page {name}" in head
     assert library == "kqlib" or library in pinned(library.partition("==")[0])
 
 

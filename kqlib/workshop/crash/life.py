@@ -1,8 +1,9 @@
 """One run of a command under `kq crash`: topics of its own, an accident, its lives until the work is done, and the verdict.
 
 In:  a cluster with a wire for this run alone, a command, the points of its accidents. Out: a `Run`.
-A run is over when the command exits with 0. It is also over when the group's commits are at the topic's end and a second has passed,
-or when nothing but polls has crossed for some seconds. Then the command gets SIGTERM, and its shutdown is a part of the run.
+A run is over when the command exits with 0, or a second after the group's commits have reached the topic's end. It is also over when
+nothing but polls has crossed for some seconds, or when no result has come for half a minute. Then the command gets SIGTERM, and its
+shutdown is a part of the run.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ LOOK = 0.05
 ENDS = 10.0 * PATIENCE  # seconds from SIGTERM to the end
 AFTER_END = 1.0  # seconds after the group's commits are at the topic's end
 FIRST = 60.0 * PATIENCE  # seconds until a command asks for records
+BUSY = 30.0 * PATIENCE  # seconds without a new result, for a command whose other requests never end
 # Seconds until a client has gone on after an accident: librdkafka waits 60 s for an answer (socket.timeout.ms), Java 30 s
 # (request.timeout.ms), and both up to 10 s before they connect again.
 GOES_ON = {"drop-answer": 65.0, "cut": 15.0, "error": 15.0}
@@ -234,6 +236,7 @@ class Runner:
         counts, met = self.wire.state()
         work, fetched, accidents = _work(counts), _fetched(counts), met
         worked, at_end = time.monotonic(), 0.0  # when work crossed last, when the commits were seen at the end
+        results, grown, looked = -1, worked, worked  # the end of the results, when it moved, when it was asked for
         quiet, goes_on = self._setup.quiet * PATIENCE, GOES_ON.get(self._setup.accident, 0)
         while alive := [each for each in running if each.alive]:
             alive[0].wait(LOOK)
@@ -246,16 +249,21 @@ class Runner:
             reads = _fetched(counts) > fetched
             if reads and not at_end and self._committed(name) >= self._setup.items:
                 at_end = now
+            if now - looked > BUSY / 10:
+                ((_, end),) = reading.bounds(self._cluster, f"{name}-results", isolation_level=RAW).values()
+                looked = now
+                results, grown = end, now if end != results else grown
+            first, patient = 0 if reads else FIRST, goes_on if met > accidents else 0
             if met > accidents and self._setup.accident == "stop":
                 accidents = met
                 if self._setup.takeover:
                     running.append(self._start(name, log, " beside"))
                 self._stopped.wait(self._setup.pause)
                 child.signal(signal.SIGCONT)
-                worked = time.monotonic()
+                worked = grown = time.monotonic()
             elif at_end and now - at_end > AFTER_END:
                 return self._end(running, "commits")
-            elif now - worked > max(quiet, 0 if reads else FIRST, goes_on if met > accidents else 0):
+            elif now - worked > max(quiet, first, patient) or now - grown > max(BUSY, first, patient):
                 return self._end(running, "quiet")
         code = child.wait(0)
         killed = code == -signal.SIGKILL and self.wire.state()[1] > accidents
