@@ -1,7 +1,8 @@
 """Kill a worker at each of its requests to Kafka, and judge it.
 
 In:  a command behind `--`, which reads KQ_TOPIC and writes its results to KQ_RESULTS through KQ_BOOTSTRAP. Out: a table, notes, and
-the shortest failing history. Exit status: 0 nothing went wrong, 1 something did (lost, doubled, out of order, died), 2 an error.
+the shortest failing history. Exit status: 0 nothing went wrong, 1 something did (lost, doubled, out of order,
+died, or what the user's judge says), 2 an error, or a run that could not be judged.
 """
 
 from __future__ import annotations

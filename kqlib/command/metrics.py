@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 HELP = {
     "queue_items": "Items that are not acknowledged, claimed ones included.",
     "queue_dead_letters": "Items in the queue's dead-letter topic.",
-    "queue_claimed_items": "Items that are handed out, wait until they are due, or were passed over.",
+    "queue_claimed_items": "Items that are handed out, wait until they are due, or wait for another item of their key.",
     "queue_oldest_item_age_seconds": "Time since the oldest item that is not acknowledged was put.",
-    "queue_lost_items": "Items that were never handed out: their records or the site's commits were changed by others.",
+    "queue_lost_items": "Items that no worker will get: their records or the site's commits were changed by others.",
     "queue_state_readable": "1 if the site's state of this queue can be read, else 0.",
     "site_members": "Processes in the site's consumer group.",
     "pipeline_running": "1 if a process runs the stream, else 0.",
@@ -43,9 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `kq metrics`."""
     text = "print the numbers of this site alone; may be repeated (default: every site that has used a queue)"
     parser.add_argument("--site", action="append", default=[], metavar="SITE", help=text)
-    text = (
-        "the HOME of a stream; may be repeated (default: without --site, every stream of this machine without --home)"
-    )
+    text = "the HOME of a stream; may be repeated (default: without --site, every stream of this machine that was started without one)"
     parser.add_argument("--pipeline", action="append", default=[], metavar="DIR", help=text)
 
 

@@ -1,6 +1,7 @@
 """A Kafka cluster by its address: its clients' settings (`settings`), its admin and topics (`cluster`), its records (`reading`).
 
-`connect` uses the cluster that KQ_BOOTSTRAP names. Else it starts an embedded one, which is the workshop's (`workshop/cluster`).
+`connect` uses the cluster that KQ_BOOTSTRAP or the file of KQ_KAFKA_CONFIG names.
+Else it starts an embedded one, which is the workshop's (`workshop/cluster`).
 """
 
 from __future__ import annotations

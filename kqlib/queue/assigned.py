@@ -1,7 +1,8 @@
 """The partitions that the group has given to this process, behind the site's one lock.
 
 In:  what the group assigns, what the loader read. Out: partitions to claim from, those that are being loaded, those that failed.
-The parts of a session share this object. Verbs wait on `changed` and `committed`. The session's thread waits for `wake`.
+`Session` extends this, and its parts get the session under this type.
+Verbs wait on `changed` and `committed`. The session's thread waits for `wake`.
 """
 
 from __future__ import annotations

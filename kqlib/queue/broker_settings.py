@@ -1,6 +1,6 @@
 """Settings that the brokers keep for topics and groups: read, and changed for a group.
 
-In:  a cluster, names. Out: a topic's settings, the size of a record that it takes; a group's session, set.
+In:  a cluster, names. Out: a topic's settings, the size of a record that it takes; a group's session timeout, set.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients that a site keeps. When no answer comes, it is judged here whether a client is dead; then it is replaced.
+"""Long-lived clients, of sites and of nodes. When no answer comes, it is judged here whether one is dead; then it is replaced.
 
 In:  a cluster, how a client is made, a client that gave no answer. Out: is it dead; a client that works.
 

@@ -7,10 +7,10 @@ In:  an item and why it failed. Out: the record for `<queue>.dead`, with the who
     kq-attempts    how often it was handed out
     kq-reason      why it was buried
     kq-created     when it was put, kq-buried when it was buried: milliseconds since 1970
-    kq-site        the same site: others count the letter as done
+    kq-site        the site of kq-dead-site again: all other sites count the letter as done
     kq-again       on a redriven item: its kq-origin, so that an audit can tell it from one that was discarded
     kq-deaths      how often it was dead, if more than once; a redriven item keeps it
-    kq-cut         what had to be left out so that the record fits: reason, headers, data, key (the origin has them)
+    kq-cut         what was shortened (reason) or left out (headers, data, key) so that the record fits; the origin has it
 """
 
 from __future__ import annotations

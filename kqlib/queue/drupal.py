@@ -1,6 +1,6 @@
 """A queue with the verbs of Drupal's Queue API. Each site of a topic gets every item.
 
-In:  a `Site` and a topic's name. Out: Drupal's seven verbs and `garbage_collection`.
+In:  a `Site` and a topic's name. Out: Drupal's seven verbs and `garbage_collection`. `kq queue create|delete` use it.
 
     queue = kq.DrupalQueue(site, "football")
     queue.create_queue()                        # available to this site, if the topic exists; nothing creates one at run time

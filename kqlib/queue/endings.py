@@ -1,6 +1,7 @@
 """The thread that runs a site's transactions one after another: buries, steps, redrives, several puts.
 
-In:  `Ending` values from other threads. Out: each is done, or has its error. What is asked for meanwhile shares the next transaction.
+In:  `Ending` values (`transactions`) from other threads. Out: each is done, or has its error. What is asked for meanwhile
+shares the next transaction.
 This thread is not the session's: a topic that takes no records stops no commit of another partition.
 
     outcome              what follows

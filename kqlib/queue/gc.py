@@ -132,7 +132,8 @@ def _sharing(site: Site, queue: str) -> set[str]:
 
 
 def _floors(site: Site, name: str, parts: list[Place]) -> dict[int, int]:
-    """Where a site is in each partition: below its floor everything is done, but what a commit skipped that is not its own.
+    """Where a site is in each partition: below its floor everything is done, except items that
+    another program's commit skipped.
 
     Without a state that is the log's beginning.
     """

@@ -1,4 +1,4 @@
-"""After the answer to a heartbeat was lost, a member asks the coordinator which partitions it has.
+"""Lost answers to heartbeats: after one, a member asks the coordinator which partitions it has.
 
 librdkafka drops an answer that arrives after the next heartbeat was due. It does not ask again, and a
 broker sends each change only once. A member that missed it keeps a partition that it must give up, or does not serve one that it

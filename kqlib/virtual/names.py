@@ -63,5 +63,5 @@ def queue_of(key: bytes | None) -> str | None:
 
 
 def partition_of(queue: str, partitions: int) -> int:
-    """partition = murmur2(name) without its sign % partitions, as every Kafka client computes it."""
+    """partition = murmur2(name) without its sign % partitions, as Java's clients and all of kqlib's compute it."""
     return keys.partition(queue.encode(), partitions)
