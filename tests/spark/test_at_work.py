@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import runpy
 import secrets
@@ -26,12 +27,17 @@ ROWS = 120
 
 
 @pytest.fixture
-def signals() -> Iterator[None]:
-    """The handlers of this process, which the program replaces."""
+def restored() -> Iterator[None]:
+    """What the program sets for its whole process, put back: handlers of signals, the levels and the handlers of logs."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    root, py4j = logging.getLogger(), logging.getLogger("py4j")
+    level, handlers, py4js = root.level, root.handlers[:], py4j.level
     yield
     for number, was in before.items():
         signal.signal(number, was)
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    py4j.setLevel(py4js)
 
 
 class Stream:
@@ -81,7 +87,7 @@ def rows(kq_cluster: Kafka, tmp_path: Path) -> Stream:
 
 
 def test_a_batch_that_comes_again_replaces_what_it_wrote(
-    spark: Any, rows: Stream, monkeypatch: pytest.MonkeyPatch, signals: None, within: Callable[..., float]
+    spark: Any, rows: Stream, monkeypatch: pytest.MonkeyPatch, restored: None, within: Callable[..., float]
 ) -> None:
     for name, value in rows.environment.items():
         monkeypatch.setenv(name, value)

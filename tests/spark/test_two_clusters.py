@@ -21,7 +21,7 @@ from urllib.parse import urljoin
 
 import pytest
 
-from kqlib.command.pipeline import streams
+from kqlib.command.pipeline import looks, streams
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, settings
 from kqlib.schemas import Registry
@@ -213,11 +213,11 @@ def run(spark: Any, cluster: Kafka, names: Names, home: str) -> None:
 def test_a_checkpoint_of_another_cluster_or_of_a_topic_made_anew_is_refused_and_has_another_default_place(
     spark: Any, kq_cluster: Kafka, locked: Cluster, names: Names, tmp_path: Path
 ) -> None:
-    home, first = str(tmp_path / "home"), streams._home(typed(names), kq_cluster)
+    home, first = str(tmp_path / "home"), looks._home(typed(names), kq_cluster)
     assert claim(spark, home, kq_cluster, *names) == f"{home}/checkpoint"
     noted = Path(home, FILE).read_text()
     plan(*names).apply(locked, quiet=True)
-    assert streams._home(typed(names), locked) != first == streams._home(typed(names), kq_cluster)
+    assert looks._home(typed(names), locked) != first == looks._home(typed(names), kq_cluster)
     with pytest.raises(NotAllowed, match=r"holds the checkpoint of another cluster .* name an empty directory"):
         run(spark, locked, names, home)
     with pytest.raises(NotAllowed, match="holds the checkpoint of another cluster"):
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_another_cluster_or_of_a_topic_made_anew_is_refused_and_
     kq_cluster.admin.delete_topics([names[0]])[names[0]].result(WAIT)
     kq_cluster.wait_until_gone(names[0])
     plan(*names).apply(kq_cluster, quiet=True)
-    assert streams._home(typed(names), kq_cluster) != first
+    assert looks._home(typed(names), kq_cluster) != first
     with pytest.raises(NotAllowed, match=f"the checkpoint of '{names[0]}' before it was deleted and made again"):
         run(spark, kq_cluster, names, home)
     assert Path(home, FILE).read_text() == noted and not Path(home, "checkpoint").exists()
