@@ -14,6 +14,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import secrets
 import shutil
 import ssl
 import sys
@@ -105,7 +106,8 @@ def _complete(kind: str, missing: list[Jar], total: int, store: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)  # an interrupted fetch may have left half a jar there
     try:
         with _progress(f"{kind} jars", len(missing)) as count:
-            errors = _download(by_coordinates, work, keep, count)
+            # A place of its own: the threads of a fetch that Ctrl-C ended in this process may still write for a moment.
+            errors = _download(by_coordinates, work / secrets.token_hex(4), keep, count)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     if mismatch := next((error for error in errors if isinstance(error, JarMismatch)), None):
