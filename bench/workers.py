@@ -33,7 +33,7 @@ KEYS = tuple(b"%d" % number for number in range(1_000))  # so many that each par
 
 
 def measured() -> dict[str, float]:
-    """One round: both ways, each handler, each number of processes."""
+    """One round: each way, each handler, each number of processes; and five sites of kqlib."""
     row: dict[str, float] = {}
     for ms in HANDLERS:
         for way in ("kqlib", "share group", "pyrallel-consumer"):

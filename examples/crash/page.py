@@ -125,7 +125,8 @@ def measure(name: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "kqlib", "crash", *options, "--", *worker]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout.startswith("{"):
-        return {"library": library, "failed": done.stderr.strip().splitlines()[0]}
+        why = done.stderr.strip() or f"kq crash ended with status {done.returncode}"
+        return {"library": library, "failed": why.splitlines()[0]}
     found = json.loads(done.stdout)
     runs = found["runs"]
     times = [run["recovery"] for run in runs if run["recovery"] is not None]

@@ -1,4 +1,7 @@
-"""Compile StreamsWorker.java once, then become it: Java keeps this process's id, so `kq crash` kills Java itself."""
+"""Compile StreamsWorker.java once, then become it: Java keeps this process's id, so `kq crash` kills Java itself.
+
+In:  a `processing.guarantee`, and the variables of `kq crash`. Out: nothing; the process is Java then. The classes are in the cache.
+"""
 
 import hashlib
 import os
