@@ -45,6 +45,8 @@ def read(path: str) -> list[Token]:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise NotAllowed(f"{path} cannot be read: {error}") from None
+    if not found:  # a node without tokens asks for none
+        raise NotAllowed(f"{path} has no token, and every request would be let in: write at least one")
     return [_token(path, name, value) for name, value in found.items()]
 
 
@@ -52,7 +54,11 @@ def _token(path: str, name: str, value: object) -> Token:
     if not isinstance(value, dict) or not {"token"} <= set(value) <= {"token", "prefix", "verbs"}:
         raise NotAllowed(f"{path}: [{name}] has a token, and it may have a prefix and verbs")
     verbs = value.get("verbs", list(VERBS))
-    if not isinstance(value.get("prefix", ""), str) or not isinstance(verbs, list) or not set(verbs) <= {*VERBS}:
+    if (
+        not isinstance(value.get("prefix", ""), str)
+        or not isinstance(verbs, list)
+        or not all(verb in VERBS for verb in verbs)
+    ):
         raise NotAllowed(f"{path}: [{name}]: prefix is text, and verbs are some of {', '.join(VERBS)}")
     checked_token(value["token"] or "")
     return Token(value["token"], value.get("prefix", ""), tuple(verbs))

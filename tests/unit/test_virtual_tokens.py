@@ -106,6 +106,9 @@ def test_every_route_needs_a_right_but_those_that_need_any_token_or_none(tokens:
     ("text", "says"),
     [
         ("[a", "cannot be read: "),
+        ("# nobody yet", "has no token"),
+        ("[a]\ntoken = 'long-enough-token'\nverbs = [['put']]", "verbs are some of"),
+        ("[a]\ntoken = 5", "token"),
         ("token = 'abcdefgh'", r"\[token\] has a token, and it may have a prefix and verbs"),
         ("[a]\nprefix = 'x'", r"\[a\] has a token"),
         ("[a]\ntoken = 'abcdefgh'\nprefixes = 'x'", r"\[a\] has a token"),
