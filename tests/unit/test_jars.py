@@ -249,6 +249,14 @@ def test_an_interrupted_fetch_ends_soon_keeps_whole_jars_only_and_the_next_one_c
     assert not (store / "fetching").exists()
 
 
+def test_a_fetch_does_not_write_where_the_threads_of_an_interrupted_one_may_still_write(store, lock, monkeypatch):
+    places = []
+    monkeypatch.setattr(jars, "_download", lambda _, work, *rest: places.append(work) or [])
+    for _ in range(2):
+        jars._complete("broker", jars.locked("broker", lock), 5, store)
+    assert len(set(places)) == 2
+
+
 @pytest.mark.parametrize("lacks", [1, 5])
 def test_what_cannot_be_fetched_is_counted_and_explained_and_what_came_is_kept(repository, store, lock, lacks):
     for name in ALL[:lacks]:
