@@ -6,8 +6,10 @@ In: a notebook and the folder it lies in. Out: findings. NOTEBOOKS' words for th
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -170,6 +172,25 @@ def predictions(page: Page) -> Iterator[Wrong]:
             yield cell, "a result that is none of the choices", "give kq.predicted the text of a choice"
 
 
+def computed(page: Page) -> Iterator[Wrong]:
+    """No result beside a guess is typed: it comes from names that the experiment has set."""
+    for cell in page.code:
+        for result in _results(cell.source):
+            names = {node.id for node in ast.walk(result) if isinstance(node, ast.Name)}
+            if names <= set(vars(builtins)):
+                yield cell, f"the typed result {ast.unparse(result)}", "compute it from what the cells before it saw"
+
+
+def _results(source: str) -> Iterator[ast.expr]:
+    """What the calls of `kq.predicted` in a cell are given as the result."""
+    with suppress(SyntaxError):  # `source_rules` finds that
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Call(func=ast.Attribute(ast.Name("kq"), "predicted"), args=args, keywords=keywords):
+                    yield from args[1:]
+                    yield from (keyword.value for keyword in keywords if keyword.arg == "result")
+
+
 def closing(page: Page) -> Iterator[Wrong]:
     """What you saw, where it lives, at work: in this order, at the end."""
     last_code = max((cell.number for cell in page.code if not _PREDICTIONS.fullmatch(cell.source)), default=0)
@@ -207,4 +228,4 @@ def links(page: Page) -> Iterator[Wrong]:
                 yield cell, f"the link to {target!r} leads nowhere", "point it at a file, relative to the notebook"
 
 
-RULES = (name, header, neighbours, set_up, sizes, exercises, predictions, closing, links)
+RULES = (name, header, neighbours, set_up, sizes, exercises, predictions, computed, closing, links)

@@ -8,12 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import ipywidgets as widgets
+import nbformat
 import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.workshop import memory, minutes
 from kqlib.workshop.checks import predict, predicted, predictions
 from kqlib.workshop.checks.predictions import VIEW, Predictions
+from tests.notebooks.gate import notebooks
+from tests.notebooks.page import Page
+from tests.notebooks.shape import computed
 
 pytestmark = pytest.mark.usefixtures("solutions")
 CHOICES = ("none", "some", "all ten")
@@ -166,3 +170,8 @@ def test_a_lab_in_a_kernel_counts_its_notebooks_minutes_and_a_script_counts_none
     monkeypatch.setattr(minutes, "BREAK", 1e9)
     add(None)
     assert (event, list(memory.read()[0].minutes)) == ("post_run_cell", ["03"])
+
+
+def test_every_result_beside_a_guess_is_computed_from_what_the_reader_saw() -> None:
+    pages = [Page(path, nbformat.v4.reads(path.read_text(encoding="utf-8"))) for path in notebooks()]
+    assert [(page.path.name, what) for page in pages for _, what, _ in computed(page)] == []
