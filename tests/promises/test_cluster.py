@@ -18,8 +18,10 @@ from kqlib import topics
 from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
 from kqlib.kafka import Kafka
 from kqlib.queue import state
+from kqlib.runtime import archive, places, program
 from kqlib.topics import Plan, Topic
 from kqlib.workshop.cluster import Cluster, node
+from kqlib.workshop.cluster.__main__ import record, use
 from kqlib.workshop.cluster.embedded import START
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import create, put, setting, values
@@ -48,6 +50,22 @@ def test_what_kafka_writes_on_a_new_disk_is_kept_and_every_disk_gets_its_own_ids
     written = [(each.data / "meta.properties").read_text() for each in nodes]
     assert all("cluster.id=one-cluster" in text for text in written) and written[0] != written[1]
     assert all((each.data / node.CHECKPOINT).read_bytes() for each in nodes)
+
+
+@pytest.mark.nightly  # ten seconds, and only what a start costs depends on it
+def test_a_broker_finds_the_classes_of_its_work_in_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jars").symlink_to(places.cache() / "jars")
+    monkeypatch.setenv("KQ_CACHE", str(tmp_path))
+    archive.make(program.classpath(), record)
+    log, command = tmp_path / "classes", node.run_command
+    monkeypatch.setattr(
+        node, "run_command", lambda one: [*(words := command(one))[:3], f"-Xlog:class+load:{log}", *words[3:]]
+    )
+    with Cluster() as made:
+        use(made)
+    found = [line.partition(" source: ")[2] for line in log.read_text().splitlines()]
+    assert sum(each.startswith("shared objects") for each in found) > 5_000
+    assert sum(each.startswith(("file:", "jrt:")) for each in found) < 60  # 534 of a broker that was only started
 
 
 # --- wrong arguments are refused before anything starts -----------------------------------------------------------
