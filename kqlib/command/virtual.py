@@ -1,6 +1,7 @@
-"""Serve virtual queues over HTTP, or plan their topics.
+"""Virtual queues over HTTP: serve, check, plan the topics.
 
-In:  the data topic's name, an address. Out: a node that answers until it is stopped (`serve`); a plan in a file (`plan`).
+In:  the data topic's name, an address. Out: a node that answers until it is stopped (`serve`); a plan in a file (`plan`); a line for
+each case of the contract, and status 1 if one differs (`check`).
 No token is ever typed: a process list shows what is typed. It stands in KQ_VIRTUAL_TOKEN, or in a file (`--tokens`).
 """
 
@@ -8,10 +9,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
+import os
 import resource
 import signal
+import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 from kqlib.command.output import tell
 
@@ -40,11 +45,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("topic", metavar="TOPIC", help="the data topic")
     add("file", metavar="FILE", help="where to write it")
     add("--partitions", type=int, default=6, metavar="N", help="of the data topic, for ever (default: 6)")
+    text = "Ask a node for all that docs/virtual.md and data/virtual-cases.json say, in queues that are deleted afterwards."
+    add = under.add_parser("check", description=text, help="does a node answer as the contract says?").add_argument
+    add("url", metavar="URL", help="a node's address; its token stands in KQ_VIRTUAL_TOKEN")
+    add("--ca", metavar="FILE", help="the certificates that sign the node's, if public ones do not")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve, or write the plan."""
-    return _plan(args) if args.what == "plan" else _serve(args)
+    """Serve, write the plan, or check."""
+    return {"plan": _plan, "check": _check}.get(args.what, _serve)(args)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from kqlib.runtime import places
+    from kqlib.virtual.conformance import Conformance
+
+    carried = places.repo() or Path(sys.prefix, "share", "kqlib")
+    cases = json.loads((carried / "data" / "virtual-cases.json").read_text(encoding="utf-8"))["cases"]
+    failed = 0
+    for name, why in Conformance(args.url, os.environ.get("KQ_VIRTUAL_TOKEN") or None, args.ca).run(cases):
+        failed += bool(why)
+        print(f"{'✗' if why else '✓'} {name}" + f"\n    {why}" * bool(why), flush=True)
+    print(f"{len(cases) - failed} of {len(cases)} cases are as they should be.")
+    return 1 if failed else 0
 
 
 def _plan(args: argparse.Namespace) -> int:

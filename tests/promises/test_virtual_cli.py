@@ -1,7 +1,8 @@
-"""`kq virtual`: a node from the command line, and the plan of its topics."""
+"""`kq virtual`: a node from the command line, the plan of its topics, and the check of what a node answers."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,12 +11,16 @@ import uuid
 from pathlib import Path
 
 import httpx
+import pytest
 
 from kqlib.kafka import Kafka
 from kqlib.topics import Plan
+from kqlib.virtual import Client, Node, routes
 from kqlib.virtual.names import topics
-from tests.patience import WAIT
+from kqlib.virtual.routes import _item
+from tests.patience import WAIT, until
 
+REPO = Path(__file__).parents[2]
 RUN = "import sys; from kqlib.command.main import main; sys.exit(main())"
 
 
@@ -86,3 +91,33 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == (16_384 if most < 0 else 
 
 def test_a_node_asks_for_as_many_open_files_as_it_may_have() -> None:
     assert subprocess.run([sys.executable, "-c", FEW], check=True, capture_output=True, text=True).stdout == "True\n"
+
+
+def check(cluster: Kafka, url: str, **more: str) -> tuple[int, str, str]:
+    asked = kq(cluster, "check", url, **more)
+    out, err = asked.communicate(timeout=WAIT)
+    return asked.returncode, out, err
+
+
+def test_a_node_does_all_that_the_cases_say_and_one_that_does_not_is_found(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = len(json.loads((REPO / "data" / "virtual-cases.json").read_text("utf-8"))["cases"])
+    name = f"cases-{uuid.uuid4().hex[:8]}"
+    Plan(topics(name, 4)).apply(kq_cluster, quiet=True)
+    token = "a-secret-token"
+    with Node(kq_cluster, name, token=token) as one, Node(kq_cluster, name, token=token) as other:
+        until(lambda: one.ready()[0] and other.ready()[0] and len(one.owned) == len(other.owned) == 2, one.ready)
+        status, out, err = check(kq_cluster, one.url, KQ_VIRTUAL_TOKEN=token)
+        assert (status, out.splitlines()[-1], err) == (0, f"{many} of {many} cases are as they should be.", ""), out
+        with Client(one.url, token=token) as client:
+            assert client.queues("check-") == []
+        status, out, err = check(kq_cluster, one.url, KQ_VIRTUAL_TOKEN="another-token")
+        assert (status, out) == (2, "") and "asks for its token" in err
+        monkeypatch.setattr(routes, "_item", lambda item: _item(item) | {"attempt": 1})
+        status, out, _ = check(kq_cluster, one.url, KQ_VIRTUAL_TOKEN=token)
+        wrong = [line for line in out.splitlines() if line.startswith("✗")]
+        assert status == 1 and len(wrong) == 2, out
+        assert "answer.items[0].attempt is 1, not 2" in out
+    status, out, err = check(kq_cluster, "http://127.0.0.1:9")
+    assert (status, out) == (2, "") and "No node of the virtual queues answered at http://127.0.0.1:9" in err

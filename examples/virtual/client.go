@@ -1,0 +1,191 @@
+// A client of virtual queues without dependencies. It knows which node has which queue, and asks it directly.
+//
+//	client := &Client{URL: "http://127.0.0.1:4711", Token: os.Getenv("KQ_VIRTUAL_TOKEN"), Patience: time.Minute}
+//	client.Put("ARS-CHE", []byte("goal"))
+//	items, err := client.Claim("ARS-CHE", "scores", 10, 20)
+//	err = client.Receipts("ack", "ARS-CHE", "scores", items[0].Receipt)
+//
+// go run client.go cases.go check URL CASES.json     asks a live node for all cases, as `kq virtual check` does
+// go run client.go cases.go partitions MURMUR2.json  compares its partitions with Kafka's
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+func partition(key []byte, partitions uint32) uint32 {
+	hash, rest := uint32(0x9747b28c)^uint32(len(key)), key
+	for ; len(rest) >= 4; rest = rest[4:] {
+		four := (uint32(rest[0]) | uint32(rest[1])<<8 | uint32(rest[2])<<16 | uint32(rest[3])<<24) * 0x5bd1e995
+		hash = hash*0x5bd1e995 ^ (four^four>>24)*0x5bd1e995
+	}
+	for at := range rest {
+		hash ^= uint32(rest[at]) << (8 * at)
+	}
+	if len(rest) > 0 {
+		hash *= 0x5bd1e995
+	}
+	hash = (hash ^ hash>>13) * 0x5bd1e995
+	return ((hash ^ hash>>15) & 0x7fffffff) % partitions
+}
+
+// Client asks the nodes of one set of virtual queues. Patience: until a request that no owner answers is given up.
+type Client struct {
+	URL, Token string
+	Patience   time.Duration
+	partitions uint32
+	owners     map[string]string // partition: the address of its node
+}
+
+// Item is one piece of work. Data is nil for a record without a value.
+type Item struct {
+	Receipt   string
+	Offset    int64
+	Attempt   int
+	Data, Key []byte
+	Headers   map[string][]byte
+}
+
+// Put stores records, all or none. Its key lets a node know a put that is repeated: it is stored once.
+func (c *Client) Put(queue string, datas ...[]byte) ([]int64, error) {
+	records := []any{}
+	for _, data := range datas {
+		records = append(records, map[string]any{"data": data})
+	}
+	var answer struct{ Offsets []int64 }
+	headers := map[string]string{"Idempotency-Key": unique()}
+	err := c.ask(queue, "/records", map[string]any{"records": records}, headers, &answer)
+	return answer.Offsets, err
+}
+
+// Claim takes up to n items, and waits for the first one for so many seconds.
+func (c *Client) Claim(queue, consumer string, n int, wait float64) ([]Item, error) {
+	var answer struct{ Items []Item }
+	err := c.ask(queue, "/consumers/"+consumer+"/claim", map[string]any{"n": n, "wait": wait}, nil, &answer)
+	return answer.Items, err
+}
+
+// Receipts says what became of items: ack, release, extend or bury.
+func (c *Client) Receipts(verb, queue, consumer string, receipts ...string) error {
+	return c.ask(queue, "/consumers/"+consumer+"/"+verb, map[string]any{"receipts": receipts}, nil, nil)
+}
+
+func (c *Client) ask(queue, path string, body any, headers map[string]string, answer any) error {
+	status, content, err := c.send(Step{Ask: "POST", Path: path, Body: body, Headers: headers}, queue)
+	if err == nil && status >= 400 {
+		return fmt.Errorf("%d: %s", status, content)
+	}
+	if err != nil || answer == nil {
+		return err
+	}
+	return json.Unmarshal(content, answer)
+}
+
+// send asks the owner until it answers. Status 0: this step cannot be tried here.
+func (c *Client) send(step Step, queue string) (int, []byte, error) {
+	deadline, why := time.Now().Add(c.Patience), error(nil)
+	for pause := 50 * time.Millisecond; ; pause = min(time.Second, 2*pause) {
+		if err := c.look(); err != nil {
+			return 0, nil, err
+		}
+		mine, base := c.owners[fmt.Sprint(partition([]byte(queue), c.partitions))], c.URL
+		if step.At != "any" {
+			base = mine
+		}
+		if step.At == "another" {
+			base = ""
+			for _, url := range c.owners {
+				if url != "" && url != mine {
+					base = url
+				}
+			}
+			if base == "" {
+				return 0, nil, nil // one node has all
+			}
+		}
+		if step.At != "any" && base != "" {
+			base += "/queues/" + queue
+		}
+		if base != "" {
+			status, content, err := c.once(step, base+step.Path)
+			again := (status == 409 || status == 503) && status != step.Status
+			if err == nil && (!again || time.Now().After(deadline)) {
+				return status, content, nil
+			}
+			// No answer. A request that may have been done is repeated only if that does no harm: a put with a key.
+			if why = err; err != nil && step.Ask != "GET" && step.Headers["Idempotency-Key"] == "" && !errors.Is(err, syscall.ECONNREFUSED) {
+				return 0, nil, err
+			}
+		}
+		if time.Now().After(deadline) {
+			return 0, nil, fmt.Errorf("no node answered for %s: %v", queue, why)
+		}
+		time.Sleep(pause)
+		c.owners = nil
+	}
+}
+
+func (c *Client) once(step Step, url string) (int, []byte, error) {
+	var body io.Reader
+	if step.Body != nil {
+		text, _ := json.Marshal(step.Body)
+		body = bytes.NewReader(text)
+	}
+	request, err := http.NewRequest(step.Ask, url, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if c.Token != "" && step.Token == nil {
+		request.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	for name, value := range step.Headers {
+		request.Header.Set(name, value)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, content, err
+}
+
+func (c *Client) look() error {
+	if c.owners != nil {
+		return nil
+	}
+	status, content, err := c.once(Step{Ask: "GET"}, c.URL+"/map")
+	if err == nil && status >= 400 {
+		err = fmt.Errorf("%d: %s", status, content)
+	}
+	var found struct {
+		Partitions uint32
+		Owners     map[string]*struct{ URL string }
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &found)
+	}
+	c.partitions, c.owners = found.Partitions, map[string]string{}
+	for number, owner := range found.Owners {
+		if owner != nil {
+			c.owners[number] = owner.URL
+		}
+	}
+	return err
+}
+
+func unique() string {
+	found := make([]byte, 16)
+	rand.Read(found)
+	return hex.EncodeToString(found)
+}
