@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from xdist.scheduler import LoadFileScheduling
 
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
@@ -24,8 +25,13 @@ from tests.promises.queue_worker import PATIENT, Worker
 from tests.promises.queues import MADE, SESSION, Start, alone, topic
 
 FIRST = "test_promises"  # notebooks wait for its scores
+TOGETHER = {  # these files share a cluster beside the common one: one worker runs them, and starts it once
+    **dict.fromkeys(("test_crash", "test_at_work", "test_topics_copy"), "kq_crash"),
+    **dict.fromkeys(("test_queue_rights", "test_queue_unburied"), "locked"),
+    **dict.fromkeys(("test_cluster", "test_lab"), "three"),
+}
 LONG = {
-    *("test_plugin", "test_cluster", "test_faults_short", "test_rungs", "test_lab"),
+    *("test_plugin", "test_cluster", "test_faults_short", "test_rungs", "test_lab", "test_cli", "test_cli_queue"),
     *(
         "test_queue_crashes",
         "test_queue_crossings",
@@ -36,9 +42,55 @@ LONG = {
 }
 
 
+def group(file: str) -> str:
+    """What the files of a group have in common; of another file its own name."""
+    return TOGETHER.get(Path(file).stem, file)
+
+
+class ByCluster(LoadFileScheduling):  # type: ignore[misc]
+    """A file belongs to one worker, and so do files that share a cluster."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster | None:
+    """With `--dist loadfile`, as in `make test`."""
+    return ByCluster(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long files first, each in its own order."""
-    items.sort(key=lambda item: (item.path.stem != FIRST, item.path.stem not in LONG))
+    items.sort(key=lambda item: (item.path.stem != FIRST, item.path.stem not in LONG | TOGETHER.keys()))
+
+
+class Shared:
+    """Clusters of a group of files. They end with its last test in this process, since an idle broker takes CPU as well."""
+
+    def __init__(self) -> None:
+        self._open, self._made = ExitStack(), dict[str, Cluster]()
+
+    def cluster(self, name: str, **how: Any) -> Cluster:
+        """This group's; made when it is first asked for."""
+        if name not in self._made:
+            self._made[name] = self._open.enter_context(Cluster(**how))
+        return self._made[name]
+
+    def close(self) -> None:
+        """End all of them."""
+        self._made.clear()
+        self._open.close()
+
+
+SHARED = Shared()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After the last test of a group."""
+    if nextitem is None or group(str(nextitem.path)) != group(str(item.path)):
+        SHARED.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -50,18 +102,23 @@ def patient() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def locked() -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def locked() -> Cluster:
     """A cluster with TLS, logins and rules."""
-    with Cluster(secure=True) as made:
-        yield made
+    return SHARED.cluster("locked", secure=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def app(locked: Cluster) -> Iterator[Kafka]:
     """The same cluster as its user of few rights sees it."""
     with locked.as_user("app") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def three() -> Cluster:
+    """Three brokers; each test leaves them running."""
+    return SHARED.cluster("three", brokers=3)
 
 
 @pytest.fixture(autouse=True)

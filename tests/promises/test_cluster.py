@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,6 @@ from kqlib.workshop.cluster.__main__ import record, use
 from kqlib.workshop.cluster.embedded import START
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import create, put, setting, values
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    """Three brokers; each test leaves them running."""
-    with Cluster(3) as made:
-        yield made
 
 
 def litter(place: Path) -> list[str]:

@@ -26,6 +26,7 @@ from kqlib.errors import BadTopicName, Closed, NotAllowed, NotInTime, Unreachabl
 from kqlib.kafka import Kafka
 from kqlib.workshop import lab as place
 from kqlib.workshop import snapshot
+from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.lab import Lab
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import commit, committed, put, setting, topics, values
@@ -279,10 +280,10 @@ def stuttering(lab: Lab, seconds: float = 0.2) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def three(lab: Lab) -> Iterator[Lab]:
-    with kq.lab("91-three", brokers=3) as made:
-        made.admin.list_consumer_groups(request_timeout=WAIT).result(WAIT)  # now it is connected to all of them
-        yield made
+def three(three: Cluster) -> Lab:
+    made = Lab("91-three", three)
+    made.admin.list_consumer_groups(request_timeout=WAIT).result(WAIT)  # now it is connected to all of them
+    return made
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(15, marks=pytest.mark.nightly)])
