@@ -33,7 +33,8 @@ def spark(kq_cluster: Kafka) -> Iterator[Any]:
     small = {"spark.sql.shuffle.partitions": "2"}
     if not os.environ.get("KQ_NIGHTLY"):  # on some hundred rows it costs more to compile a query than to run it
         small |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    yield session(kq_cluster, config=page | small | dict.fromkeys(kept, "8"))
+    warm = {"spark.python.daemon.module": "tests.spark.warm"}  # each worker of Python is forked from it
+    yield session(kq_cluster, config=page | small | warm | dict.fromkeys(kept, "8"))
     close()
     with warnings.catch_warnings():  # the last of Py4J's forgotten sockets go here, and not at pytest's own end
         warnings.simplefilter("ignore", ResourceWarning)

@@ -166,7 +166,7 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
 
     def puts() -> None:
         while not enough.wait(0.5):
-            put.extend(queue.put_many([kq.Put(b"goal")] * 10))
+            put.extend(queue.put_many([kq.Put(b"goal")] * 3))  # each of them is a transaction
 
     def works() -> None:
         queue.work(handle, threads=4, until=stop.is_set)
@@ -176,14 +176,14 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
         thread.start()
     going_on = watch(spark, planted.cluster, queue.name, "eu", results=planted.results, state=tmp_path / "state")
     try:
-        assert all(done.acquire(timeout=WAIT) for _ in range(20))
+        assert all(done.acquire(timeout=WAIT) for _ in range(6))
         for _ in range(2):
             looked = going_on.round()
             assert looked.right, looked
             with audit(spark, planted.cluster, queue.name, "eu", results=planted.results) as seen:
                 assert seen.right, (seen, seen.ids("missing"), seen.ids("doubled"))
         enough.set()
-        assert seen.counts["once"] >= 20
+        assert seen.counts["once"] >= 6
         deadline = time.monotonic() + 2 * WAIT
         while (looked := going_on.round()).totals != {"once": len(put)}:
             assert looked.right and time.monotonic() < deadline, looked
