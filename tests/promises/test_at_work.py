@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import NewTopic
 
 import kqlib as kq
 from kqlib.kafka import Kafka
@@ -30,7 +31,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "at_work"
 ALL = sorted(path.name for path in FOLDER.glob("*.py"))
 VIRTUAL = "10_virtual_queues.py"  # it asks nodes, and not Kafka
 SPARK = "12_spark_pipeline.py"  # it needs a session: tests/spark
-PROGRAMS = [name for name in ALL if name not in (VIRTUAL, SPARK)]
+OPERATIONS = "13_operations.py"  # it is no worker: it looks once, and ends
+PROGRAMS = [name for name in ALL if name not in (VIRTUAL, SPARK, OPERATIONS)]
 SENDERS = {"01_topics.py"}
 WORKERS = [name for name in PROGRAMS if name not in SENDERS]
 ALLOWED = {  # what the first lines of a program do not promise
@@ -204,3 +206,29 @@ def test_a_program_is_short_and_says_first_what_it_promises(name: str) -> None:
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 120
     assert any(line.startswith("Promise") for line in lines[:10])
+
+
+def test_a_look_at_a_cluster_names_the_topics_that_take_no_records(kq_cluster: Kafka) -> None:
+    names = {"at-work-fine": "1", "at-work-strict": "2"}
+    new = [NewTopic(name, 1, config={"min.insync.replicas": least}) for name, least in names.items()]
+    for future in kq_cluster.admin.create_topics(new).values():
+        future.result(WAIT)
+    for name in names:
+        kq_cluster.wait_for_topic(name, 1)
+
+    def looked(*topics: str, bootstrap: str = kq_cluster.bootstrap) -> tuple[int, list[str]]:
+        command = [sys.executable, str(FOLDER / OPERATIONS), *topics]
+        ran = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "KAFKA_BOOTSTRAP": bootstrap}
+        )
+        return ran.returncode, (ran.stdout + ran.stderr).splitlines()
+
+    assert looked("at-work-fine") == (0, ["1 topics, 0 partitions that cannot be written, 0 warnings"])
+    assert looked(*names) == (
+        1,
+        [
+            "ERROR at-work-strict-0: 1 in sync, 2 needed: acks=all is refused. Out of sync: []",
+            "2 topics, 1 partitions that cannot be written, 0 warnings",
+        ],
+    )
+    assert looked("at-work-typo")[0] == 2

@@ -17,6 +17,7 @@ from confluent_kafka.admin import ResourceType
 from kqlib import topics
 from kqlib.errors import BrokerDied, Closed, NotAllowed, TopicMissing
 from kqlib.kafka import Kafka
+from kqlib.kafka.reading import bounds
 from kqlib.queue import state
 from kqlib.runtime import archive, places, program
 from kqlib.topics import Plan, Topic
@@ -332,3 +333,15 @@ def test_a_broker_that_is_away_costs_no_cpu_when_topics_are_asked_about(three: C
         assert topics.partitions_of(each, "football") == 1
     assert time.process_time() - begun < 1
     three.broker(3).start()
+
+
+def test_a_tool_that_works_until_it_is_ended_finds_its_cluster_and_can_be_killed(
+    kq_cluster: Any, kq_topic: str, within: Callable[..., float]
+) -> None:
+    writer = kq_cluster.start_tool("verifiable-producer", "--topic", kq_topic)
+    try:
+        within(30, lambda: bounds(kq_cluster, kq_topic)[kq_topic, 0][1] > 0)
+        assert writer.alive
+    finally:
+        writer.kill()
+    assert not writer.alive

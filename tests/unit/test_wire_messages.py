@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kqlib.runtime import jars
+from kqlib.workshop.wire.crossing import crossings
 from kqlib.workshop.wire.encoding import Field, Values
 from kqlib.workshop.wire.messages import HEAD, Messages, _span, error_places
 
@@ -128,3 +129,23 @@ def test_a_brokers_answer_keeps_all_but_its_innermost_error_codes() -> None:
     frame = MESSAGES.write_answer("OffsetFetch", 8, 5, {"Groups": groups})
     answer = MESSAGES.read_answer("OffsetFetch", 8, MESSAGES.with_error("OffsetFetch", 8, frame, 14))
     assert [where[name] for _, where, name in error_places(answer)] == [14, 0], "the group's, not the partition's"
+
+
+@pytest.mark.parametrize(
+    ("throttle", "what"), [(0, "games/4 ×0, acks=all"), (1_700, "games/4 ×0, acks=all, throttled")]
+)
+def test_an_answer_that_tells_a_client_to_wait_is_seen(throttle: int, what: str) -> None:
+    request = {"Acks": -1, "TopicData": [{"Name": "games", "PartitionData": [{"Index": 4, "Records": b"x"}]}]}
+    answer = {"ThrottleTimeMs": throttle, "Responses": [{"Name": "games", "PartitionResponses": [{"Index": 4}]}]}
+    note = {
+        **dict.fromkeys(("at", "done", "size"), 0.0),
+        **dict.fromkeys(("nth", "broker"), 1),
+        "kind": 0,
+        "version": 11,
+        "accident": "",
+        "owner": (None, "feed"),
+        "request": asked("Produce", 11, request),
+        "answer": MESSAGES.write_answer("Produce", 11, 77, answer),
+    }
+    [crossing] = crossings([note], MESSAGES, lambda _: "")
+    assert (crossing.throttle, crossing.what, crossing.error) == (throttle, what, "")

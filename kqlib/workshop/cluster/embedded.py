@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kqlib.errors import BrokerDied, NotAllowed, Unreachable
-from kqlib.kafka import forks
+from kqlib.kafka import forks, settings, tools
 from kqlib.kafka.cluster import Kafka
 from kqlib.runtime import program
 from kqlib.runtime.patience import PATIENCE, wait_for
@@ -235,6 +235,15 @@ class Cluster(Kafka):
         finally:
             for broker in brokers:
                 broker.resume()
+
+    def start_tool(self, tool: str, *args: str) -> Command:
+        """Start one of Kafka's own tools that works until it is ended, such as connect-standalone. It ends with this cluster."""
+        self._check_open()
+        login = self.home / "tools.login"
+        program.write_properties(login, settings.to_java(self._own))
+        return self._children.run(
+            tool, tools.command(tool, list(map(str, args)), self.bootstrap, self._own, login), self.home / f"{tool}.log"
+        )
 
     def as_user(self, user: str) -> Kafka:
         """The same cluster seen by another user of a secure one: "deploy" or "app"."""

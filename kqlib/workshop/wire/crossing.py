@@ -52,6 +52,11 @@ class Crossing:
         """Is it a poll, a heartbeat or a question, and no work?"""
         return self.api in POLLS
 
+    @property
+    def throttle(self) -> int:
+        """For how many milliseconds the broker reads nothing more from this client, which is above its quota. 0: it is not."""
+        return int(self.answer.get("ThrottleTimeMs") or 0)
+
     def __repr__(self) -> str:
         words = [f"{self.api} {self.nth}", self.what, self.error, self.accident]
         return f"Crossing({self.client} → {self.broker}: {', '.join(filter(None, words))})"
@@ -73,7 +78,7 @@ def crossings(notes: Iterable[Mapping[str, Any]], messages: Messages, topics: To
             broker=note["broker"],
             pid=pid,
             version=note["version"],
-            what=in_words(kind, request, answer, topics),
+            what=", ".join(filter(None, (in_words(kind, request, answer, topics), _throttled(answer)))),
             error=error_of(answer, messages),
             accident=note["accident"],
             request=request,
@@ -88,6 +93,11 @@ def _read(messages: Messages, kind: str, note: Mapping[str, Any]) -> tuple[Value
         return request, messages.read_answer(kind, note["version"], note["answer"]) if note["answer"] else {}
     except KeyError:
         return {}, {}
+
+
+def _throttled(answer: Values) -> str:
+    """A quota's only trace."""
+    return "throttled" if answer.get("ThrottleTimeMs") else ""
 
 
 def error_of(answer: Values, messages: Messages) -> str:
