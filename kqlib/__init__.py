@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kqlib.queue.drupal import DrupalQueue
     from kqlib.share import ShareQueue
     from kqlib.topics import Plan, QueueTopic, Topic
-    from kqlib.workshop import delivery, games, groups, nodes, play, snapshot, view
+    from kqlib.workshop import bench, delivery, games, groups, nodes, play, snapshot, view
     from kqlib.workshop.checks import check, hint, predict, predicted, progress, solution, source
     from kqlib.workshop.cluster import Cluster
     from kqlib.workshop.crash import crash
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 # A name is loaded when it is first used: `import kqlib` loads nothing else.
 MODULES = {name: f"kqlib.{name}" for name in ("errors", "keys", "queue", "schemas", "spark", "topics", "virtual")}
 MODULES |= {
-    name: f"kqlib.workshop.{name}" for name in ("delivery", "games", "groups", "nodes", "play", "snapshot", "view")
+    name: f"kqlib.workshop.{name}"
+    for name in ("bench", "delivery", "games", "groups", "nodes", "play", "snapshot", "view")
 }
 NAMES = {
     "kqlib.kafka": ("connect",),
@@ -51,6 +52,7 @@ __all__ = [
     "ShareQueue",
     "Site",
     "Topic",
+    "bench",
     "check",
     "connect",
     "crash",

@@ -14,7 +14,10 @@ from tests.notebooks import gate
 
 STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
 SITE = "tests/browser/test_site.py"
-MARKED = ("tests/unit", "tests/promises", "tests/spark", "tests/browser", "tests/notebooks/test_solutions.py")
+MARKED = (
+    *("tests/unit", "tests/promises", "tests/spark", "tests/browser"),
+    *("tests/notebooks/test_solutions.py", "tests/notebooks/test_bands.py"),
+)
 LONG = {"KQ_NIGHTLY": "1"}  # tests that are marked nightly run too
 
 

@@ -7,10 +7,12 @@ night. At night they also work on a broker that is restarted under them.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ from confluent_kafka.admin import NewTopic
 
 import kqlib as kq
 from kqlib.kafka import Kafka
+from kqlib.kafka.reading import read
 from kqlib.queue.item import Put
 from kqlib.virtual.client import Client
 from kqlib.workshop.crash import Report
@@ -32,7 +35,8 @@ ALL = sorted(path.name for path in FOLDER.glob("*.py"))
 VIRTUAL = "10_virtual_queues.py"  # it asks nodes, and not Kafka
 SPARK = "12_spark_pipeline.py"  # it needs a session: tests/spark
 OPERATIONS = "13_operations.py"  # it is no worker: it looks once, and ends
-PROGRAMS = [name for name in ALL if name not in (VIRTUAL, SPARK, OPERATIONS)]
+METER = "14_how_fast.py"  # it works on nothing, and prints what it measured
+PROGRAMS = [name for name in ALL if name not in (VIRTUAL, SPARK, OPERATIONS, METER)]
 SENDERS = {"01_topics.py"}
 WORKERS = [name for name in PROGRAMS if name not in SENDERS]
 ALLOWED = {  # what the first lines of a program do not promise
@@ -131,6 +135,42 @@ def test_a_sender_ends_at_the_end_of_its_input_and_says_what_is_missing(kq_clust
     with started("01_topics.py", kq_cluster, "at-work-typo") as program:
         _, log = program.communicate(b"one\n", timeout=WAIT)
         assert (program.returncode, b"there is no topic" in log) == (2, True), log.decode()
+
+
+def measured(cluster: Kafka, topic: str, count: int, freeze: float = 0.0) -> tuple[int, str]:
+    """The exit status of a probe of so many records at 100 a second, and what it printed. freeze: after its first record."""
+    env = {"KAFKA_BOOTSTRAP": cluster.bootstrap, "KAFKA_TOPIC": topic, "PACE": "100", "COUNT": str(count)}
+    command = [sys.executable, str(FOLDER / "14_how_fast.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **env}, text=True) as program:
+        try:
+            if freeze:
+                next(read(cluster, {(topic, 0): 0}, {(topic, 0): 1}, timeout=WAIT))
+                with cluster.frozen(1):  # type: ignore[attr-defined]
+                    time.sleep(freeze)  # the length of the freeze is what is measured
+            out, _ = program.communicate(timeout=WAIT)
+            return program.returncode, out
+        finally:
+            program.kill()
+
+
+def test_a_probe_prints_the_percentiles_of_all_its_records(kq_cluster: Kafka) -> None:
+    given(kq_cluster, "at-work-14", 0)
+    status, out = measured(kq_cluster, "at-work-14", 50)
+    assert status == 0
+    assert re.fullmatch(r"50 of 50 records: p50 [\d.]+ ms, p99 [\d.]+ ms, p99.9 [\d.]+ ms, max [\d.]+ ms\n", out), out
+    status, out = measured(kq_cluster, "at-work-no-such-topic", 50)
+    assert (status, out) == (2, "")
+
+
+@pytest.mark.nightly
+def test_a_probe_counts_the_records_that_were_due_while_the_broker_stood_still() -> None:
+    with kq.Cluster() as cluster:
+        given(cluster, "work", 0)
+        status, out = measured(cluster, "work", 300, freeze=2.0)
+        assert status == 0
+        median = float(out.partition("p50 ")[2].partition(" ")[0])
+        # 200 of 300 records are due in these two seconds: half of all wait for a large part of them
+        assert median > 300, out
 
 
 def test_a_transaction_keeps_its_promise_at_two_of_its_requests(kq_crash: Crash) -> None:

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 from kqlib.workshop.promises.values import Verdict
 from kqlib.workshop.view import (
+    Band,
     Block,
     Broker,
     Column,
@@ -20,6 +21,7 @@ from kqlib.workshop.view import (
     Row,
     Slot,
     Table,
+    bands,
     cluster,
     crash,
     curve,
@@ -165,6 +167,10 @@ TABLES = {
     "matrix": matrix(PAIRS),
 }
 EXAMPLES = {
+    "bands": bands(
+        [Band("flush after each", 20, None, "larger: 20 × or more"), Band("acks=1", 0.5, 2, "between 1/2 and 2 ×")],
+        "seconds for each item, beside 'batches'",
+    ),
     "cluster": cluster([Broker(1, controller=True), Broker(2)], SPLIT, "football"),
     "crash": crash(["at-most-once", "at-least-once"], ["write", "commit"], CRASHES),
     "curve": curve(

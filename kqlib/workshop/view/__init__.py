@@ -1,5 +1,6 @@
 """Pictures: from plain values to an SVG with a text twin. Nothing here knows Kafka."""
 
+from kqlib.workshop.view.bands import Band, bands
 from kqlib.workshop.view.cluster import Broker, Partition, cluster
 from kqlib.workshop.view.crash import crash
 from kqlib.workshop.view.curve import curve
@@ -22,6 +23,7 @@ from kqlib.workshop.view.timeline import Block, Column, Row, timeline
 from kqlib.workshop.view.wire import wire
 
 __all__ = [
+    "Band",
     "Block",
     "Broker",
     "Cell",
@@ -38,6 +40,7 @@ __all__ = [
     "Row",
     "Slot",
     "Table",
+    "bands",
     "cluster",
     "crash",
     "curve",
