@@ -172,3 +172,12 @@ def patient(ask: Callable[[], Any], seconds: float, dead: Callable[[], bool] | N
             if time.monotonic() > deadline and not replaced:
                 raise
         time.sleep(0.05)
+
+
+def answered(found: Any) -> Any:
+    """This answer about an offset. If a leader is silent, librdkafka gives OFFSET_INVALID and no error: that raises _TIMED_OUT."""
+    from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+
+    if found.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer from a leader"))
+    return found

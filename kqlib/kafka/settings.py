@@ -109,8 +109,9 @@ def client(bootstrap: str, own: Mapping[str, Any], extra: Mapping[str, Any]) -> 
     merged = {"bootstrap.servers": bootstrap, **DEFAULTS, **own, **named}
     if CLASSIC & merged.keys() and "group.protocol" not in {**own, **named}:
         merged["group.protocol"] = "classic"  # under KIP-848 a client that sets one of these is refused
-    if "transactional.id" in merged:  # librdkafka refuses a longer one; the margin of 100 ms is its own
-        longest = int(merged.get("transaction.timeout.ms", TRANSACTION)) - 100
+    # Of a transaction's time one half is for a coordinator that is silent, the other half for the one that takes its place.
+    if "transactional.id" in merged:
+        longest = int(merged.get("transaction.timeout.ms", TRANSACTION)) // 2
         merged["socket.timeout.ms"] = max(900, min(int(merged["socket.timeout.ms"]), longest))
     return hidden(merged)
 

@@ -142,7 +142,7 @@ class Connection:
         while not over:  # at least one look: this process may have been stopped for that time
             over = time.monotonic() > deadline
             with suppress(Unreachable):
-                ends = state.ends(self.cluster, list(written))
+                ends = state.ends(self.cluster, list(written), VISIBLE)
                 if all(ends[at] >= end for at, end in written.items()):
                     return
             time.sleep(0.002)

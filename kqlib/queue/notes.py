@@ -36,7 +36,7 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 from kqlib.errors import KqError, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import LOOKER, patient
+from kqlib.kafka.reading import LOOKER, answered, patient
 from kqlib.queue.answers import as_ours, first, is_refused, not_allowed, not_there
 from kqlib.queue.clients import Kept, judge
 from kqlib.queue.rights import READ_NOTES, WRITE_NOTES
@@ -136,7 +136,7 @@ class Notes:
 
     def _end(self) -> int:
         admin, part = self.cluster.admin, TopicPartition(QUEUES, 0)
-        return int(admin.list_offsets({part: OffsetSpec.latest()}, request_timeout=5)[part].result(6).offset)
+        return int(answered(admin.list_offsets({part: OffsetSpec.latest()}, request_timeout=5)[part].result(6)).offset)
 
     def _until(self, position: int, safe: str = UNCHANGED) -> None:
         def there() -> bool:

@@ -17,9 +17,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
-from kqlib.kafka.clients import Consumer
+from kqlib.kafka.clients import AdminClient, Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import LOOKER, patient
+from kqlib.kafka.reading import LOOKER, answered, patient
 from kqlib.queue import incidents
 from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed
 from kqlib.queue.clients import ANSWER_WITHIN, Kept, judge
@@ -123,7 +123,8 @@ def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[s
     """The id and the partitions of each topic that exists; a recreated topic has another id."""
     found = {}
     dead = partial(judge, cluster) if seconds >= ANSWER_WITHIN else None  # less time proves nothing
-    asked = _describe(cluster, topics, seconds) if topics else {}
+    admin = cluster.admin  # held until all have answered: another thread may renew it meanwhile
+    asked = _describe(admin, topics, seconds) if topics else {}
     for name in topics:
         try:
             answer = patient(partial(_described, cluster, name, seconds, asked), seconds, dead)
@@ -137,9 +138,8 @@ def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[s
     return found
 
 
-def _describe(cluster: Kafka, topics: list[str], seconds: float) -> dict[str, Any]:
+def _describe(admin: AdminClient, topics: list[str], seconds: float) -> dict[str, Any]:
     """Ask about all of them in one request: an answer to come for each."""
-    admin = cluster.admin  # held while it works
     # a broker that is away may be taken for the controller, and waited for: asked again, the client knows another one
     how = {"request_timeout": min(seconds, ASK_FOR)}
     return dict(admin.describe_topics(TopicCollection(topics), **how))
@@ -147,7 +147,8 @@ def _describe(cluster: Kafka, topics: list[str], seconds: float) -> dict[str, An
 
 def _described(cluster: Kafka, topic: str, seconds: float, asked: dict[str, Any]) -> Any:
     """What Kafka says of a topic; None: it is not there, or not to be seen by this user. Asked again, it is asked about alone."""
-    answer = asked.pop(topic, None) or _describe(cluster, [topic], seconds)[topic]
+    admin = cluster.admin  # held until it has answered
+    answer = asked.pop(topic, None) or _describe(admin, [topic], seconds)[topic]
     try:
         return answer.result(seconds + 1)
     except KafkaException as error:
@@ -188,7 +189,7 @@ def _asked(cluster: Kafka, partitions: list[Place], spec: Any, seconds: float) -
     def ask() -> dict[Place, ListOffsetsResultInfo]:
         admin = cluster.admin  # held while it works
         found = admin.list_offsets(asked, **how) if asked else {}
-        return {(part.topic, part.partition): future.result(seconds + 1) for part, future in found.items()}
+        return {(part.topic, part.partition): answered(future.result(seconds + 1)) for part, future in found.items()}
 
     try:
         return patient(ask, seconds, partial(judge, cluster))

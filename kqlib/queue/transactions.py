@@ -39,10 +39,16 @@ client_log.addHandler(logging.NullHandler())
 client_log.propagate = False
 TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does not
 STALL = 1.0  # seconds without a written record until the others go first
+ABORT = (
+    2.0  # seconds for an abort, if no commit was asked for: the next producer need not wait for a silent coordinator
+)
 GRACE = 1.0  # seconds beyond its time until a call is left behind
 PATIENCE = 12.0  # seconds until an ending gives up
 # Seconds of an ending's last try, which may begin when its patience ends: TIMEOUT to write, twice that to commit, five late calls.
 LAST_TRY = 3 * TIMEOUT + 5 * GRACE
+# Errors after which a producer is replaced, though its abort succeeded. REFUSED: it writes nothing more, and its next abort takes 10 s
+# (seen with MSG_SIZE_TOO_LARGE). _DESTROY_BROKER: a broker left the cluster, and this producer still takes it for the coordinator.
+SPOILED = REFUSED | {KafkaError._DESTROY_BROKER}
 TRUSTED = 10.0  # seconds after its last record until a topic is doubted
 
 
@@ -155,7 +161,10 @@ class Transactions:
                 self._written(producer, endings)
             if offsets:
                 parts, group = self._freeze(offsets, deadline)
-                insist(lambda left: producer.send_offsets_to_transaction(parts, group, left), deadline)
+                # It never comes back if this producer takes a broker for the group's coordinator that has left the cluster
+                # (librdkafka 2.16). Then half of the time is left for another producer.
+                soon = min(deadline, time.monotonic() + TIMEOUT / 2)
+                insist(lambda left: producer.send_offsets_to_transaction(parts, group, left), soon)
             self._written(producer, endings)
             with self.assigned.changed:
                 if self.closed:
@@ -165,8 +174,8 @@ class Transactions:
             for topic in {topic for ending in endings for topic in ending.topics}:
                 self._took.pop(topic, None)
             self.why = self._refusal(endings, first(error), doubted)
-            if self._abort(error) and first(error).code() in REFUSED:
-                self.forget()  # it writes nothing more, and its next abort takes 10 s (seen with MSG_SIZE_TOO_LARGE)
+            if self._abort(error) and first(error).code() in SPOILED:
+                self.forget()
             return False  # its commit was never asked for, and this producer cannot ask for it any more
         except NoAnswer:  # it is never committed: the broker ends it when its time is up
             return self.leave("no answer to a transaction", False)
@@ -175,7 +184,7 @@ class Transactions:
             insist(producer.commit_transaction, time.monotonic() + 2 * TIMEOUT)
             return True
         except KafkaException as error:
-            if first(error).txn_requires_abort() and self._abort(error):
+            if first(error).txn_requires_abort() and self._abort(error, TIMEOUT):
                 return False
             self.forget()  # its commit was asked for: if its abort is refused too, it is perhaps committed
             return self.leave(first(error).str(), None)
@@ -268,15 +277,15 @@ class Transactions:
             self._fresh = False
         return self._producer
 
-    def _abort(self, error: KafkaException) -> bool:
-        """True: Kafka confirmed the abort, or nothing was begun. A producer that cannot abort is replaced."""
+    def _abort(self, error: KafkaException, seconds: float = ABORT) -> bool:
+        """True: Kafka confirmed the abort, or nothing was begun. A producer that cannot abort in time is replaced."""
         self.assigned.trouble = first(error).str()
         log.info("a transaction is aborted: %s", self.assigned.trouble)
         if self._producer is None or (self._fresh and not first(error).fatal() and not self._dead()):
             return True
         try:
             if not first(error).fatal():
-                insist(self._producer.abort_transaction, time.monotonic() + TIMEOUT)
+                insist(self._producer.abort_transaction, time.monotonic() + seconds)
                 return True
         except KafkaException as worse:
             log.info("aborting: %s", worse)

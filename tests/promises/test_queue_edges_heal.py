@@ -21,7 +21,8 @@ from confluent_kafka.admin import AdminClient
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Queue, Site, claim, notes, session, transactions
+from kqlib.kafka.settings import DEFAULTS
+from kqlib.queue import Item, Queue, Site, claim, notes, session, state, transactions
 from kqlib.topic_rules import QUEUES
 from kqlib.topics import Plan, QueueTopic, Topic
 from kqlib.workshop import snapshot
@@ -396,3 +397,72 @@ def claimed(queue: Queue) -> Item:
     if item is None:
         raise Unreachable(address="", why="nothing came")
     return item
+
+
+def test_the_log_of_a_leader_that_is_silent_has_no_end(away: Cluster) -> None:
+    """librdkafka gives an offset of -1001 and no error, and with that a claim would find nothing to wait for."""
+    name = topic(away)
+    with away.frozen(1), pytest.raises(Unreachable):
+        state.ends(away, [(name, 0)], 0.2)
+
+
+SILENT = DEFAULTS["socket.timeout.ms"] / 1000  # seconds until a client leaves a broker that is connected and silent
+# Seconds. One answer that never comes, the broker's session (4 s), and what is asked again. A transaction begins its last try when its
+# patience ends.
+LIMIT, LAST = SILENT + 6, transactions.PATIENCE + transactions.TIMEOUT + 3
+CHANGES, IN_TRANSACTIONS = ("put", "claim", "ack", "release", "extend"), ("step", "bury")
+
+
+@pytest.mark.nightly  # a minute; the cut: the settings that a client gets, in tests/unit/test_settings.py
+@pytest.mark.limit(400)
+@pytest.mark.parametrize("silent", ["q", "__consumer_offsets", "__transaction_state"])
+def test_no_verb_waits_longer_for_a_silent_broker_than_its_limit(silent: str) -> None:
+    """A leader or a coordinator is stopped (SIGSTOP): connections stay open, and others lead after the broker's session, 4 s.
+
+    A transaction may end with an error that says that nothing happened: once Kafka loaded its coordinator for 10 s. A question may be
+    `Unreachable`, and is asked again.
+    """
+    with Cluster(3) as cluster:
+        Plan({"q": QueueTopic(partitions=3, config={"min.insync.replicas": "2"})}).apply(cluster, quiet=True)
+        with Site(cluster, "s", session=4 * SESSION) as site:  # longer than a coordinator is away: no lease is lost
+            queue = site.queue("q", lease=WAIT)
+            queue.put_many([(b"%d" % n, b"%d" % n) for n in range(30)])
+            items = taken(queue, 24)
+            queue.bury(items.pop())
+            verbs: dict[str, Callable[[], Any]] = {
+                "put": lambda: queue.put_many([(b"%d" % n, b"more") for n in range(6)]),
+                "claim": lambda: queue.claim(wait=WAIT),
+                "ack": lambda: queue.ack_many(items[:4]),
+                "step": partial(stepped, queue, items[4]),
+                "bury": lambda: queue.bury(items[5]),
+                "release": lambda: queue.release(items[6]),
+                "extend": lambda: queue.extend(items[7]),
+                "depth": queue.depth,
+                "peek": queue.peek,
+                "dead": queue.dead.depth,
+            }
+            leader = cluster.leader(silent, items[5].partition if silent == "q" else 0)
+            assert leader is not None
+            with cluster.frozen(leader), ThreadPoolExecutor(len(verbs)) as pool:
+                took = dict(zip(verbs, pool.map(timed, verbs.values()), strict=True))
+            print(silent, took)
+            for verb, (seconds, error) in took.items():
+                assert seconds < (LAST if verb in IN_TRANSACTIONS else LIMIT) * PATIENCE, (verb, took)
+                assert not error or verb not in CHANGES, (verb, took)
+                assert not error or verb not in IN_TRANSACTIONS or "Nothing of it happened" in error, (verb, took)
+
+
+def stepped(queue: Queue, item: Item) -> None:
+    """A step with one output."""
+    with queue.step(item) as step:
+        step.put(queue, b"out")
+
+
+def timed(verb: Callable[[], Any]) -> tuple[float, str]:
+    """How many seconds it took, and its error."""
+    begun, error = time.monotonic(), ""
+    try:
+        verb()
+    except KqError as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    return time.monotonic() - begun, error
