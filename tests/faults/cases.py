@@ -16,9 +16,11 @@ from typing import Any
 from kqlib.kafka.settings import DEFAULTS
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.node import LAB
-from tests.faults import accidents, broker_accidents, wire_accidents
+from tests.faults import accidents, broker_accidents, outbox_world, virtual_world, wire_accidents
 from tests.faults.broker_accidents import CONTROLLER, COORDINATOR, LEADER, TRANSACTIONS, killed
 from tests.faults.history import Verdict
+from tests.faults.outbox_world import OutboxWorld
+from tests.faults.virtual_world import VirtualWorld
 from tests.faults.world import SESSION, World
 from tests.patience import PATIENCE
 
@@ -32,7 +34,7 @@ class Case:
     """One fault and the world that it happens to."""
 
     name: str
-    fault: Callable[[World], None]
+    fault: Callable[[Any], None]
     brokers: int = 1
     workers: int = 3
     partitions: int = 4
@@ -44,6 +46,7 @@ class Case:
     worker: dict[str, Any] = field(default_factory=dict)
     producer: dict[str, Any] = field(default_factory=dict)
     caught: str = ""  # of a mutant: the count by which it must be found
+    world: type[World] = World
     known: tuple[str, ...] = ()  # what has been seen to go wrong here, now and then, and is not mended: see KNOWN
 
 
@@ -87,7 +90,7 @@ def run(case: Case, items: int, folder: Path, seed: int = 0) -> Outcome:
 
 def on(cluster: Cluster, case: Case, items: int, folder: Path, seed: int = 0) -> Outcome:
     """Load, the fault, calm; then the verdict."""
-    with World(cluster, folder, case.partitions, seed, **case.worker) as world:
+    with case.world(cluster, folder, case.partitions, seed, **case.worker) as world:
         begun = time.monotonic()
         for _ in range(case.workers):
             world.worker()
@@ -119,6 +122,8 @@ PLAIN, TRANSACTION = ("Produce", "OffsetCommit"), ("TxnOffsetCommit", "EndTxn")
 SLOW = {"batch": 500, "hold": 0.1}  # most of the time something is in hand
 BY_KEY = {"order": "key"}
 THREE = {"brokers": 3, "worker": BURY, "known": ("copied",)}
+VIRTUAL = {"wire": True, "partitions": 6, "seconds": 20, "world": VirtualWorld}
+OUTBOX = {"wire": True, "seconds": 40, "world": OutboxWorld}
 lost = wire_accidents.answers_lost
 TOGETHER = (
     partial(accidents.sigkill, times=1),
@@ -175,11 +180,13 @@ CASES = [
         **THREE | {"worker": BURY | SLOW},
     ),
     Case("topic recreated and grown", accidents.recreated, seconds=25),
+    Case("virtual queues: nodes SIGKILL", virtual_world.nodes_killed, **VIRTUAL),
+    Case("outbox: database and Kafka away", outbox_world.in_turn, **OUTBOX),
 ]
 BROKEN = Case("auto-commit, worker SIGKILL", accidents.killed_late, worker={"broken": True, "batch": 50, "hold": 0.6})
 
 
-def planted(mutant: str, caught: str, fault: Callable[[World], None], producer: bool = False, **worker: Any) -> Case:
+def planted(mutant: str, caught: str, fault: Callable[[Any], None], producer: bool = False, **worker: Any) -> Case:
     """A fault, a queue with this mistake, and the count by which it must be found."""
     wrong, seconds = {"mutant": mutant}, 8.0
     if producer:
@@ -198,6 +205,15 @@ PLANTED = [
     planted("any_order", "misordered", accidents.nothing, **SLOW, **BY_KEY),
     planted("late", "takeover", accidents.sigkill, **SLOW),
     planted("sent_twice", "copied", accidents.nothing, producer=True),
+    Case(
+        "unwritten",
+        virtual_world.nodes_killed,
+        caught="revived",
+        **VIRTUAL | {"worker": {"node": {"mutant": "unwritten"}}},
+    ),
+    Case(
+        "done_anew", outbox_world.in_turn, caught="twice", **OUTBOX | {"seconds": 8, "worker": {"mutant": "done_anew"}}
+    ),
 ]
 
 

@@ -21,6 +21,8 @@ from kqlib.queue.queue import Queue
 from kqlib.queue.sender import Sender
 from kqlib.queue.session import Session
 from kqlib.queue.transactions import Ending
+from kqlib.virtual.outbox import Outbox
+from kqlib.virtual.store import ItemStore, Writes
 
 
 def changed(clock: float, mutant: str) -> None:
@@ -136,7 +138,22 @@ def another_item() -> None:
     around(Putting, "put_many", put_many)
 
 
+def unwritten() -> None:
+    """A node of virtual queues keeps in its memory only what consumers have done."""
+    around(
+        ItemStore, "_save", lambda old: lambda self, name, ledger, entry, out: old(self, name, ledger, entry, Writes())
+    )
+
+
+def done_anew() -> None:
+    """A reader of an outbox takes each item for the first with its id."""
+    around(Outbox, "first", lambda _: lambda self, item: True)
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
-    for each in (floor, stored_later, kept, buried_in_two_steps, late, any_order, sent_twice, another_item)
+    for each in (
+        *(floor, stored_later, kept, buried_in_two_steps, late, any_order, sent_twice, another_item),
+        *(unwritten, done_anew),
+    )
 }

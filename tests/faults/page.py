@@ -49,6 +49,8 @@ Every item whose put was acknowledged must be done, and nothing else may come ou
 *Histories* are the processes of all runs. *Seeds* draw the victims; one run for each.
 *Again* counts leases after an item's first: a worker that is gone had it. *Pause* is the longest time without any claim.
 *Takeover* is the longest time from a worker's end until all that it had was claimed by others. Limits are in brackets.
+With *virtual queues* the nodes suffer the fault, and clients ask again when a node refuses.
+With an *outbox* an order counts as put when it is committed, and each of its effects is counted. A job may be in the queue twice.
 In the last row auto-commit takes the queue's place, and the judge must find lost items.
 
 Made by `python -m tests.faults.page ITEMS NAME…`. The cases are in [cases.py](../tests/faults/cases.py).

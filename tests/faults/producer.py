@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import count
 from typing import Any
 
 from kqlib.errors import KqError
 from kqlib.kafka.cluster import Kafka
-from kqlib.queue import Put, Queue, Site
+from kqlib.queue import Put, Site
 from tests.faults.history import KEYS
 from tests.faults.mutants import changed
-from tests.faults.writing import Writing, until_told
+from tests.faults.virtual_queues import VirtualQueues
+from tests.faults.writing import Writing, until_sigterm
 
 
 def main(
@@ -31,12 +34,17 @@ def main(
     late: float = 0,
     clock: float = 0,
     mutant: str = "",
+    nodes: Sequence[str] = (),
 ) -> None:
-    """Put the numbers from `first` on. late: the delay of each fiftieth."""
-    stop, written = until_told(), Writing(history)
+    """Put the numbers from `first` on. late: the delay of each fiftieth. nodes: of virtual queues."""
+    stop, written = until_sigterm(), Writing(history)
     changed(clock, mutant)
-    with Site(Kafka(bootstrap), site) as opened:
-        queue = opened.queue(topic)
+    with ExitStack() as stack:
+        queue: Any = (
+            stack.enter_context(VirtualQueues(nodes))
+            if nodes
+            else stack.enter_context(Site(Kafka(bootstrap), site)).queue(topic)
+        )
         for start in count(first, batch):
             if stop.is_set() and start >= first + many:
                 return
@@ -44,7 +52,7 @@ def main(
             stop.wait(pause)
 
 
-def put(queue: Queue, values: list[int], written: Writing, late: float) -> None:
+def put(queue: Any, values: list[int], written: Writing, late: float) -> None:
     """One batch, and how it fared."""
     call = written.begins("put", values)
     bad: dict[int, str] = {}

@@ -21,7 +21,8 @@ from kqlib.queue import Site
 from kqlib.queue.broker_settings import set_session
 from kqlib.workshop import ladder
 from tests.faults.mutants import changed
-from tests.faults.writing import Writing, until_told
+from tests.faults.virtual_queues import VirtualQueues
+from tests.faults.writing import Writing, until_sigterm
 
 
 class Worker:
@@ -129,10 +130,11 @@ def main(
     broken: bool = False,
     clock: float = 0,
     mutant: str = "",
+    nodes: Sequence[str] = (),
     **queue: Any,
 ) -> None:
-    """Work until told to stop; with `life`, leave and come back every so many seconds."""
-    stop, cluster = until_told(), Kafka(bootstrap)
+    """Work until told to stop; with `life`, leave and come back every so many seconds. nodes: of virtual queues."""
+    stop, cluster = until_sigterm(), Kafka(bootstrap)
     worker, chance = Worker(Writing(history), batch, hold, bury), random.Random(history)
     changed(clock, mutant)
     if stop_in:
@@ -140,6 +142,10 @@ def main(
     if broken:
         set_session(cluster, f"auto-{topic}", session)
         worker.work(Broken(cluster, topic), stop)
+        return
+    if nodes:
+        with VirtualQueues(nodes) as queues:
+            worker.work(queues, stop)
         return
     while not stop.is_set():
         with Site(cluster, site, session=session) as opened:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +77,9 @@ class Process:
 class World:
     """A queue under load."""
 
+    terms: Mapping[str, Any] = {}  # of the queue, beside its order
+    modules: Mapping[str, str] = {"worker": "tests.faults.worker", "producer": "tests.faults.producer"}
+
     def __init__(self, cluster: Cluster, folder: Path, partitions: int = 4, seed: int = 0, **how: Any) -> None:
         # seed: of what is drawn. how: settings of every worker (`worker.main`), unless it has its own
         self.cluster, self.folder, self.how, self.partitions = cluster, folder, how, partitions
@@ -84,12 +87,12 @@ class World:
         self._victims: set[Process] = set()
         self._choosing = threading.Lock()
         self.topic = self.group = f"faults-{uuid.uuid4().hex[:6]}"
+        self.address = cluster.wire.bootstrap if cluster.wires else cluster.bootstrap
         self.safe = {"min.insync.replicas": "2"} if len(cluster._brokers) >= 3 else {}
         self.plan(partitions)
         self.processes: list[Process] = []
         self.noted: list[Did] = []
-        self.site = Site(cluster, self.group, session=how.get("session", SESSION))
-        self.queue = self.site.queue(self.topic, order=how.get("order", "any"))
+        self.open()
 
     def __enter__(self) -> Self:
         return self
@@ -102,6 +105,15 @@ class World:
             process.popen.wait(WAIT)
             if process.popen.stdin:
                 process.popen.stdin.close()
+        self.close()
+
+    def open(self) -> None:
+        """The queue as this process sees it."""
+        self.site = Site(self.cluster, self.group, session=self.how.get("session", SESSION))
+        self.queue = self.site.queue(self.topic, order=self.how.get("order", "any"), **self.terms)
+
+    def close(self) -> None:
+        """The end of what `open` began."""
         self.site.close()
 
     def plan(self, partitions: int) -> None:
@@ -144,9 +156,8 @@ class World:
     def _start(self, kind: str, settings: dict[str, Any]) -> Process:
         name = f"{kind}-{len(self.processes) + 1}"
         history, log = self.folder / f"{name}.history", self.folder / f"{name}.log"
-        address = self.cluster.wire.bootstrap if self.cluster.wires else self.cluster.bootstrap
-        own = {"bootstrap": address, "site": self.group, "topic": self.topic, "history": str(history)}
-        command = [sys.executable, "-m", f"tests.faults.{kind}", json.dumps({**own, **settings})]
+        own = {"bootstrap": self.address, "site": self.group, "topic": self.topic, "history": str(history)}
+        command = [sys.executable, "-m", self.modules[kind], json.dumps({**own, **settings})]
         with log.open("wb") as said:
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": said}
             process = Process(name, subprocess.Popen(command, cwd=ROOT, **pipes), history, log, settings)

@@ -37,7 +37,7 @@ class Writing:
         self._file.write(json.dumps(what) + "\n")
 
 
-def until_told() -> threading.Event:
+def until_sigterm() -> threading.Event:
     """Set by SIGTERM. SIGUSR1 writes every thread's stack to stderr; the end of stdin, that is of the world, ends this process."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -54,6 +54,10 @@ def time_callbacks() -> list[float]:
 def _serve(line: Connection, bootstrap: str, topic: str, again: float, settings: dict[str, Any]) -> None:
     member.AGAIN = again
     longest = time_callbacks() if settings.pop("timed", False) else []
+    if mutant := settings.pop("mutant", ""):
+        from tests.faults.mutants import changed
+
+        changed(0, mutant)
     with Node(Kafka(bootstrap), topic, **settings) as node:
         gc.freeze()  # as `kq virtual serve` does
         line.send((node.url, node.id))
