@@ -39,9 +39,8 @@ client_log.addHandler(logging.NullHandler())
 client_log.propagate = False
 TIMEOUT = 10.0  # seconds: the broker ends a transaction that its producer does not
 STALL = 1.0  # seconds without a written record until the others go first
-ABORT = (
-    2.0  # seconds for an abort, if no commit was asked for: the next producer need not wait for a silent coordinator
-)
+# Seconds for an abort, if no commit was asked for: the next producer need not wait for a silent coordinator.
+ABORT = 2.0
 GRACE = 1.0  # seconds beyond its time until a call is left behind
 PATIENCE = 12.0  # seconds until an ending gives up
 # Seconds of an ending's last try, which may begin when its patience ends: TIMEOUT to write, twice that to commit, five late calls.
