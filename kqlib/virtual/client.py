@@ -53,19 +53,14 @@ class Client:
 
         ca: a file with the certificates that sign those of the nodes, if public ones do not.
         """
-        self._seeds = [_address(each) for each in ([url] if isinstance(url, str) else url)]
+        self._seeds = [address(each) for each in ([url] if isinstance(url, str) else url)]
         if not self._seeds:
             raise NotAllowed("say the address of at least one node, like 'http://127.0.0.1:4711'")
         self.patience = arguments.seconds("patience", patience, 0.1, 3600)
         headers = {"Authorization": f"Bearer {checked_token(token)}"} if token is not None else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-        try:
-            verify = ssl.create_default_context(cafile=ca) if ca else True
-        except OSError:
-            raise NotAllowed(f"a ca is a file with certificates, not {ca!r}") from None
-        self._http = httpx.Client(
-            headers=headers, limits=limits, verify=verify, trust_env=False
-        )  # nodes are asked directly
+        # nodes are asked directly
+        self._http = httpx.Client(headers=headers, limits=limits, verify=trusted(ca), trust_env=False)
         self._map: dict[str, Any] = {"version": -2, "partitions": 0, "owners": {}}
         self._process = os.getpid()
         self._looked, self._one, self._closed = 0.0, threading.Lock(), False
@@ -251,7 +246,16 @@ def error_of(content: Any, status: int) -> KqError:
     return kind(why, **facts)
 
 
-def _address(url: Any) -> str:
+def trusted(ca: str | None) -> ssl.SSLContext | bool:
+    """Whose certificates count: those that this file's certificates sign, or, without a file, public ones."""
+    try:
+        return ssl.create_default_context(cafile=ca) if ca else True
+    except OSError:
+        raise NotAllowed(f"a ca is a file with certificates, not {ca!r}") from None
+
+
+def address(url: Any) -> str:
+    """A node's address without its last slash; `NotAllowed` if it cannot be one."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise NotAllowed(f"a node's address is like 'http://127.0.0.1:4711', not {url!r}")
     return url.rstrip("/")

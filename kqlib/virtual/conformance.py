@@ -5,7 +5,6 @@ In:  the address of a node, the cases. Out: for each case what was otherwise tha
 
 from __future__ import annotations
 
-import ssl
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +14,9 @@ from typing import Any
 import httpx
 
 from kqlib.errors import KqError
-from kqlib.virtual.client import error_of
+from kqlib.virtual.client import address, error_of, trusted
 from kqlib.virtual.errors import NoNode
-from kqlib.virtual.names import partition_of
+from kqlib.virtual.names import checked_token, partition_of
 
 ANSWER, PATIENCE, PAUSE = 60.0, 60.0, 0.1  # seconds: of one request, until an owner answers, between two tries
 
@@ -30,9 +29,8 @@ class Conformance:
     """Asks the nodes of one set of virtual queues."""
 
     def __init__(self, url: str, token: str | None = None, ca: str | None = None) -> None:
-        self._url, self._token = url.rstrip("/"), token
-        verify = ssl.create_default_context(cafile=ca) if ca else True
-        self._http = httpx.Client(timeout=ANSWER, verify=verify, trust_env=False)
+        self._url, self._token = address(url), checked_token(token)
+        self._http = httpx.Client(timeout=ANSWER, verify=trusted(ca), trust_env=False)
         self._map: dict[str, Any] = {}
 
     def run(self, cases: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
@@ -63,7 +61,11 @@ class Conformance:
             if answer.status_code != step.get("status", answer.status_code):
                 raise Differs(f"{where}: the status is {answer.status_code}, not {step['status']}: {answer.text[:300]}")
             expected = filled(step.get("answer", "*"), values)
-            if why := differs(expected, answer.json() if answer.content else None, values):
+            try:
+                content = answer.json() if answer.content else None
+            except ValueError:
+                raise Differs(f"{where}: the answer is not JSON: {answer.text[:300]}") from None
+            if why := differs(expected, content, values):
                 raise Differs(f"{where}: {why}")
 
     def _ask(self, step: Mapping[str, Any], queue: str, values: Mapping[str, Any]) -> httpx.Response | None:
@@ -109,6 +111,8 @@ class Conformance:
             raise NoNode(address=self._url, why=f"{type(error).__name__}: {error}") from None
         if not answer.is_success:
             raise error_of(content, answer.status_code)
+        if not isinstance(content, dict) or not content.get("partitions") or "owners" not in content:
+            raise NoNode(address=self._url, why="what it sent as its map names no partitions")
         self._map = content
 
 
