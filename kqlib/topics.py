@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as ka
 
 from kqlib import errors
@@ -102,7 +102,7 @@ class Plan:
             if now.refusals:
                 raise now.refusals[0]
             agreed = 0 if now.waits else agreed + 1
-            if agreed == (AGREED if first.waits else 1):
+            if agreed == (AGREED if first.waits else 1) or (agreed and self._served(cluster, first)):
                 return first if quiet else None
             if time.monotonic() > deadline:
                 last = faster or f"not yet so: {', '.join(now.waits)}"
@@ -110,6 +110,21 @@ class Plan:
             faster = _send(cluster, now, trial=True) or _send(cluster, now, trial=False)
             time.sleep(0.02)
             now = self.diff(cluster)
+
+    def _served(self, cluster: Kafka, diff: Diff) -> bool:
+        """Were topics only created, and does the cluster's one broker serve them? Then no other broker learns of them later.
+
+        A leader is named a moment before it serves, so each partition is asked for its end.
+        """
+        if diff.grow or diff.alter or len(cluster.brokers) > 1:
+            return False
+        latest = {
+            TopicPartition(name, number): ka.OffsetSpec.latest()
+            for name, topic in diff.create.items()
+            for number in range(topic.partitions)
+        }
+        answers = cluster.admin.list_offsets(latest, request_timeout=ANSWER) if latest else {}
+        return all(answer.exception() is None for answer in answers.values())
 
     @classmethod
     def read(cls, path: str | Path) -> Plan:

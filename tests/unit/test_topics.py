@@ -358,15 +358,20 @@ class Answers:
 
     bootstrap, _own = "127.0.0.1:1", dict[str, str]()
 
-    def __init__(self, code: int, words: str = "so says the broker.") -> None:
+    def __init__(self, code: int, words: str = "so says the broker.", brokers: int = 2) -> None:
         self.error = KafkaException(KafkaError(code, words))
-        self.admin = self
+        self.admin, self.brokers, self.late = self, range(brokers), [True, False]
 
     def describe_topics(self, names: Any, **given: Any) -> dict[str, Any]:
         return {"football": self}
 
     def result(self) -> None:
         raise self.error
+
+    def list_offsets(self, latest: dict[Any, Any], request_timeout: float) -> dict[Any, Any]:
+        """The first time the leader does not serve yet."""
+        late = self.late.pop(0)
+        return {each: SimpleNamespace(exception=lambda: self.error if late else None) for each in latest}
 
     def describe(self, timeout: float) -> None:
         """Asked in between, so that the client knows a broker that is there."""
@@ -412,6 +417,18 @@ def test_it_is_done_when_several_looks_in_a_row_agree_who_was_faster(monkeypatch
     assert repr(done) == "+ scores: create, 3 partitions"
     assert trials == [True, True, True]
     assert seen == []
+
+
+def test_the_only_broker_is_asked_for_each_partition_instead_of_looking_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there: dict[str, Existing] = {"scores": Existing(3)}
+    seen = [{}, there, there, there]
+    monkeypatch.setattr(Plan, "diff", lambda *_: compare(SCORES, seen.pop(0)))
+    monkeypatch.setattr(topics, "_send", lambda *_, trial: "")
+    cluster = Answers(0, brokers=1)
+    assert Plan(SCORES).apply(cluster, quiet=True)  # type: ignore[arg-type]
+    assert (len(seen), cluster.late) == (1, [])
 
 
 def test_a_plan_of_many_topics_has_time_for_each_of_them() -> None:
