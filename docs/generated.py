@@ -1,4 +1,4 @@
-"""The generated pages of the site: every public name from its docstring, every command from its parser, films without a kernel.
+"""What the site has beyond its sources: names from their docstrings, commands from their parsers, films without a kernel, links.
 
 In:  kqlib, its parsers, the stored notebooks. Out: Markdown, and HTML for a film.
 """
@@ -9,7 +9,7 @@ import argparse
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +20,8 @@ import kqlib as kq
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]-*.ipynb"))
+USED = re.compile(r"\bkq\.(\w+)(?:\.(\w+))?")  # a public name, or a member of a public module
+FRAME = {"check", "hint", "lab", "predict", "predicted", "solution", "source", "view"}  # every notebook has them
 
 
 # --- anchors ----------------------------------------------------------------------------------------------------------
@@ -48,25 +50,38 @@ def lessons() -> dict[str, str]:
                 heading = headings[-1] if headings else heading
             else:
                 link = f"[notebook {path.name[:2]}, {heading}](../notebooks/{path.name}#{anchor(heading)})"
-                for name in re.findall(r"\bkq\.(\w+)", source):
+                for name, member in USED.findall(source):
                     found.setdefault(name, link)
+                    found.setdefault(f"{name}.{member}", link)
     return found
 
 
 def names() -> str:
     """Every public name of kqlib: its call, its docstring, and the notebook that teaches it."""
     taught = lessons()
-    return "\n\n".join(part for name in kq.__all__ for part in _described(name, getattr(kq, name), taught.get(name)))
+    return "\n\n".join(part for name in kq.__all__ for part in _described(name, getattr(kq, name), taught))
 
 
-def _described(name: str, thing: Any, lesson: str | None) -> Iterator[str]:
+def _described(name: str, thing: Any, taught: dict[str, str]) -> Iterator[str]:
     yield f"## kq.{name}"
     yield from _text(name, thing)
-    if lesson:
-        yield f"First used in {lesson}."
+    yield _where(thing, taught.get(name))
     for member, value in _members(thing):
         yield f"### {name}.{member}"
         yield from _text(f"{name}.{member}", value)
+        if isinstance(thing, ModuleType):
+            yield _where(value, taught.get(f"{name}.{member}"))
+
+
+def _where(thing: Any, lesson: str | None) -> str:
+    """Its code, and the notebook that teaches it."""
+    file = _file(thing)
+    return f"Code: [{file}](../{file})." + (f" First used in {lesson}." if lesson else "")
+
+
+def _file(thing: Any) -> str:
+    """The file that has it."""
+    return Path(inspect.getsourcefile(inspect.unwrap(thing)) or "").relative_to(ROOT).as_posix()
 
 
 def _text(name: str, thing: Any) -> Iterator[str]:
@@ -133,8 +148,9 @@ def _helped(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 
 # --- notebooks ---------------------------------------------------------------------------------------------------------
 def for_reading(notebook: str) -> str:
-    """The notebook with one title, and with all frames in the output of each film: the stored output has the first one only."""
+    """The notebook with one title, links below its headings, and all frames in the output of each film (stored is the first)."""
     page = json.loads(notebook)
+    link_sections(page["cells"])
     for cell in page["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and cell is not page["cells"][0]:
@@ -143,6 +159,38 @@ def for_reading(notebook: str) -> str:
             for output in cell.get("outputs", []):
                 output["data"]["text/html"] = film(found[1])
     return json.dumps(page)
+
+
+def link_sections(cells: list[dict[str, Any]]) -> None:
+    """Below the heading of each section: what its code uses of kqlib, in the reference and in the code."""
+    names: dict[str, None] = {}  # of the cells below, each once
+    for cell in reversed(cells):
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            names = dict.fromkeys(_used(source)) | names
+        elif names and (headings := list(re.finditer(r"^## .+$", source, re.MULTILINE))):
+            end = headings[-1].end()
+            cell["source"] = f"{source[:end]}\n\n{_links(names)}{source[end:]}"
+            names = {}
+
+
+def _used(source: str) -> Iterator[str]:
+    """What a cell uses: 'Plan', 'view.log'."""
+    for name, member in USED.findall(source):
+        if name in kq.__all__ and name not in FRAME:
+            members = dict(_members(thing)) if isinstance(thing := getattr(kq, name), ModuleType) else {}
+            yield f"{name}.{member}" if member in members else name
+
+
+def _links(names: Iterable[str]) -> str:
+    """The line of links: each name to its place in the reference, and to its code."""
+    links = []
+    for each in names:
+        name, _, member = each.partition(".")
+        thing = getattr(getattr(kq, name), member) if member else getattr(kq, name)
+        place = f"../docs/names.md#{anchor(each if member else f'kq.{each}')}"
+        links.append(f"[kq.{each}]({place}) ([code](../{_file(thing)}))")
+    return f"*Reference*: {' · '.join(links)}"
 
 
 def film(name: str) -> str:

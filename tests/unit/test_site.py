@@ -75,6 +75,27 @@ def test_every_public_name_has_a_text_and_most_have_a_lesson() -> None:
     assert sum("First used in [notebook " in part for part in parts.values()) > len(parts) / 2
 
 
+def read(notebook: str) -> list[str]:
+    """The Markdown cells of a notebook as the site has them."""
+    page = json.loads(generated.for_reading((ROOT / "notebooks" / f"{notebook}.ipynb").read_text(encoding="utf-8")))
+    return ["".join(cell["source"]) for cell in page["cells"] if cell["cell_type"] == "markdown"]
+
+
+def test_a_section_has_links_to_the_reference_and_to_the_code_of_what_it_uses() -> None:
+    [section] = [each for each in read("02-partitions-and-replicas") if "## 5 · " in each]
+    link = "[kq.snapshot.brokers](../docs/names.md#snapshotbrokers) ([code](../kqlib/workshop/snapshot.py))"
+    assert link in section.partition("## 5 · ")[2].split("\n\n")[1]
+
+
+@pytest.mark.nightly  # it imports all of kqlib and what that needs
+def test_every_link_of_a_section_has_its_heading_and_its_file() -> None:
+    headings = {generated.anchor(each) for each in re.findall(r"^#+ (.+)$", generated.names(), re.MULTILINE)}
+    found = [each for path in generated.NOTEBOOKS for each in read(path.stem)]
+    links = re.findall(r"\.\./docs/names\.md#(\S+)\) \(\[code\]\(\.\./(\S+)\)\)", "\n".join(found))
+    assert len(links) > 100
+    assert [link for link in links if link[0] not in headings or not (ROOT / link[1]).is_file()] == []
+
+
 def test_a_film_has_all_of_its_frames_in_words() -> None:
     page = json.loads(generated.for_reading((ROOT / "notebooks" / "02-partitions-and-replicas.ipynb").read_text()))
     films = [
