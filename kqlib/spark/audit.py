@@ -36,6 +36,7 @@ from kqlib.queue.dead import DEAD
 from kqlib.queue.item import AGAIN, BY, ITEM, SITE
 from kqlib.spark import frames, health, queue_state
 from kqlib.spark.queue_state import Ends, QueueState
+from kqlib.spark.replay import OF
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -257,6 +258,8 @@ def _ending_rows(raw: DataFrame, asked: AuditRequest, topic: str) -> DataFrame:
     if topic == asked.results:
         item = f.col("key").cast("string") if asked.of == "key" else frames.header(asked.of)
         by, what = frames.header(BY), "results"
+        # what `put_back` wrote into this topic once more is the result that it was before
+        raw = raw.where(~f.coalesce(f.startswith(frames.header(OF), f.lit(f"{topic}/")), f.lit(False)))
     else:
         item, by, what = frames.header("kq-origin"), frames.header("kq-dead-site"), "dead"
     ours = raw.where(by.isNull() | (by == asked.site))

@@ -3,10 +3,12 @@
 In:  the notebooks of the checkout, and what the reader made of their copies. Out: `make` adds missing copies; `update` brings a newer
 edition into them. An update compares three texts of each cell, which its id names: the edition that was copied (kept in my/.edition),
 the reader's and the new edition's. A cell that both changed is kept twice, with a note between them.
+A cell with the tag `solved` has the solution of a step; in a copy its functions are empty, for the reader to write.
 """
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from kqlib.runtime import places
 from kqlib.text import count
 
 Cell = dict[str, Any]
+SOLVED = "solved"
 NOTE = "**The new edition changed the cell above, and so did you.** Yours is above, the new one below: delete one, and this note."
 
 
@@ -129,7 +132,19 @@ def _without_outputs(notebook: Path) -> dict[str, Any]:
     for cell in found["cells"]:
         if cell["cell_type"] == "code":
             cell.update(outputs=[], execution_count=None)
+        if SOLVED in cell["metadata"].get("tags", []):
+            cell["source"] = emptied("".join(cell["source"])).splitlines(keepends=True)
     return found
+
+
+def emptied(code: str) -> str:
+    """The same code, without the bodies of its functions; their docstrings stay."""
+    lines = code.splitlines()
+    for node in reversed(ast.parse(code).body):
+        if isinstance(node, ast.FunctionDef):
+            first = node.body[ast.get_docstring(node) is not None]
+            lines[first.lineno - 1 : node.end_lineno] = ["    ...  # your turn"]
+    return "\n".join(lines)
 
 
 def _read(path: Path) -> dict[str, Any]:

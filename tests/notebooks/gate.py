@@ -22,6 +22,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.validator import iter_validate
 
+from kqlib.workshop.copies import SOLVED
+
 from .leaks import leaks
 from .page import REPO, Finding, Page, Wrong, is_picture
 from .shape import shape
@@ -33,7 +35,7 @@ LINE = 120  # a longer line wraps and counts as several
 PICTURE_BYTES, FILE_BYTES = 100_000, 500_000  # larger ones make diffs and the first opening slow
 IGNORED_SHARE = 0.05
 IGNORING = {"nbval-ignore-output", "nbval-skip"}
-TAGS = {"raises-exception", "readme", *IGNORING}  # readme: docs/road.md shows this cell's picture
+TAGS = {"raises-exception", "readme", SOLVED, *IGNORING}  # readme: docs/road.md shows this cell's picture
 _STEP = re.compile(r"step:[a-z0-9-]+")  # where kq.lab(…, at="name") can begin again
 _COMMENT_MARK = re.compile(r"^\s*#\s*(?:NBVAL|PYTEST_VALIDATE)_\w+", re.MULTILINE)
 _LIVE = re.compile(r"\b(?:interact\w*|clear_output|update_display|display_id|Output)\b")

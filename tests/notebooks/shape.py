@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
+from kqlib.workshop.copies import SOLVED
+
 from .page import Cell, Page, Wrong
 
 CORE_CELLS, ALL_CELLS, CELL_LINES = 18, 34, 25
@@ -131,17 +133,23 @@ def sizes(page: Page) -> Iterator[Wrong]:
 
 
 def exercises(page: Page) -> Iterator[Wrong]:
-    """One to three, each with a stub, a check right after it and a stored '✗ not yet'."""
+    """One to three, each with a stub, a check right after it and a stored '✗ not yet'; or steps that are stored solved."""
     number = page.path.name[:2]
     checks = [(cell, match[1]) for cell in page.code for match in _CHECK.finditer(cell.source)]
     if not checks and number != "00":
         yield None, "no exercise", f"add one that ends in kq.check('{number}.1', answer)"
-    if len(checks) > 3:
-        yield checks[3][0], f"{len(checks)} exercises", "keep to 3"
+    unsolved = [cell for cell, _ in checks if SOLVED not in cell.tags]
+    if len(unsolved) > 3:
+        yield unsolved[3], f"{len(unsolved)} exercises", "keep to 3"
     for order, (cell, reported) in enumerate(checks, 1):
         if reported != f"{number}.{order}":
             yield cell, f"exercise {reported!r} is number {order}", f"call it '{number}.{order}'"
-        if cell.node.execution_count and "✗ not yet" not in str(cell.outputs):
+        if not cell.node.execution_count:
+            continue
+        if SOLVED in cell.tags:
+            if f"✓ {reported}" not in str(cell.outputs):
+                yield cell, f"step {reported} is not stored solved", "put its solution there and run make notebooks"
+        elif "✗ not yet" not in str(cell.outputs):
             yield cell, f"exercise {reported} is not stored unsolved", "put the stub back and run make notebooks"
     for cell in page.code:
         if re.search(r"#\s*your turn\b", cell.source, re.IGNORECASE):

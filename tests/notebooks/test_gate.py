@@ -145,6 +145,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "an exercise of another notebook": (edit("check", "01.1", "02.1"), "exercise '02.1' is number 1"),
     "an exercise stored solved": (show(printed("✓ 01.1: 3 of 3\n"), name="check"), "not stored unsolved"),
     "an exercise whose verdict is not shown": (show(name="check"), "not stored unsolved"),
+    "a step stored unsolved": (meta("check", tags=["solved"]), "step 01.1 is not stored solved"),
     "an exercise without a check": (edit("say", "print", "# your turn\nprint"), "'your turn' without kq.check"),
     "a fourth exercise": (
         edit("check", "print(", "".join(f'kq.check("01.{n}", answer)\n' for n in (1, 2, 3)) + "print("),

@@ -46,10 +46,13 @@ class Planted:
             step.put(self.queue.site.queue(self.results, max_attempts=None), b"done")
         return item
 
-    def result(self, item_id: str, site: str = "eu") -> None:
-        """A result that a worker writes past the queue."""
+    def result(self, item_id: str, site: str = "eu", back: bool = False) -> None:
+        """A result that a worker writes past the queue. back: one that was aside, and is written into its topic once more."""
         producer = Producer(self.cluster.client())
-        producer.produce(self.results, b"again", headers={"kq-item": item_id.encode(), "kq-by": site.encode()})
+        headers = {"kq-item": item_id.encode(), "kq-by": site.encode()}
+        if back:
+            headers["kq-replay-of"] = f"{self.results}/0/0".encode()
+        producer.produce(self.results, b"again", headers=headers)
         assert producer.flush(WAIT) == 0
 
     def put(self, n: int) -> None:
@@ -87,7 +90,7 @@ def plant(all_: Planted) -> None:
     """Everything that can become of an item."""
     queue = all_.queue
     all_.put(6)
-    all_.once()
+    all_.result(all_.once().id, back=True)
     for left in queue.peek(10):
         all_.expected["purged"].append(left.id)
     queue.purge()

@@ -83,6 +83,24 @@ def test_an_update_keeps_what_each_side_did(name: str) -> None:
     assert (list(found.items()), twice) == (list(expected.items()), [])
 
 
+def test_a_copy_of_a_solved_step_has_an_empty_function(edition: Path, tmp_path: Path) -> None:
+    lines = [
+        "import sqlite3",
+        "",
+        "",
+        "def store(db, rows):",
+        '    """All, or none."""',
+        "    with db:",
+        "        pass",
+    ]
+    check = ["", "", 'kq.check("03.1", store)']
+    store(edition, {"a": "\n".join([*lines, *check])}, metadata={"tags": ["solved"]})
+    copies.make(tmp_path)
+    [cell] = stored(tmp_path / "my" / "03-keys.ipynb")["cells"]
+    assert "".join(cell["source"]) == "\n".join([*lines[:5], "    ...  # your turn", *check])
+    assert copies.make(tmp_path) == []
+
+
 def test_a_cell_that_both_changed_is_kept_twice_with_a_note_and_again_at_the_next_update() -> None:
     found, twice = merged(AB, {"a": "mine", "b": "2"}, {"a": "new", "b": "2"})
     assert twice == ["a"]
