@@ -1,7 +1,8 @@
-"""The program of notebooks/at_work for notebook 12: each row is in one place, also when the driver is killed."""
+"""The program of notebooks/at_work for notebook 12: each row is in one place, also when the driver or the broker is killed."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import runpy
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,13 @@ class Stream:
         found = (file for file in (self.home / "checkpoint/commits").glob("*") if file.name.isdigit())
         return sorted(found, key=lambda file: -int(file.name))
 
+    def read(self) -> int:
+        """How many rows the noted batches have read."""
+        if not (noted := self.commits()):
+            return 0
+        offsets = (self.home / "checkpoint/offsets" / noted[0].name).read_text().splitlines()[-1]
+        return sum(json.loads(offsets)[self.name].values())
+
     def check(self, spark: Any) -> None:
         """Each row is in one place."""
         ids = [row.id for row in spark.read.parquet(str(self.home / "rows")).select("id").collect()]
@@ -112,22 +121,48 @@ def test_a_batch_that_comes_again_replaces_what_it_wrote(
     rows.check(spark)
 
 
+@contextmanager
+def started(rows: Stream) -> Iterator[subprocess.Popen[bytes]]:
+    """The program, with the environment that its first lines name."""
+    with subprocess.Popen([sys.executable, str(PROGRAM)], env={**os.environ, **rows.environment}) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
 @pytest.mark.nightly  # the test above is the cut: the same in this process
 @pytest.mark.limit(300)
 def test_a_driver_that_is_killed_loses_nothing_and_doubles_nothing(
     spark: Any, rows: Stream, within: Callable[..., float]
 ) -> None:
-    def started() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, str(PROGRAM)], env={**os.environ, **rows.environment})
-
-    with started() as killed:
+    with started(rows) as killed:
         within(120, rows.commits)
         rows.put(seed=8)
         within(60, lambda: len(list((rows.home / "checkpoint/offsets").glob("[0-9]*"))) > 1)
         killed.kill()
     rows.put(seed=9)
-    with started() as running:
-        within(120, lambda: len(rows.commits()) > 2)
+    with started(rows) as running:
+        within(120, lambda: rows.read() == 3 * ROWS)
         running.send_signal(signal.SIGTERM)
         assert running.wait(WAIT) == 0
     rows.check(spark)
+
+
+@pytest.mark.nightly
+@pytest.mark.limit(300)
+def test_a_stream_works_on_when_its_broker_is_restarted(
+    spark: Any, tmp_path: Path, within: Callable[..., float]
+) -> None:
+    with kq.Cluster() as cluster:
+        rows = Stream(cluster, tmp_path / "home")
+        rows.put(seed=7)
+        with started(rows) as running:
+            within(120, lambda: rows.read() == ROWS)
+            cluster.broker(1).kill()
+            cluster.broker(1).start()
+            rows.put(seed=8)
+            within(120, lambda: rows.read() == 2 * ROWS)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(WAIT) == 0
+        rows.check(spark)
