@@ -6,6 +6,7 @@ from kqlib.extras import check as _needs
 
 _needs("lab", "kq.play", "ipywidgets")
 
+from kqlib.workshop.play.brokers import brokers
 from kqlib.workshop.play.delivery import delivery
 from kqlib.workshop.play.group import group
 from kqlib.workshop.play.keys import keys
@@ -13,4 +14,4 @@ from kqlib.workshop.play.playground import Playground
 from kqlib.workshop.play.queue import queue
 from kqlib.workshop.play.schemas import schemas
 
-__all__ = ["Playground", "delivery", "group", "keys", "queue", "schemas"]
+__all__ = ["Playground", "brokers", "delivery", "group", "keys", "queue", "schemas"]

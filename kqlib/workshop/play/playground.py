@@ -82,14 +82,15 @@ class Playground:
             done.join()
         return self
 
-    def refresh(self) -> None:
-        """Draw again; from any thread."""
+    def refresh(self, by_itself: bool = False) -> None:
+        """Draw again; from any thread. by_itself: nobody moved a control, so an error that is shown stays."""
         try:
             self.picture = self._draw(**self.values)
         except Exception as error:  # a reader types anything: the sentence is shown, the last picture stays
             self._say(error)
             return
-        self._note.value = ""
+        if not by_itself:
+            self._note.value = ""
         self._show()
 
     @property

@@ -28,14 +28,14 @@ class Scene:
         """What the picture depends on."""
         raise NotImplementedError
 
-    def do(self, act: Callable[[str], object], who: str) -> None:
+    def do(self, act: Callable[[Any], object], who: Any) -> None:
         """What a button does."""
         act(who)
 
-    def button(self, act: Callable[[str], object]) -> Callable[..., None]:
+    def button(self, act: Callable[[Any], object]) -> Callable[..., None]:
         """An action for a button."""
 
-        def pressed(who: str, see: str) -> None:
+        def pressed(who: Any, **_: object) -> None:
             with self.turn:
                 self.do(act, who)
 
@@ -64,7 +64,7 @@ def _look(scene: weakref.ref[Scene], play: weakref.ref[Playground]) -> None:
         if here.turn.acquire(blocking=False):
             try:
                 if (seen := here.seen()) != last and last is not None:
-                    shown.refresh()
+                    shown.refresh(by_itself=True)
                 last = seen
             except KqError:  # closed, or not reachable
                 return
