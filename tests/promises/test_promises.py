@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -157,8 +158,13 @@ def test_what_a_share_group_cannot_do_says_why(scores):
     }
 
 
-def test_a_class_from_a_notebooks_cell_is_scored_too():
+def test_a_class_from_a_notebooks_cell_is_scored_too_and_a_line_counts_meanwhile(monkeypatch):
+    shown = []
+    line = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    monkeypatch.setattr("kqlib.workshop.promises.display_handle", lambda: line)
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # under pytest there is no such line: a stored output would have it
     mine = promises(from_a_cell(), only=["extend", "released comes back", "claimed is hidden"])
+    assert shown == ["1 of 3 promises", "2 of 3 promises", "3 of 3 promises", ""]
     assert repr(mine).splitlines() == [
         "kept of 3 promises   Mine · 1",
         "claimed is hidden    ✓ 5",

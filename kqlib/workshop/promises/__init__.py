@@ -15,11 +15,15 @@ The checks are in `checks.py` and `crashes.py`, in the words of `scenario.py`. `
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.extras import check
+from kqlib.runtime.notebook import display_handle
 from kqlib.workshop.children import packed
 from kqlib.workshop.promises import store
 from kqlib.workshop.promises.checks import ONE
@@ -41,11 +45,29 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str | Prom
     from kqlib.workshop.promises.run import score
 
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
-        return score(factories, [(queue, chosen[name]) for queue, name in pairs])
+        with _counted(len(pairs)) as step:
+            return score(factories, [(queue, chosen[name]) for queue, name in pairs], step)
 
     found = store.verdicts(known, list(chosen), tried)
     verdicts = {queue: {name: found[queue, name] for name in chosen} for queue in factories}
     return Scores(verdicts, {name: _costs(each) for name, each in factories.items()})
+
+
+@contextmanager
+def _counted(total: int) -> Iterator[Callable[[], object]]:
+    """In a notebook a line says how many are tried; it is empty at the end. Stored outputs have none: what was kept was not tried."""
+    handle = None if "PYTEST_CURRENT_TEST" in os.environ else display_handle()
+    done = count(1)
+
+    def step() -> None:
+        if handle:
+            handle.update({"text/plain": f"{next(done)} of {total} promises"}, raw=True)
+
+    try:
+        yield step
+    finally:
+        if handle:
+            handle.update({"text/plain": ""}, raw=True)
 
 
 def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:

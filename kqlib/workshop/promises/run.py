@@ -44,13 +44,13 @@ Pair = tuple[str, Promise]  # a queue's name, and a promise to try on it
 Verdicts = dict[tuple[str, str], Verdict]
 
 
-def score(factories: Mapping[str, Factory], pairs: Sequence[Pair]) -> Verdicts:
-    """Try each of these queues on its promise."""
+def score(factories: Mapping[str, Factory], pairs: Sequence[Pair], step: Callable[[], object]) -> Verdicts:
+    """Try each of these queues on its promise. step: called after each."""
     calm, outage, leader = ([pair for pair in pairs if pair[1].fault == fault] for fault in ("", "outage", "leader"))
     modules = dict.fromkeys([*MODULES, *(home for factory in factories.values() for home in homes(factory))])
     with Children(modules=modules) as children, ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(_on_cluster, 1, children, factories, [calm, outage])] if calm or outage else []
-        both += [pool.submit(_on_cluster, 3, children, factories, [leader])] if leader else []
+        both = [pool.submit(_on_cluster, 1, children, factories, [calm, outage], step)] if calm or outage else []
+        both += [pool.submit(_on_cluster, 3, children, factories, [leader], step)] if leader else []
         try:
             return {place: verdict for each in both for place, verdict in each.result().items()}
         except BaseException:  # Ctrl-C in a cell: a trial that waits for a worker hears that it is gone
@@ -65,7 +65,11 @@ def homes(factory: Factory) -> list[str]:
 
 
 def _on_cluster(
-    brokers: int, children: Children, factories: Mapping[str, Factory], phases: Sequence[Sequence[Pair]]
+    brokers: int,
+    children: Children,
+    factories: Mapping[str, Factory],
+    phases: Sequence[Sequence[Pair]],
+    step: Callable[[], object],
 ) -> Verdicts:
     """Trials on a cluster of their own, one phase after the other. The trials of a fault meet, so all of them run at once."""
     numbers = {queue: number for number, queue in enumerate(factories, 1)}
@@ -86,7 +90,9 @@ def _on_cluster(
             def tried(pair: Pair, fault: Fault = fault) -> Verdict:
                 queue, promise = pair
                 with closing(KafkaWorld(topic(*pair), factories[queue], cluster, children, fault)) as world:
-                    return judge(promise, Scenario(world))
+                    verdict = judge(promise, Scenario(world))
+                step()
+                return verdict
 
             slow_first = sorted(pairs, key=lambda pair: not pair[1].slow)
             with ThreadPoolExecutor(len(pairs) if pairs and pairs[0][1].fault else AT_ONCE) as pool:
