@@ -54,14 +54,14 @@ def test_each_figure_of_the_readmes_costs_stands_in_the_page_of_costs() -> None:
 
 
 def test_the_page_of_your_cluster_names_every_notebook_that_needs_the_embedded_one() -> None:
-    """Those that stop a broker, have a wire, or want topics that appear by themselves. Others may be named too, as 04."""
+    """Those whose lab stops a broker, has a wire, or wants topics that appear by themselves. Others may be named too, as 04."""
     page = (ROOT / "docs" / "how-to" / "your-cluster.md").read_text()
     named = re.search(r"^Notebooks ([\d, and]+) need the embedded cluster", page, re.MULTILINE)
     code = {path.name[:2]: path.read_text() for path in (ROOT / "notebooks").glob("[0-9][0-9]-*.ipynb")}
     needs = {
         number
         for number, text in code.items()
-        if ".broker(" in text or "auto_create=True" in text or "wire=True" in text
+        if ".broker(" in text or "auto_create=True" in text or re.search(r"kq\.lab\([^)]*wire=", text)
     }
     assert named and {"01", "02"} <= needs <= set(re.findall(r"\d\d", named[1]))
 
