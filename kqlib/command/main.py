@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kqlib import errors
 from kqlib.command.output import answer, tell
-from kqlib.errors import BadConfig, KqError, NotAllowed, Unreachable
+from kqlib.errors import KqError, NotAllowed, NotNow, QueueDeleted, Unreachable
 from kqlib.text import count, near
 
 MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash", "size")
@@ -34,6 +36,8 @@ to move a queue: copy while it works; stop its programs; copy again, with --stat
   kq topics copy football.dead football.dead --to kafka-2.example:9092 --state drupal-eu
 A copy that was killed goes on when the same command runs again.
 """
+BROKEN = (errors.BrokerDied, errors.SparkDied, errors.JarMismatch, errors.JarsMissing)
+LOST = (errors.LedgerCorrupt, errors.LedgerLost, errors.NotInTime)
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 and the signal's number, as shells have it
 
 # --- the commands: the first line of each is its help -----------------------------------------------------------------
@@ -319,16 +323,18 @@ def _use(file: Path) -> None:
 
 def _next(text: str, error: Exception, words: Sequence[str]) -> str:
     """The end of an error's text: the next command to type, unless the text names one."""
-    if "`kq " in text or " kq " in text or "; did you mean " in text:
+    if re.search(r"\bkq [a-z]|\bpip install |\b[Dd]id you mean ", text):
         return ""
-    if isinstance(error, Unreachable):
+    if isinstance(error, Unreachable | NotNow):
         command = "kq status"
-    elif isinstance(error, NotAllowed | BadConfig | FileNotFoundError):
-        command = f"{_named(words)} --help"
-    elif isinstance(error, OSError):
+    elif isinstance(error, QueueDeleted):
+        command = "kq queue create --help"
+    elif isinstance(error, (OSError, *BROKEN, *LOST)) and not isinstance(error, FileNotFoundError):
         command = "kq doctor"
     else:
-        return ""
+        command = f"{_named(words)} --help"
+    if "\n" in text:  # the last line is one of a log
+        return f"\nSee {command}"
     return f" See {command}" if text.endswith((".", "?")) else f"; see {command}"
 
 

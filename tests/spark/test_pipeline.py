@@ -75,16 +75,15 @@ def test_a_replay_writes_nothing_without_yes(
 ) -> None:
     (tmp_path / "mend.py").write_text("def fix(item):\n    return b'mended'\n")
     dead = ["pipeline", "replay", name, "--dead", "--site", "eu", "--with", f"{tmp_path}/mend.py:fix"]
-    assert main(dead) == 0
-    out, err = capsys.readouterr()
-    assert (
-        out.splitlines()[-1].split() == ["all", "1", "1"] and "would be written" in out and "nothing was written" in err
-    )
+    assert main(dead) == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[-2].split() == ["all", "1", "1"] and "would be written" in out
+    assert out.endswith("\nNothing was done: add --yes.\n")
     assert main([*dead, "--yes"]) == 0 and "would" not in capsys.readouterr().out
     with kq.Site(kq_cluster, "eu") as site:
         assert [item.data for item in site.queue(name).peek(10)] == [b"4", b"mended"]
     again = ["pipeline", "replay", name, f"{name}.again", "--start", "0:3", "--run", "r1"]
-    assert main(again) == 0 and main([*again, "--yes"]) == 0
+    assert main(again) == 1 and main([*again, "--yes"]) == 0
     (records,) = kq.snapshot.records(kq_cluster, f"{name}.again").values()
     assert [record.value() for record in records] == [b"3", b"4", b"mended"]
     assert dict(records[0].headers() or [])["kq-replay"] == b"r1"
@@ -168,9 +167,9 @@ def test_games_become_standings_and_every_row_is_counted(
         f"{len(late)} of {rows} rows came more than 60 min late and do not count: the field 'late'"
     )
     retry = ["pipeline", "quarantine", "retry", f"{games}.late", games]
-    assert second.endswith(f"; to put them back: kq {' '.join(retry)}") and main(retry) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[-1].split() == ["all", *[str(len(late))] * 2] and err.startswith("nothing was written")
+    assert second.endswith(f"; to put them back: kq {' '.join(retry)}") and main(retry) == 1
+    *_, counted, last = capsys.readouterr().out.splitlines()
+    assert counted.split() == ["all", *[str(len(late))] * 2] and last == "Nothing was done: add --yes."
     assert {record.key().decode() for record in table} == {team for each in events for team in each.game.split("-")}
     assert len(kq.snapshot.records(kq_cluster, f"{games}.bad")[0]) == broken
     assert main(words) == 0 and capsys.readouterr().err == ""

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
+from kqlib.command.output import YES
 from kqlib.errors import NotAllowed
 
 COMMANDS = {
@@ -26,7 +27,7 @@ COMMANDS = {
     "quarantine": "put a topic's rows that cannot be decoded into another topic, with the cause; or put rows back (retry)",
     "backfill": "count standings anew beside their stream, with other rules or from another start; compare; switch",
     "audit": "was every item of a queue done exactly once?",
-    "replay": "write old records again into another topic, or put repaired dead letters back; dry without --yes",
+    "replay": "write old records again into another topic, or put repaired dead letters back",
 }
 MODULES = {
     "audit": "audits",
@@ -47,7 +48,7 @@ examples
   kq pipeline replay games games.again --start 2026-05-01T00:00Z --yes
   kq pipeline replay football --dead --site drupal-eu --with mend.py:fix
 Without --once a stream goes on until Ctrl-C. kq pipeline WORD --help says more.
-Exit status: 0 success; 1 rows could not be decoded or were late, or items are missing or doubled; 2 error.
+Exit status: 0 success; 1 nothing was written, rows could not be decoded or were late, or items are missing or doubled; 2 error.
 """
 HOME = (
     "the directory of the stream's state; on a Spark cluster all machines share it (default: in kqlib's own directory)"
@@ -80,7 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "retry",
         nargs="?",
         choices=["retry"],
-        help="put rows back instead: TOPIC has late or quarantined rows, and TARGET gets each once; dry without --yes",
+        help="put rows back instead: TOPIC has late or quarantined rows, and TARGET gets each once",
     )
     for name in (*LOOK, *STREAMS):
         number = "?" if name in LOOK else None
@@ -150,7 +151,7 @@ def _writing(add: Callable[..., Any]) -> None:
         metavar="FILE:NAME",
         help="a function of a frame that repairs it; with --dead, of an item: it returns new data or None",
     )
-    add("--yes", "-y", action="store_true", help="do it; without it, only count")
+    add("--yes", "-y", **YES)
 
 
 def _time(text: str) -> datetime:

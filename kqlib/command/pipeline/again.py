@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kqlib.command.output import tell
+from kqlib.command.output import NOT_DONE
 from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def written(args: argparse.Namespace, done: object) -> int:
     """Print what was written, or would be."""
     print(done)
     if not args.yes:
-        tell("nothing was written; with --yes it is")
-    return 0
+        print(NOT_DONE)
+    return 0 if args.yes else 1
 
 
 def _repair(args: argparse.Namespace, cluster: Kafka, fix: Any) -> object:

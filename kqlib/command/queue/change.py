@@ -1,6 +1,7 @@
 """`kq queue create|delete|put|redrive|purge|rewind|gc`: words that change something.
 
-In:  the arguments. Out: what was done. What cannot be taken back is only described (exit status 1) until `--yes` does it.
+In:  the arguments. Out: what was done. `create` and `put` only add, and act at once. What the other words would do is only described
+(exit status 1) until `--yes` does it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kqlib.command.output import answer, table, tell
+from kqlib.command.output import NOT_DONE, answer, table, tell
 from kqlib.command.queue.site import check, check_known, opened
 from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import Put, Site, gc, look
@@ -136,7 +137,7 @@ def _emptied(args: argparse.Namespace, empty: Callable[[Site], None], what: str,
         if args.yes:
             empty(site)
     changed = sentence.format(queue=args.queue, site=args.site, be="is" if args.yes else "would be")
-    effect = "marked done." if args.yes else "would be marked done, claimed ones included. Nothing was done: add --yes."
+    effect = "marked done." if args.yes else f"would be marked done, claimed ones included. {NOT_DONE}"
     text = f"{changed}. {count(depth, 'item')} {effect}"
     answer(args, {"queue": args.queue, "site": args.site, "items": depth, what: args.yes}, text)
     return 0 if args.yes else 1
@@ -164,12 +165,12 @@ def queue_rewind(args: argparse.Namespace) -> int:
     elif args.yes:
         print(f"The site's next owner puts {items} back. These incidents are not reported any more.")
     else:
-        print(f"{items} would be put back, and these incidents not reported any more. Nothing was done: add --yes.")
+        print(f"{items} would be put back, and these incidents not reported any more. {NOT_DONE}")
     return 0 if args.yes or not found else 1
 
 
 def queue_redrive(args: argparse.Namespace) -> int:
-    """Dead letters go back, as new items."""
+    """With --yes, dead letters go back, as new items; without, print how many would."""
     how: dict[str, Any] = {"ids": args.id or None, "reason": args.reason, "since": args.since}
     chooses = any(how.values())
     with opened(args) as site:
@@ -181,16 +182,19 @@ def queue_redrive(args: argparse.Namespace) -> int:
             into = site.queue(args.into)
         before = look.depth(site, queue.dead.name)
         most = args.n or max(1, before)
-        how |= {"into": into, "dry_run": args.dry_run, "force": args.force}
+        how |= {"into": into, "dry_run": not args.yes, "force": args.force}
         moved = queue.redrive(most, **how) if before or chooses else Redriven(0, {})
         left = look.depth(site, queue.dead.name)
     row = {"queue": args.queue, "site": args.site, "into": args.into or args.queue, "redriven": int(moved)}
-    row |= {"dry_run": args.dry_run, "dead": left, "refused": moved.refused}
+    row |= {"dry_run": not args.yes, "dead": left, "refused": moved.refused}
     where = f" into '{args.into}'" if args.into else ""
-    done = "would be put back" if args.dry_run else "put back"
-    answer(args, row, f"{count(moved, 'dead letter')} {done}{where}, {left} left.")
+    if args.yes:
+        answer(args, row, f"{count(moved, 'dead letter')} put back{where}, {left} left.")
+    else:
+        undone = f" {NOT_DONE}" if moved else ""
+        answer(args, row, f"{count(moved, 'dead letter')} would be put back{where}, {left - moved} left.{undone}")
     well = bool(moved) and not moved.refused if chooses else moved == min(most, before)
-    return 0 if well else 1
+    return 0 if well and (args.yes or not moved) else 1
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
@@ -224,4 +228,4 @@ def _sentence(garbage: gc.Garbage, forget: list[str]) -> str:
     if not garbage.records and not forget:
         return "There is nothing that every site is done with."
     forgotten = "".join(f", site {name!r} would be forgotten" for name in forget)
-    return f"{records} would be deleted{forgotten}, for every reader. Nothing was done: add --yes."
+    return f"{records} would be deleted{forgotten}, for every reader. {NOT_DONE}"

@@ -18,7 +18,8 @@ import pytest
 
 from kqlib import kafka
 from kqlib.command import main as cli
-from kqlib.errors import NotAllowed, Unreachable
+from kqlib.command.output import YES
+from kqlib.errors import NotAllowed, NotInTime, PayloadTooLarge, QueueDeleted, SparkDied, TopicMissing, Unreachable
 from kqlib.kafka import tools
 from kqlib.workshop import checks
 from kqlib.workshop.cluster import up
@@ -121,6 +122,29 @@ def test_what_is_mistyped_is_named_with_the_right_usage(
         (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "kq: /x: Permission denied; see kq doctor\n"),
         (OSError(errno.ENOSPC, "No space left on device"), 2, "kq: No space left on device; see kq doctor\n"),
         (OSError("timed out"), 2, "kq: timed out; see kq doctor\n"),
+        (
+            PayloadTooLarge(size=9, topic="x", limit=8, safe="."),
+            2,
+            "kq: The record would take 9 bytes and 'x' takes 8. . Put "
+            "the data elsewhere and send its address. See kq progress --help\n",
+        ),
+        (
+            QueueDeleted(queue="x"),
+            2,
+            "kq: Queue 'x' is marked deleted for this site. Its topic and items are still there; "
+            "create the queue again to go on. See kq queue create --help\n",
+        ),
+        (
+            NotInTime(seconds=3, why="a leader", last="none"),
+            2,
+            "kq: Waited 3 s for a leader; it did not happen. Last seen: none; see kq doctor\n",
+        ),
+        (
+            SparkDied(why="exit 1", tail="a line\nanother"),
+            2,
+            "kq: Spark ended at its start (exit 1). The last lines of its log:\na line\nanother\nSee kq doctor\n",
+        ),
+        (TopicMissing(topic="x"), 2, f"kq: {TopicMissing(topic='x')}\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
@@ -153,6 +177,26 @@ def test_an_option_has_the_same_form_in_every_command() -> None:
             for option in {"--config", "--json", "--site", "--yes", "-n"}.intersection(action.option_strings):
                 forms.setdefault(option, set()).add((*action.option_strings, action.nargs, action.metavar))
     assert [option for option, found in forms.items() if len(found) > 1] == []
+
+
+def test_what_takes_away_or_moves_has_yes_and_what_only_adds_or_looks_has_none() -> None:
+    options = {name: {o: a.help for a in p._actions for o in a.option_strings} for name, p in parsed(cli.parsers()[0])}
+    asks = {name: found["--yes"] for name, found in options.items() if "--yes" in found}
+    emptied = [f"queue {word}" for word in ("delete", "redrive", "purge", "rewind", "gc")]
+    assert list(asks) == [*emptied, "pipeline quarantine", "pipeline replay"]
+    assert set(asks.values()) == {YES["help"]}
+    assert [name for name, found in options.items() if "--dry-run" in found] == []
+
+
+def test_a_wrong_option_of_any_command_ends_in_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, parser in parsed(cli.parsers()[0]):
+        needed = [str(a.metavar) for a in parser._actions if not a.option_strings and a.nargs is None]
+        typed = ["crash", "--zzz", "--", "true"] if name == "crash" else [*name.split(), *needed, "--zzz"]
+        if name == "kafka" or any(isinstance(a, argparse._SubParsersAction) for a in parser._actions):
+            continue  # a tool reads its own options; the words under a command are tried each
+        assert run(*typed) == 2, name
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.endswith(f"; see kq {name} --help"), last
 
 
 def test_a_mistake_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
