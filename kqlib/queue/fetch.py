@@ -86,7 +86,7 @@ class Fetch:
                     self.paused.discard(at)
                     woken.append(TopicPartition(*at, 0))
             except KafkaException as error:  # just assigned, or just taken away: the next round tries again
-                log.debug("seek on %s: %s", at, error)
+                log.debug("seek on %s: %s", at, error, extra={"queue": at[0], "partition": at[1]})
         if woken:
             self._wake(woken)
 

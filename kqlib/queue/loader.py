@@ -132,7 +132,8 @@ class Loader:
         if seen.committed is not None and not seen.metadata:
             what = "; ".join(map(str, happened.new)) or "Nothing was skipped"
             text = "site %s, %s: another program's commit set the offset to %s; going on from there. %s"
-            log.warning(text, self.site, each.at, seen.committed, what)
+            fields = {"site": self.site, "queue": queue, "partition": number, "reason": what}
+            log.warning(text, self.site, each.at, seen.committed, what, extra=fields)
             if happened.last:
                 ledger.epoch = max(ledger.epoch, incidents.stored_ledger(happened.last).epoch)
         if happened.new:

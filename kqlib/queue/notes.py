@@ -121,7 +121,8 @@ class Notes:
             if not self._warned:
                 self._warned = True
                 safe = "It goes with the next commit. Until it is there, a lost state may go unnoticed"
-                log.warning("a note could not be written to '%s': %s. %s", QUEUES, error.str(), safe)
+                fields = {"topic": QUEUES, "reason": error.str()}
+                log.warning("a note could not be written to '%s': %s. %s", QUEUES, error.str(), safe, extra=fields)
             failed(error)
 
         return sender.post(QUEUES, (_record(key, value) for key, value in notes), len(notes), unwritten)

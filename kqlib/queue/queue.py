@@ -265,7 +265,7 @@ class Queue(Claiming, WorkMixin):
             except (LeaseLost, Unreachable) as error:
                 if not any(map(unsaved, partitions)):
                     raise
-                log.warning("%s", error)  # a partition went to another process meanwhile
+                log.warning("%s", error, extra={"queue": self.name})  # a partition went to another process meanwhile
 
     def _wake(self) -> None:
         with self._session.changed:

@@ -211,11 +211,14 @@ class Redrive:
 
     def _tell(self) -> None:
         if self._blocked:
-            log.warning("'%s': not every letter was looked at: %s", self.letters.name, self._blocked)
+            fields = {"queue": self.letters.name, "reason": self._blocked}
+            log.warning("'%s': not every letter was looked at: %s", self.letters.name, self._blocked, extra=fields)
         for id_, why in list(self.refused.items())[:NAMED]:
-            log.warning("%s was not put back: %s", id_, why)
+            fields = {"queue": self.letters.name, "item": id_, "reason": why}
+            log.warning("%s was not put back: %s", id_, why, extra=fields)
         if (more := len(self.refused) - NAMED) > 0:
-            log.warning("'%s': %d more were not put back", self.letters.name, more)
+            fields = {"queue": self.letters.name}
+            log.warning("'%s': %d more were not put back", self.letters.name, more, extra=fields)
 
 
 def _batches(going: dict[Item, Out], most: int) -> Iterator[dict[Item, Out]]:

@@ -120,7 +120,8 @@ class Session(Assigned):
         known = why == self._renewed_because
         self._renewed_because = why
         level = logging.INFO if known else logging.WARNING
-        log.log(level, "site %s: %s; joining anew with another consumer", self.site, why)
+        fields = {"site": self.site, "reason": why}
+        log.log(level, "site %s: %s; joining anew with another consumer", self.site, why, extra=fields)
         self.commits.given_up = True
         for at in self.mine():
             self.drop(at, f"{why}, and the partition was given up")
@@ -255,7 +256,7 @@ class Session(Assigned):
 
     def _on_assign(self, consumer: Any, parts: list[TopicPartition]) -> None:
         ours = [(part.topic, part.partition) for part in parts]
-        log.info("site %s: assigned %s", self.site, ours)
+        log.info("site %s: assigned %s", self.site, ours, extra=self._fields(ours))
         with self.changed:
             self.joined |= {topic for topic, _ in ours}  # a topic without a partition of ours may not be decided yet
             self.trouble = ""
@@ -275,6 +276,10 @@ class Session(Assigned):
             consumer.resume([TopicPartition(*at) for at in ready])  # a pause outlives the assignment
         self._hold([at for at in ours if at not in ready])
 
+    def _fields(self, ours: list[Place]) -> dict[str, object]:
+        """What a line of the log says beside its text."""
+        return {"site": self.site, "partitions": [f"{topic}/{number}" for topic, number in ours]}
+
     def _hold(self, ours: list[Place]) -> None:
         """Pause these partitions until their states are known."""
         if ours:
@@ -283,7 +288,7 @@ class Session(Assigned):
 
     def _on_revoke(self, consumer: Any, parts: list[TopicPartition]) -> None:
         ours = [(part.topic, part.partition) for part in parts]
-        log.info("site %s: revoked %s", self.site, ours)
+        log.info("site %s: revoked %s", self.site, ours, extra=self._fields(ours))
         self.drop_deleted(ours)
         self._commit_last(self._wait_for_handlers(ours))
         with self.changed:
@@ -296,7 +301,7 @@ class Session(Assigned):
     def _on_lost(self, _consumer: Any, parts: list[TopicPartition]) -> None:
         """The group went on without this process. Nothing may be committed any more, so there is nothing to drain."""
         ours = [(part.topic, part.partition) for part in parts]
-        log.warning("site %s: lost %s", self.site, ours)
+        log.warning("site %s: lost %s", self.site, ours, extra=self._fields(ours))
         with self.changed:
             self.group = None
             for at in ours:
@@ -325,7 +330,8 @@ class Session(Assigned):
             left = [id_ for partition in partitions for id_ in partition.at_work(self.closing)]
         if left:
             some = ", ".join(left[:5]) + ", …" * (len(left) > 5)
-            log.warning("site %s: handlers that did not end in time are left behind with %s", self.site, some)
+            text = "site %s: handlers that did not end in time are left behind with %s"
+            log.warning(text, self.site, some, extra={"site": self.site, "items": left})
         return partitions
 
     def _commit_last(self, partitions: list[Partition]) -> None:

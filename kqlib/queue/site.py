@@ -184,7 +184,8 @@ def _one_a_process(site: Site) -> None:
         older = _LIVE.get(_key(site))
         _LIVE[_key(site)] = weakref.ref(site)
     if older and (before := older()):
-        log.warning("site '%s' is opened again in this process; the older one is closed", site.name)
+        text = "site '%s' is opened again in this process; the older one is closed"
+        log.warning(text, site.name, extra={"site": site.name})
         before.close()
 
 

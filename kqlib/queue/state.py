@@ -263,11 +263,12 @@ def ledger_from(seen: Seen, on_lost: str, where: str) -> Ledger:
         return Ledger(floor, floor, int(time.time()), seen.topic_id)  # a new epoch, above any that was counted up
     ledger = Ledger.read(seen.metadata, seen.committed)
     if ledger.topic != seen.topic_id:  # the topic was deleted and made again: its items are others
-        log.info("%s: the topic is a new one of the same name; starting clean", where)
+        log.info("%s: the topic is a new one of the same name; starting clean", where, extra={"where": where})
         return Ledger(seen.low, seen.low, ledger.epoch, seen.topic_id)
     end = min(seen.end, seen.kept)
     if ledger.top > end:  # a broker that had lost records became leader; what is written there now is new
-        log.warning("%s: the log was cut off at %s, and the state reached to %s", where, end, ledger.top)
+        text = "%s: the log was cut off at %s, and the state reached to %s"
+        log.warning(text, where, end, ledger.top, extra={"where": where})
         ledger.cut(end)
     return ledger
 

@@ -63,4 +63,5 @@ def warn_once(terms: Terms, what: str, text: str) -> None:
     """Log a warning of this kind once in a process."""
     if (kind := (terms.queue, terms.site, what)) not in _warned:
         _warned.add(kind)
-        log.warning("'%s', site '%s': %s", terms.queue, terms.site, text)
+        fields = {"site": terms.site, "queue": terms.queue, "reason": text}
+        log.warning("'%s', site '%s': %s", terms.queue, terms.site, text, extra=fields)

@@ -275,7 +275,7 @@ class Work:
             try:
                 self._one(job)
             except Unreachable as error:  # Kafka is away: it comes back, or `until` ends this
-                log.warning("%s", error)
+                log.warning("%s", error, extra={"queue": self.queue.name})
                 self.stop.wait(0.5)
             except Closed:
                 self.stop.set()
@@ -373,7 +373,8 @@ class Work:
             self.handler(job.item)
         except Exception as error:
             story = dead.reason(error)[:LONGEST_STORY]
-            log.info("%s failed: %s", job.item.id, story)
+            fields = {"queue": job.item.queue, "item": job.item.id, "attempt": job.item.attempt, "reason": story}
+            log.info("%s failed: %s", job.item.id, story, extra=fields)
             if job.outcome is None:
                 with suppress(LeaseLost):  # counted when it is settled
                     wait = self.retry.wait(job.item.attempt, error, job.item.id)

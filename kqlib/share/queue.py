@@ -301,7 +301,8 @@ class ShareQueue(Putting, WorkMixin):
     def _job_failed(self, job: Job, wait: float | None, story: str) -> None:
         """Tried again until the broker has counted enough; or thrown away, which only a line of the log remembers."""
         if wait is None:
-            log.warning("%s is given up and gone: %s", job.item.id, story)
+            fields = {"queue": job.item.queue, "item": job.item.id, "attempt": job.item.attempt, "reason": story}
+            log.warning("%s is given up and gone: %s", job.item.id, story, extra=fields)
             self.reject(job.item)
         else:
             self.release(job.item)

@@ -178,7 +178,7 @@ class Follower:
         try:
             consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:  # the coordinator moves: the next look tries again
-            log.info("group '%s': %s", self.group, error.args[0].str())
+            log.info("group '%s': %s", self.group, error.args[0].str(), extra={"group": self.group})
         else:
             self.committed = found
 

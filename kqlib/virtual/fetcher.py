@@ -57,7 +57,7 @@ class RecordFetcher:
         try:
             found, gone = self._read(partition, offsets)
         except KafkaException as error:
-            log.info("fetching: %s", error)
+            log.info("fetching: %s", error, extra={"partition": partition})
         fetched(found, gone)
         if not found and not gone:  # Kafka is away, or this consumer is dead
             self._kept.dead()

@@ -107,7 +107,7 @@ class GroupMember:
             try:
                 self._round()
             except KafkaException as error:
-                log.info("member: %s", error)
+                log.info("member: %s", error, extra={"topic": self.topic})
                 if fatal(error):
                     self._begin_anew("the client reports that it is dead")
                 self._stop.wait(0.05)
@@ -183,7 +183,7 @@ class GroupMember:
 
     def _begin_anew(self, why: str) -> None:
         """Join the group again with other clients. The group decides who gets what this node had."""
-        log.warning("%s; joining anew", why)
+        log.warning("%s; joining anew", why, extra={"topic": self.topic, "reason": why})
         for server in self.servers.values():
             server.drop(why)
         left = self._consumer, self._map_reader
@@ -201,7 +201,7 @@ class GroupMember:
         if consumer is not self._consumer:
             return
         ours = [part.partition for part in parts if part.topic == self.topic]
-        log.info("assigned %s", ours)
+        log.info("assigned %s", ours, extra={"topic": self.topic, "partitions": ours})
         for partition in ours:
             if older := self.servers.pop(partition, None):
                 older.drop("it was assigned anew")
@@ -224,8 +224,9 @@ class GroupMember:
     def _on_revoke(self, consumer: Any, parts: list[Any]) -> None:
         if consumer is not self._consumer:
             return
-        log.info("revoked %s", [part.partition for part in parts])
-        self._give_up([part.partition for part in parts])
+        ours = [part.partition for part in parts]
+        log.info("revoked %s", ours, extra={"topic": self.topic, "partitions": ours})
+        self._give_up(ours)
         consumer.incremental_unassign(parts)
 
     def _give_up(self, partitions: list[int]) -> None:
@@ -241,7 +242,8 @@ class GroupMember:
         """This node was removed from the group: another node has these partitions by now."""
         if consumer is not self._consumer:
             return
-        log.warning("lost %s", [part.partition for part in parts])
+        ours = [part.partition for part in parts]
+        log.warning("lost %s", ours, extra={"topic": self.topic, "partitions": ours})
         for part in parts:
             if server := self.servers.pop(part.partition, None):
                 server.drop("this node was out of its group for too long")

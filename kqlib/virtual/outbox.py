@@ -217,7 +217,8 @@ class Outbox:
 
     def _set_aside(self, name: str, queue: str, key: str | None, reason: str) -> None:
         """A mark beside the job, which stays where it is: two that move at once may both set it."""
-        log.warning("outbox: %s for '%s' goes aside: %s", name, queue, reason)
+        fields = {"queue": queue, "item": name, "reason": reason}
+        log.warning("outbox: %s for '%s' goes aside: %s", name, queue, reason, extra=fields)
         self._insert(ASIDE, id=name, queue=queue, item_key=key, reason=reason)
         self.connection.commit()
 

@@ -152,10 +152,10 @@ class PartitionServer:
         except WriteFailed as error:
             self._end("broken", f"Kafka did not answer ({error})", error.unknown)
         except KqError as error:
-            log.info("partition %s: %s", self.partition, error)
+            log.info("partition %s: %s", self.partition, error, extra={"partition": self.partition})
             self._end("broken", str(error))
         except Exception as error:  # a bug, or Kafka away at the start: read again from what is stored
-            log.exception("partition %s", self.partition)
+            log.exception("partition %s", self.partition, extra={"partition": self.partition})
             self._end("broken", f"{type(error).__name__}: it is read again")
         finally:
             if self._taken is not None:

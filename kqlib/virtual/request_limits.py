@@ -115,7 +115,7 @@ class RequestLimits:
         except TimeoutError:
             await refuse(scope, sending, 408, "TooSlow", f"the body did not come within {SLOW:g} s")
         except Exception:
-            log.exception("%s %s", scope["method"], scope["path"])
+            log.exception("%s %s", scope["method"], scope["path"], extra={"path": scope["path"]})
             if not begun:
                 await refuse(scope, sending, 500, "Broken", "this node failed; see its log", read=read)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -67,6 +68,31 @@ def test_coroutines_work_on_items_at_once_and_finish_what_they_began(queue_of: A
         last = worker.stdout.read()
     assert sorted(lines, key=lambda line: int(line.split()[1])) == [f"fetched {number}\n" for number in range(20)]
     assert worker.returncode == 0 and last == "20 done, 0 to be tried again, 0 buried, 0 lost\n"
+
+
+def test_each_line_of_the_log_is_json_with_the_fields_of_kqlib_and_of_the_handler(queue_of: Any, capsys: Any) -> None:
+    from examples.recipes import json_logs
+
+    queue_of("goals")
+    loggers = [logging.getLogger(name) for name in ("kqlib", "goals")]
+    before = [(each, list(each.handlers), each.level) for each in loggers]
+    try:
+        json_logs.main()
+    finally:
+        for each, handlers, level in before:
+            each.handlers[:] = handlers
+            each.setLevel(level)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(line.keys() >= {"time", "level", "logger", "text"} for line in lines)
+    fields = [{name: line.get(name) for name in ("queue", "item", "attempt", "reason")} for line in lines]
+    item = {"queue": "goals", "item": "goals/0/0"}
+    shown = [each for each in fields if each["item"]]
+    assert shown == [
+        {**item, "attempt": 1, "reason": None},
+        {**item, "attempt": 1, "reason": "ConnectionError: the scoreboard is off"},
+        {**item, "attempt": 2, "reason": None},
+    ]
+    assert ["goals/0"] in [line.get("partitions") for line in lines if line.get("site") == "scores"]
 
 
 @pytest.mark.nightly
