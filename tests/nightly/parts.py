@@ -16,7 +16,7 @@ STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
 SITE = "tests/browser/test_site.py"
 MARKED = (
     *("tests/unit", "tests/promises", "tests/spark", "tests/browser"),
-    *("tests/notebooks/test_solutions.py", "tests/notebooks/test_bands.py"),
+    *(f"tests/notebooks/test_{name}.py" for name in ("solutions", "bands", "elsewhere")),
 )
 LONG = {"KQ_NIGHTLY": "1"}  # tests that are marked nightly run too
 
