@@ -275,7 +275,7 @@ class Work:
             try:
                 self._one(job)
             except Unreachable as error:  # Kafka is away: it comes back, or `until` ends this
-                log.warning("%s", error, extra={"queue": self.queue.name})
+                log.warning("%s", error, extra={"reason": str(error)})
                 self.stop.wait(0.5)
             except Closed:
                 self.stop.set()
