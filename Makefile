@@ -7,6 +7,12 @@ LAB    := $(VENV)/.lab
 READY  := $(VENV)/.ready
 SITE   := $(VENV)/.site
 
+# Installs a lock. .begun: an earlier one was killed, so packages may be half there; what was downloaded is in pip's cache.
+install = again=$$(test ! -e $(VENV)/.begun || echo --ignore-installed); quiet=$$(test -t 1 || echo --quiet); touch $(VENV)/.begun; \
+	$(BIN)/python -m pip install $$quiet $$again --disable-pip-version-check --require-hashes -r $(1) || \
+	{ echo "kqlib: the packages did not come. Above pip says why: a network, a mirror, a proxy's certificate or space on the disk is missing. What was downloaded is kept: put it right and type make $(firstword $(MAKECMDGOALS)) again (docs/how-to/fix-your-machine.md)." >&2; exit 1; }; \
+	rm $(VENV)/.begun
+
 help:        ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -15,15 +21,15 @@ venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, 
 $(LAB): lab.lock pyproject.toml kqlib/runtime/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
 	@echo "Setting up in $(VENV), once: JupyterLab, Java and Kafka."
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lab.lock
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(call install,lab.lock)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m kqlib.workshop.cluster
 	@touch $@
 
 $(READY): $(LAB) requirements.lock
 	@echo "Setting up in $(VENV), once: Spark, and what the tests need (about 1.2 GB)."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(call install,requirements.lock)
 	@$(BIN)/python -m kqlib.workshop.spark_classes
 	@touch $@
 

@@ -9,6 +9,9 @@ A message tells what happened, what is still safe where that is in doubt, and wh
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
@@ -148,3 +151,14 @@ class LedgerCorrupt(KqError):
 
 class LedgerLost(KqError):
     says = "{why}"
+
+
+@contextmanager
+def in_a_sentence() -> Iterator[None]:
+    """In a program of its own: what goes wrong ends it with one sentence on stderr, without a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (KqError, OSError) as error:
+        sys.exit(f"kqlib: {error}")

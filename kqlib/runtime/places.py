@@ -13,6 +13,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from kqlib.errors import NotAllowed
+
 
 def cache() -> Path:
     """The directory for what can be fetched again; made if it is not there."""
@@ -62,5 +64,9 @@ def _made(ours: str, xdg: str, linux: str, mac: str, mode: int) -> Path:
     else:
         base = mac if sys.platform == "darwin" else os.environ.get(xdg) or linux
         place = Path(base).expanduser().absolute() / "kqlib"
-    place.mkdir(mode=mode, parents=True, exist_ok=True)
+    try:
+        place.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"{place} cannot be made ({error.strerror}). Let {ours} name a directory that you may write to"
+        raise NotAllowed(why) from None
     return place

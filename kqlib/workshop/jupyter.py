@@ -21,6 +21,12 @@ from kqlib.text import near
 from kqlib.workshop import copies
 
 FIRST = "00"
+OF_A_HOME = (
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "MPLCONFIGDIR",
+)  # what is written at a start
 
 
 def become(notebook: str | None, browser: bool, extra: Sequence[str]) -> NoReturn:
@@ -82,7 +88,9 @@ def command(repo: Path, notebook: Path, browser: bool, extra: Sequence[str]) -> 
 
 def environment(repo: Path, env: Mapping[str, str]) -> dict[str, str]:
     """The environment of JupyterLab and its kernels: the checkout's profile and defaults come first, `kq` is found in cells."""
+    home = {} if os.access(Path.home(), os.W_OK) else {name: str(places.state() / "jupyter") for name in OF_A_HOME}
     return {
+        **home,
         **env,
         "IPYTHONDIR": str(repo / ".ipython"),
         "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, [str(repo / ".jupyter"), env.get("JUPYTER_CONFIG_PATH")])),

@@ -13,6 +13,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from kqlib.errors import in_a_sentence
 from kqlib.runtime import archive, jars
 from kqlib.schemas import Registry
 from kqlib.spark import close, items, session, standings
@@ -41,5 +42,6 @@ def record(options: list[str], place: Path) -> None:
 
 if __name__ == "__main__":
     os.environ.pop("KQ_SPARK_MASTER", None)  # it is the driver on this machine whose classes these are
-    key, whose = archived(jars.fetch("spark"))
-    archive.make(key, record, whose)
+    with in_a_sentence():
+        key, whose = archived(jars.fetch("spark"))
+        archive.make(key, record, whose)

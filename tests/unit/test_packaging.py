@@ -212,6 +212,19 @@ def test_the_licence_is_the_one_that_pyproject_names():
     assert "END OF TERMS AND CONDITIONS" in text
 
 
+@pytest.mark.parametrize(("version", "well"), [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False)])
+def test_another_python_is_one_line_that_says_what_to_type(tmp_path, version, well):
+    pretends = f"import sys; sys.version_info = {(*version, 0, 'final', 0)}; exec(sys.argv.pop(1))"
+    python = tmp_path / "python"  # it answers as this version, and makes no environment
+    python.write_text(f"""#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -c "{pretends}" "$2"\nexit 3\n""")
+    python.chmod(0o755)
+    make = ["make", "--directory", str(REPO), "lab", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}"]
+    ran = subprocess.run(make, capture_output=True, text=True, check=False)
+    sentence, *rest = ran.stderr.splitlines()
+    words = f"kqlib needs Python 3.11 to 3.13 and this is {version[0]}.{version[1]}: make lab PYTHON=python3.12"
+    assert (sentence == words) != well and all(line.startswith("make: ***") for line in rest)
+
+
 # -- the workflows
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_reads_only_and_pins_every_action(name):

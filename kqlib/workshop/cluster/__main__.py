@@ -7,6 +7,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
+from kqlib.errors import in_a_sentence
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from kqlib.runtime import archive, jars, program
@@ -56,5 +57,6 @@ def use(cluster: Kafka) -> None:
 
 
 if __name__ == "__main__":
-    jars.fetch("broker")
-    archive.make(program.classpath(), record)
+    with in_a_sentence():
+        jars.fetch("broker")
+        archive.make(program.classpath(), record)
