@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kqlib.errors import NotAllowed
 from kqlib.runtime import places
 
 CACHE, STATE = places.cache, places.state
@@ -47,6 +48,13 @@ def test_a_place_is_what_its_variable_names_else_the_systems_habit(monkeypatch, 
     assert place() == Path.home() / expected
     assert place().is_dir()
     assert place().is_absolute()  # it goes to child processes that start elsewhere
+
+
+def test_a_place_that_cannot_be_made_says_which_variable_names_another(monkeypatch, home):
+    (home / "file").touch()
+    monkeypatch.setenv("KQ_CACHE", str(home / "file" / "below"))
+    with pytest.raises(NotAllowed, match=r"below cannot be made \(Not a directory\)\. Let KQ_CACHE name a directory"):
+        places.cache()
 
 
 def test_only_its_owner_can_look_into_the_state():
