@@ -279,7 +279,7 @@ class Transactions:
     def _abort(self, error: KafkaException, seconds: float = ABORT) -> bool:
         """True: Kafka confirmed the abort, or nothing was begun. A producer that cannot abort in time is replaced."""
         why = self.assigned.trouble = first(error).str()
-        log.info("a transaction is aborted: %s", why, extra={"site": self.assigned.site, "reason": why})
+        log.info("a transaction is aborted: %s", why, extra={"reason": why})
         if self._producer is None or (self._fresh and not first(error).fatal() and not self._dead()):
             return True
         try:
@@ -287,7 +287,7 @@ class Transactions:
                 insist(self._producer.abort_transaction, time.monotonic() + seconds)
                 return True
         except KafkaException as worse:
-            log.info("aborting: %s", worse, extra={"site": self.assigned.site})
+            log.info("aborting: %s", worse, extra={"reason": first(worse).str()})
         except NoAnswer:
             return bool(self.leave("no answer to a transaction's abort", False))
         self.forget()
