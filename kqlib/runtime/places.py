@@ -13,8 +13,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from kqlib.errors import NotAllowed
-
 
 def cache() -> Path:
     """The directory for what can be fetched again; made if it is not there."""
@@ -67,6 +65,6 @@ def _made(ours: str, xdg: str, linux: str, mac: str, mode: int) -> Path:
     try:
         place.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
-        why = f"{place} cannot be made ({error.strerror}). Let {ours} name a directory that you may write to"
-        raise NotAllowed(why) from None
+        why = f"{error.strerror}. Let {ours} name a directory that you may write to"
+        raise OSError(error.errno, why, str(place)) from None
     return place

@@ -150,8 +150,9 @@ def test_a_corrupt_memory_is_set_aside_with_a_notice_and_never_breaks_a_check(te
 def test_a_state_that_cannot_be_written_costs_a_line_and_not_the_check(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KQ_STATE", str(tmp_path / "file"))
-    assert check("01.1", right).text.splitlines()[2:] == ["note: this could not be remembered (File exists)"]
-    assert repr(progress()).splitlines()[-1] == "note: what was done before could not be read (File exists)"
+    why = "File exists. Let KQ_STATE name a directory that you may write to"
+    assert check("01.1", right).text.splitlines()[2:] == [f"note: this could not be remembered ({why})"]
+    assert repr(progress()).splitlines()[-1] == f"note: what was done before could not be read ({why})"
 
 
 def test_a_user_without_a_name_is_unnamed(monkeypatch):
