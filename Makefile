@@ -66,6 +66,10 @@ nightly: venv $(SITE) ## the long tests, in parts of 40 minutes: make nightly PA
 crash-page: venv ## docs/crash.md anew: what workers of several libraries lose when killed; half an hour; ONLY=NAME: one of them
 	@$(BIN)/python -m examples.crash.page $(ONLY)
 
+wheel: venv   ## dist/kqlib-….whl: what a project of your own installs (kq new)
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/kqlib-*.whl
+
 lock: venv   ## remake requirements.lock, lab.lock, site.lock and jars.lock from what pyproject.toml and jars.lock ask for
 	@$(COMPILE) --all-extras pyproject.toml -o requirements.lock
 	@$(COMPILE) --extra avro --extra virtual --extra lab pyproject.toml -c requirements.lock -o lab.lock
@@ -76,4 +80,4 @@ clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help venv lab test check notebooks films bench site nightly crash-page lock clean
+.PHONY: help venv lab test check notebooks films bench site nightly crash-page wheel lock clean
