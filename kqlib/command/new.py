@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from kqlib.errors import NotAllowed
-from kqlib.runtime import places
 from kqlib.text import count, near
 
 EPILOG = """\
@@ -41,6 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Copy the template, with the project's name."""
+    from kqlib.runtime import places
+
     templates = (places.repo() or Path(sys.prefix, "share", "kqlib")) / "data" / "new"
     known = sorted(each.name for each in templates.iterdir()) if templates.is_dir() else []
     place = args.directory

@@ -15,7 +15,7 @@ from kqlib.text import as_json, clean, cut, plain
 if TYPE_CHECKING:
     from kqlib.queue import Item
 
-# What takes away, moves or replaces something that is there is only described, with exit status 1, until --yes does it.
+# What takes away or replaces something that is there is only described, with exit status 1, until --yes does it.
 YES: dict[str, Any] = {"action": "store_true", "help": "do it; without it, print what would be done"}
 NOT_DONE = "Nothing was done: add --yes."
 

@@ -2,7 +2,7 @@
 
 Promise, as `kq crash -- python 09_retries_and_dead_letters.py` shows: no item is lost, wherever the worker dies. Each item has one
 result for readers with isolation.level=read_committed. An item that fails is tried five times, later each time; then it is a dead
-letter: `kq queue peek TOPIC.dead` shows it, `kq queue story ID` says why, and `kq queue redrive TOPIC --yes` puts it back.
+letter: `kq queue peek TOPIC.dead` shows it, `kq queue story ID` says why, and `kq queue redrive TOPIC` puts it back.
 
 KQ_BOOTSTRAP, KQ_TOPIC, KQ_GROUP and KQ_RESULTS say where, KQ_PARTITIONS how many partitions the topics have (default: 1).
 SIGTERM ends it after the items in hand. Exit status: 0 ended by SIGTERM, 1 the queue cannot be used.

@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             queue("id", metavar="ID", help="topic/partition/offset, as put and peek show it")
         elif name != "list":
             queue("queue", metavar="QUEUE", help="the queue's name, which is also its topic's")
-    for name in ("delete", "redrive", "purge", "rewind", "gc"):
+    for name in ("delete", "purge", "rewind", "gc"):
         add[name]("--yes", "-y", **YES)
     for name in ("peek", "redrive"):
         most = "how many at most (default: 10)" if name == "peek" else "how many at most (default: all)"
@@ -105,6 +105,7 @@ def _choose(add: Callable[..., Any]) -> None:
     add("--reason", metavar="TEXT", help="only those whose reason has this text, such as an exception's name")
     add("--since", type=_moment, metavar="TIME", help="only those buried since then, as in 2026-05-01T18:30")
     add("--into", metavar="QUEUE", help="put them into another queue")
+    add("--dry-run", action="store_true", help="change nothing, print how many")
     add("--force", action="store_true", help="also those that were dead three times")
 
 

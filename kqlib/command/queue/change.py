@@ -1,7 +1,7 @@
 """`kq queue create|delete|put|redrive|purge|rewind|gc`: words that change something.
 
-In:  the arguments. Out: what was done. `create` and `put` only add, and act at once. What the other words would do is only described
-(exit status 1) until `--yes` does it.
+In:  the arguments. Out: what was done. `create`, `put` and `redrive` add, and act at once. What the other words would do is only
+described (exit status 1) until `--yes` does it.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def queue_rewind(args: argparse.Namespace) -> int:
 
 
 def queue_redrive(args: argparse.Namespace) -> int:
-    """With --yes, dead letters go back, as new items; without, print how many would."""
+    """Dead letters go back, as new items."""
     how: dict[str, Any] = {"ids": args.id or None, "reason": args.reason, "since": args.since}
     chooses = any(how.values())
     with opened(args) as site:
@@ -182,19 +182,16 @@ def queue_redrive(args: argparse.Namespace) -> int:
             into = site.queue(args.into)
         before = look.depth(site, queue.dead.name)
         most = args.n or max(1, before)
-        how |= {"into": into, "dry_run": not args.yes, "force": args.force}
+        how |= {"into": into, "dry_run": args.dry_run, "force": args.force}
         moved = queue.redrive(most, **how) if before or chooses else Redriven(0, {})
         left = look.depth(site, queue.dead.name)
     row = {"queue": args.queue, "site": args.site, "into": args.into or args.queue, "redriven": int(moved)}
-    row |= {"dry_run": not args.yes, "dead": left, "refused": moved.refused}
+    row |= {"dry_run": args.dry_run, "dead": left, "refused": moved.refused}
     where = f" into '{args.into}'" if args.into else ""
-    if args.yes:
-        answer(args, row, f"{count(moved, 'dead letter')} put back{where}, {left} left.")
-    else:
-        undone = f" {NOT_DONE}" if moved else ""
-        answer(args, row, f"{count(moved, 'dead letter')} would be put back{where}, {left - moved} left.{undone}")
+    done = "would be put back" if args.dry_run else "put back"
+    answer(args, row, f"{count(moved, 'dead letter')} {done}{where}, {left} left.")
     well = bool(moved) and not moved.refused if chooses else moved == min(most, before)
-    return 0 if well and (args.yes or not moved) else 1
+    return 0 if well else 1
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ def test_what_cannot_be_made_is_a_sentence_and_nothing_is_written(
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.txt"]
 
 
+@pytest.mark.limit(400)
 @pytest.mark.nightly  # a wheel is built and installed, and a worker is killed at its requests
 def test_a_new_project_s_tests_pass_with_the_wheel_on_an_embedded_broker_and_on_a_named_one(tmp_path: Path) -> None:
     copy, venv, project = tmp_path / "copy", tmp_path / "venv", tmp_path / "receipts"
