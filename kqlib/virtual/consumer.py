@@ -6,6 +6,7 @@ It lives only while something is leased or delayed. Else the stored state is eno
     floor, state   the ledger's floor and its text (`kqlib.queue.ledger`), over n
     at             an offset: the records below it are those with n < top. It gives n when the log's beginning is gone
     order, most    the terms of its first claim; most 0: for ever
+    held           only of an owner that left: its number, the last lease's number, and of each lease n, number and seconds left
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.queue.item import Headers
+from kqlib.queue.leases import NEVER, Lease
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import Claimed, Partition
 from kqlib.queue.terms import Terms
@@ -88,6 +90,24 @@ class ConsumerLedger:
             "most": terms.max_attempts or 0,
         }
 
+    def held(self, owner: int) -> list[Any]:
+        """The leases that are out, for the next owner. owner: the number of this one."""
+        leases, now = self.partition.leases, self.partition.terms.clock()
+        out = [
+            [n, lease.number, round(lease.deadline - now, 3)] for n, lease in leases.items() if lease.deadline < NEVER
+        ]
+        return [owner, leases.numbers, out]
+
+    def hold(self, held: list[Any], passed: float) -> None:
+        """Go on with the leases of the owner before: its receipts hold. passed: seconds since it left."""
+        partition, now = self.partition, self.partition.terms.clock()
+        partition.ledger.epoch -= 1
+        partition.leases.numbers = held[1]
+        for n, number, left in held[2]:
+            if partition.ledger.attempts(n) is not None:
+                partition.leases[n] = Lease(number, now + left - passed)
+                partition.leases.ends_at(now + left - passed, [n])
+
     def take(self, entry: QueueEntry, most: int, record_at: RecordAt) -> tuple[list[Claimed], list[int]]:
         """Claim up to `most` items; and the offsets that must be fetched before more can be claimed."""
         claims: list[Claimed] = []
@@ -105,18 +125,28 @@ class ConsumerLedger:
 
     def _read(self, entry: QueueEntry, most: int, record_at: RecordAt) -> tuple[int, list[int]]:
         """Read what a claim of `most` needs: how many records came, and which offsets are not in memory."""
-        partition, window, came, missing = self.partition, self.partition.window, 0, list[int]()
+        partition, window = self.partition, self.partition.window
         loading = partition._loading
         open_ = sorted(window.missing)[: None if loading else most]
         ahead = 0 if loading else min(AHEAD, max(0, most - partition.order.cached - len(open_)))
-        for n in [*open_, *range(window.head, min(self.base + entry.end, window.head + ahead))]:
+        return self._read_these(
+            entry, [*open_, *range(window.head, min(self.base + entry.end, window.head + ahead))], record_at
+        )
+
+    def fetch(self, entry: QueueEntry, numbers: list[int], record_at: RecordAt) -> list[int]:
+        """Read these open items, of which the owner before had the records; the offsets that are not in memory."""
+        return self._read_these(entry, sorted(self.partition.window.missing.intersection(numbers)), record_at)[1]
+
+    def _read_these(self, entry: QueueEntry, numbers: list[int], record_at: RecordAt) -> tuple[int, list[int]]:
+        came, missing = 0, list[int]()
+        for n in numbers:
             offset = entry.offset(n - self.base)
             record = record_at(offset)
             if record is None:
                 missing.append(offset)
             elif not missing:  # in order: a record after a gap would be taken for the next one
-                window.position = n
-                partition.arrive([NthRecord(n, record)])
+                self.partition.window.position = n
+                self.partition.arrive([NthRecord(n, record)])
                 came += 1
         return came, missing
 

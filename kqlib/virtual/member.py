@@ -41,6 +41,7 @@ OUT = LEAVE + 2.0
 # seconds. A node that was stopped learns sooner that it is out of the group: its overdue heartbeat is refused at once.
 AGAIN = 1.0
 SOON = 0.2  # seconds, the same after a transaction that failed
+FREE = 10.0  # seconds for which a partition without an owner is asked for
 LOOK = 5.0  # seconds between two checks that a client still knows a broker
 DEAF = 15.0  # seconds without an answer after which a new client is asked
 ASK = 1.0  # seconds for an answer
@@ -64,6 +65,8 @@ class GroupMember:
         self.ticked = time.monotonic()  # the last round of the thread
         self._answered = self._look = self.ticked
         self._paused: set[int] = set()
+        self._free = 0, 0.0  # how many partitions have no owner, and since when
+        self._asked = 0.0  # when the group was asked for them
         self._over: dict[int, float] = {}  # partitions whose server ended by itself, and since when
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kq-virtual-member", daemon=True)
@@ -135,6 +138,7 @@ class GroupMember:
             if message.error() is None:
                 self.map.update(message.offset(), message.key(), message.value())
         self._pace()
+        self._ask_for_free()
         self._replace_ended()
         self._check_clients()
         if self._heartbeats.missed(self._consumer, {(self.topic, number) for number in self.servers}):
@@ -150,6 +154,15 @@ class GroupMember:
             elif server.backlog < BACKLOG // 2 and partition in self._paused:
                 self._consumer.resume([TopicPartition(self.topic, partition)])
                 self._paused.discard(partition)
+
+    def _ask_for_free(self) -> None:
+        """Send the heartbeat at once while a partition has no owner. The next one might come five seconds later."""
+        now, free = time.monotonic(), self.map.partitions - len(self.map.owners)
+        if free != self._free[0]:
+            self._free = free, now
+        if free and now - self._free[1] < FREE and now - self._asked > SOON:
+            self._asked = now
+            self._join()  # to subscribe again does that
 
     def _replace_ended(self) -> None:
         """Start a new server, which reads everything again, where one ended by itself and the partition is still ours."""

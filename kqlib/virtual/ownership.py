@@ -72,6 +72,7 @@ class Taken:
     end: int  # the log must be read up to here before anything is answered
     ready: float  # and nothing is answered before this moment, on the monotonic clock
     epoch: int
+    left: int = 0  # the epoch of the owner before, if it left in good order: its leases go on
 
 
 class Ownership:
@@ -126,7 +127,9 @@ class Ownership:
         writer.write([self.proof(partition, epoch), self._map_record(partition, epoch, self.url)])
         store.now = writer.now
         quiet = not before or before["left"] or before["node"] == self.node
-        return Taken(store, writer, end, 0.0 if quiet else fenced + FRESH, epoch)
+        return Taken(
+            store, writer, end, 0.0 if quiet else fenced + FRESH, epoch, left=epoch - 1 if before.get("left") else 0
+        )
 
     def proof(self, partition: int, epoch: int, left: bool = False) -> Out:
         """The record that names the owner of a partition; written again it proves that this is still so."""

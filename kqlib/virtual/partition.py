@@ -169,13 +169,14 @@ class PartitionServer:
                 if isinstance(each, list):
                     self._arrive(each)
         if not self._leaving.is_set():
+            self.store.go_on(taken.left)
             self.state, self.why = "serving", ""
 
     def _finish(self) -> None:
         given_up = self.state == "serving"
         self._end("lost", "this node gives it up")
         if given_up:
-            self._write(self._ownership.farewell(self.partition, self.epoch))
+            self._write([*self.store.hand_over(self.epoch), *self._ownership.farewell(self.partition, self.epoch)])
 
     def _end(self, state: str, why: str, unknown: bool = False) -> None:
         """From here on every answer is a refusal."""

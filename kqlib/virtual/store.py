@@ -331,6 +331,10 @@ class ItemStore:
             raise NotAllowed(f"'{name[0]}' holds dead letters already: ack or redrive one")
         checked("dead letters' queue", name[0] + DEAD)
 
+        entry, ledger = self.index.entries.get(name[0]), self.ledgers.get(name)
+        if entry and ledger and (missing := ledger.fetch(entry, [_number(each) for each in receipts], self.cache.get)):
+            raise Missing(missing)
+
         def bury(ledger: ConsumerLedger, n: int) -> None:
             self._bury(ledger, n, reason, out)
             ledger.partition.ack([n])
@@ -443,6 +447,23 @@ class ItemStore:
                 self._keep_or_drop(name, ledger)
         return found
 
+    def hand_over(self, owner: int) -> list[Out]:
+        """The states of the consumers that have leases, with these leases, for the next owner. owner: the number of this one."""
+        out = Writes()
+        for name, ledger in self.ledgers.items():
+            if ledger.partition.leases and (entry := self.index.entries.get(name[0])):
+                self._store(*name, ledger.state(entry, self.index.head) | {"held": ledger.held(owner)}, out)
+        return [each for each in out.outs if each.size <= self.place.most]
+
+    def go_on(self, owner: int) -> None:
+        """Go on with the leases that were handed over. owner: the number of the owner before, which left in good order."""
+        for queue, consumer, stored in self.index.consumers():
+            if b'"held":' in stored.value and (state := json.loads(stored.value))["held"][0] == owner:
+                name, entry = (queue, consumer), self.index.entries[queue]
+                ledger = self.ledgers[name] = self._ledger(name, entry, state)
+                ledger.hold(state["held"], max(0.0, self.now() - stored.at))
+                self._keep_or_drop(name, ledger)
+
     def next_change(self) -> float:
         """When `tidy` will find something."""
         return self._changes[0][0] if self._changes else float("inf")
@@ -511,6 +532,11 @@ class ItemStore:
         if len(self._changes) > 2 * len(self._due) + SPARE:
             self._changes = [(at, each) for each, at in self._due.items()]
             heapq.heapify(self._changes)
+
+
+def _number(receipt: str) -> int:
+    """The number of a receipt's item in its queue."""
+    return int(receipt.partition(".")[0])
 
 
 def _no_consumer(queue: str, consumer: str) -> KqError:

@@ -185,6 +185,40 @@ def test_every_verb_asks_for_a_lease_that_holds(verb: str, more: tuple[Any, ...]
     assert log.depth() == depth
 
 
+@pytest.mark.parametrize("order", ["any", "key"])
+def test_the_leases_of_an_owner_that_leaves_go_on_and_of_one_that_dies_do_not(order: str) -> None:
+    log = Log()
+    for n in range(6):
+        log.put("q", b"%d" % n, key=b"%d" % n)
+    done, extended, released, buried, late = log.claim(n=5, order=order)
+    log.do(lambda out: out.outs.extend(log.store.hand_over(1)))
+    log.now += 20
+    log.read().now = lambda: 20.0  # its states were stored at 0
+    log.store.go_on(1)
+    assert log.store.consumer("q", "c")["claimed"] == 5
+    log.store.cache = RecordCache()
+    with pytest.raises(Missing) as unread:  # a letter needs the record, and the owner before had it
+        log.verb("bury", buried, more=("bad",))
+    assert unread.value.offsets == [3]
+    for _, record in log.data:
+        log.store.cache.add(record)
+    log.verb("bury", buried, more=("bad",))
+    assert datas(log.claim(n=9)) == [(b"5", 1)]  # what is out is not handed out again
+    log.verb("extend", extended, more=(60,))
+    log.verb("release", released, more=(0,))
+    log.verb("ack", done)
+    assert log.depth("q.dead", "x") == 1 and log.depth() == 4
+    log.now += 11  # 30 s since the claim: the leases that were not extended are over
+    log.store.tidy()
+    with pytest.raises(LeaseLost, match="its lease ended"):
+        log.verb("ack", late)
+    assert datas(log.claim(n=9)) == [(b"2", 2), (b"4", 2)]
+
+    log.read().go_on(2)  # this owner has died: nothing was handed over by it
+    with pytest.raises(LeaseLost, match="nobody has it"):
+        log.verb("ack", extended)
+
+
 def test_a_queues_depth_is_that_of_its_slowest_consumer() -> None:
     log = Log()
     log.put("q", b"0", b"1", b"2")
