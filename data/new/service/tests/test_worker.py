@@ -18,12 +18,11 @@ def test_orders_are_worked_on_and_a_bad_one_becomes_a_dead_letter(kq_cluster, kq
     codec = orders(kq_cluster)
     kq.Plan({kq_topic: kq.QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
     receipts = kq_queue.site.queue(kq_topic)
-    kq_queue.put_many(
-        [(codec.encode(GOOD), b"Ada"), (codec.encode({**GOOD, "pieces": 0}), b"Ada"), (b"no Avro", b"Ada")]
-    )
+    bad = codec.encode({**GOOD, "pieces": 0})
+    kq_queue.put_many([(codec.encode(GOOD), b"Ada"), (bad, b"Ada"), (b"no Avro", b"Ada")])
     run(kq_queue, receipts, lambda data: receipt(codec.decode(data)), until="empty")
     assert receipts.claim(wait=10).data == b"Ada pays 750 cents"
-    assert [letter.data for letter in kq_queue.dead.peek()][-1] == b"no Avro"
+    assert {letter.data for letter in kq_queue.dead.peek()} == {bad, b"no Avro"}
     assert receipts.claim(wait=0) is None
 
 
