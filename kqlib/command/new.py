@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     place = args.directory
     name = place.resolve().name
     if args.template not in known:
-        hint = near(args.template, known) or f"; there is {', '.join(known)}"
+        hint = near(args.template, known) or f"; there is {', '.join(known) or 'none'}"
         raise NotAllowed(f"there is no template {args.template!r}{hint}")
     if not NAME.fullmatch(name):
         raise NotAllowed(f"{name!r} cannot be a project's name: use a-z, 0-9 and '-', and begin with a letter")
