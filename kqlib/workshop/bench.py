@@ -54,6 +54,8 @@ def ratios(title: str, figures: Mapping[str, float], expected: Mapping[str, Ends
     first, *others = figures
     if set(expected) != set(others):
         raise NotAllowed(f"a band for each of {', '.join(others)}, and for nothing else")
+    if not figures[first]:
+        raise NotAllowed(f"the figure of '{first}' is 0, and no other one can be compared with it")
     rows = []
     for name in others:
         ratio = figures[name] / figures[first]

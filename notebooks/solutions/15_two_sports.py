@@ -547,8 +547,9 @@ def pipeline(spark, cluster, registry, home):
 
 
 def without_late_ones(spark: Any, cluster: Any, registry: Any, home: str) -> Any:
-    how = {"registry": registry, "home": f"{home}/standings", "once": True}
-    kq.spark.standings(spark, cluster, "events", "standings", late_topic="events.late", **how).wait()
+    aside = {"quarantine": "events.bad", "late_topic": "events.late"}
+    how = {"registry": registry, "home": f"{home}/standings", "once": True, **aside}
+    kq.spark.standings(spark, cluster, "events", "standings", **how).wait()
 
 
 def never_counted_again(spark: Any, cluster: Any, registry: Any, home: str) -> Any:
@@ -557,7 +558,7 @@ def never_counted_again(spark: Any, cluster: Any, registry: Any, home: str) -> A
 
 
 def nothing_is_late(spark: Any, cluster: Any, registry: Any, home: str) -> Any:
-    how = {"registry": registry, "home": f"{home}/standings", "once": True}
+    how = {"registry": registry, "home": f"{home}/standings", "once": True, "quarantine": "events.bad"}
     kq.spark.standings(spark, cluster, "events", "standings", late=86_400, **how).wait()
 
 

@@ -170,6 +170,8 @@ def test_games_become_standings_and_every_row_is_counted(
     assert second.endswith(f"; to put them back: kq {' '.join(retry)}") and main(retry) == 1
     *_, counted, last = capsys.readouterr().out.splitlines()
     assert counted.split() == ["all", *[str(len(late))] * 2] and last == "Nothing was done: add --yes."
+    assert main(["pipeline", "quarantine", games, f"{games}.bad", "--yes"]) == 2
+    assert f"go with a retry: kq pipeline quarantine retry {games} {games}.bad" in capsys.readouterr().err
     assert {record.key().decode() for record in table} == {team for each in events for team in each.game.split("-")}
     assert len(kq.snapshot.records(kq_cluster, f"{games}.bad")[0]) == broken
     assert main(words) == 0 and capsys.readouterr().err == ""

@@ -17,6 +17,8 @@ from tests.unit.checks_examples import Quiet
 
 pytestmark = pytest.mark.usefixtures("solutions")
 
+LIMIT = 0.2  # seconds that an answer has on a quiet machine
+
 
 def tell(answer, expected, *args, seconds=20.0):
     """The first line about an answer to an exercise with one case."""
@@ -159,17 +161,20 @@ def sleep_long(_):
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (spin, "answer('x') was not done after 0.2 s and was stopped. Is there a loop that never ends?"),
+        (
+            spin,
+            f"answer('x') was not done after {LIMIT * PATIENCE:g} s and was stopped. Is there a loop that never ends?",
+        ),
         (
             sleep_long,
-            "answer('x') was not done after 0.2 s and cannot be stopped: restart the kernel before you go on",
+            f"answer('x') was not done after {LIMIT * PATIENCE:g} s and cannot be stopped: restart the kernel before you go on",
         ),
     ],
 )
 def test_an_answer_that_never_returns_costs_its_time_limit_and_not_the_notebook(answer, text):
     awake.clear()
     began = time.monotonic()
-    assert tell(answer, 1, "x", seconds=0.2) == text
+    assert tell(answer, 1, "x", seconds=LIMIT) == text
     assert time.monotonic() - began < 5 * PATIENCE
     awake.set()
 
@@ -216,8 +221,10 @@ def test_a_probe_that_waits_for_ever_says_so_itself():
         answer()
         yield Tried("x", spin(0), 1)
 
-    exercise = Exercise(id="01.1", ask="", probe=waits, solution=len, seconds=0.2)
-    assert outcome(exercise, lambda: 1)[1].startswith("the check was not done after 0.2 s and was stopped")
+    exercise = Exercise(id="01.1", ask="", probe=waits, solution=len, seconds=LIMIT)
+    assert outcome(exercise, lambda: 1)[1].startswith(
+        f"the check was not done after {LIMIT * PATIENCE:g} s and was stopped"
+    )
 
 
 # --- probes ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 
 from kqlib.errors import NotInTime
 from kqlib.runtime.patience import asked, wait_for
@@ -54,3 +55,9 @@ def test_a_state_is_waited_for_and_what_it_gave_comes_back() -> None:
         wait_for(Path("/no/such/file").stat, 0, "a file", not_yet=(OSError,), last=lambda: "never")
     with pytest.raises(ZeroDivisionError):
         wait_for(lambda: 1 / 0, 30, "nothing", not_yet=(OSError,))
+
+
+def test_a_message_without_a_value_is_what_was_waited_for() -> None:
+    tombstone = Message(topic="games", value=None)
+    assert not tombstone, "it is false for Python, and no reason to go on waiting"
+    assert wait_for(lambda: tombstone, 0, "a message") is tombstone

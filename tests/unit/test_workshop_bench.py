@@ -42,6 +42,11 @@ def test_every_way_beside_the_first_one_needs_its_band() -> None:
         bench.ratios("time", {"base": 1, "acks=1": 1, "lz4": 1}, {"acks=1": (0.5, 2)})
 
 
+def test_a_first_figure_of_0_is_refused() -> None:
+    with pytest.raises(NotAllowed, match="the figure of 'base' is 0"):
+        bench.ratios("CPU", {"base": 0, "lz4": 1}, {"lz4": (0.5, 2)})
+
+
 def test_what_is_stored_is_the_same_whatever_was_measured_within_the_band_and_the_live_view_has_the_figures() -> None:
     def made(figure: float) -> dict[str, Any]:
         bundle = bench.ratios("time", {"base": 2.5, "lz4": figure}, {"lz4": (0.5, 2)}, unit="µs")._repr_mimebundle_()

@@ -55,6 +55,7 @@ class Exercise:
 
     ask: the rule, shown when the answer passed. task: what to do, shown as long as there is no answer.
     wrong: typical mistakes; the docstring of each is the hint for an answer that gives the same.
+    seconds: how long a check may take on a quiet machine; KQ_PATIENCE multiplies it.
     """
 
     id: str

@@ -74,7 +74,7 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
             return _failed(seen, error)
         return "" if held else "the check tried nothing"
 
-    found = _within(exercise.seconds, trouble, seen)
+    found = _within(exercise.seconds * PATIENCE, trouble, seen)
     return Trial(held, found, failed[0] if failed else None)
 
 
