@@ -63,7 +63,7 @@ $(SITE): $(READY) site.lock
 nightly: venv $(SITE) ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
 	@$(BIN)/python -m tests.nightly $(PART) $(if $(SHARE),--share $(SHARE)) $(if $(SEED),--seed $(SEED))
 
-crash-page: venv ## docs/crash.md anew: what workers of several libraries lose when killed; half an hour; ONLY=NAME: one of them
+crash-page: venv ## docs/crash.md anew: what workers of several libraries lose when killed; an hour; ONLY=NAME: one of them
 	@$(BIN)/python -m examples.crash.page $(ONLY)
 
 wheel: venv   ## dist/kqlib-….whl: what a project of your own installs (kq new)
