@@ -5,49 +5,54 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop.checks import Case, Exercise, Tried
 from kqlib.workshop.checks.broker import kafka, new_topic
 
 
-def dealt(partitions: int, members: int) -> list:
+def shares(partitions: int, members: int) -> list:
     each, more = divmod(partitions, members)
     return [each + 1] * more + [each] * (members - more)
 
 
-def only_whole_shares(partitions: int, members: int) -> list:
-    """Some partitions have no owner in your answer. What is left over by the division must go to members too."""
-    return [partitions // members] * members
+def newcomers_get(partitions: int, before: int, after: int) -> int:
+    return sum(shares(partitions, after)[before:])
 
 
-def nobody_idles(partitions: int, members: int) -> list:
-    """A member without a partition is a member too: list its 0."""
-    return [size for size in dealt(partitions, members) if size]
+def all_of_them(partitions: int, before: int, after: int) -> int:
+    """Not every partition moves: a member keeps as many as its new share allows."""
+    return partitions
 
 
-def all_the_rest_to_the_first(partitions: int, members: int) -> list:
-    """The first member gets everything that is left over. It goes to several members, one partition each."""
-    each, more = divmod(partitions, members)
-    return [each + more] + [each] * (members - 1)
+def what_newcomers_get_on_average(partitions: int, before: int, after: int) -> int:
+    """Partitions that are left over by the division go to members that are there already: they keep theirs."""
+    return round(partitions * (after - before) / after)
 
 
-WHO_IDLES = Exercise(
+def one_each(partitions: int, before: int, after: int) -> int:
+    """A newcomer may get more than one partition, and it may get none."""
+    return after - before
+
+
+NEWCOMERS = Exercise(
     id="04.1",
-    ask="each partition has one owner, and no member has two more than another",
-    task="return the list of how many partitions each member has, largest first",
+    ask="only what the new members get moves",
+    task="return how many partitions get another owner",
     cases=[
-        Case((4, 1), [4], "one member has everything"),
-        Case((4, 2), [2, 2], "an even share"),
-        Case((4, 3), [2, 1, 1], "a partition is never split, so one member has one more"),
-        Case((4, 5), [1, 1, 1, 1, 0], "members beyond the number of partitions idle"),
-        Case((12, 5), [3, 3, 2, 2, 2], "nobody has two more than another"),
-        Case((1, 3), [1, 0, 0], "one partition keeps one member at work, whatever you pay for"),
+        Case((4, 1, 2), 2, "from 4 to 2 + 2"),
+        Case((4, 2, 3), 1, "from 2 + 2 to 2 + 1 + 1"),
+        Case((4, 4, 5), 0, "a fifth member of four partitions gets none"),
+        Case((12, 5, 6), 2, "from 3 + 3 + 2 + 2 + 2 to two each"),
+        Case((11, 3, 4), 2, "from 4 + 4 + 3 to 3 + 3 + 3 + 2: what is left over stays with old members"),
+        Case((6, 1, 6), 5, "the first member keeps one"),
+        Case((3, 2, 2), 0, "nobody came"),
     ],
     hints=(
-        "divmod(partitions, members) gives how many everybody has, and how many partitions are left over.",
-        "The partitions that are left over go to as many members, one each; they come first in the list.",
+        "Write down each member's share before and after, largest first. Which members can have partitions that are new to them?",
+        "Old members only lose partitions. So those that move are what the last `after` − `before` members get.",
     ),
-    solution=dealt,
-    wrong=(only_whole_shares, nobody_idles, all_the_rest_to_the_first),
+    solution=newcomers_get,
+    wrong=(all_of_them, what_newcomers_get_on_average, one_each),
 )
 
 
@@ -127,6 +132,9 @@ def skips_what_fails(consumer: Any, work: Callable[[Any], None]) -> None:
         consumer.commit(record, asynchronous=False)
 
 
+TRIES = 4  # how often the check calls an answer: once, once after the failure, and again if records are left
+
+
 class _Worked:
     """The work that an answer does: it fails once, at record 4."""
 
@@ -141,6 +149,23 @@ class _Worked:
         self.records.append(record.offset())
 
 
+def _member(cluster: Any, topic: str) -> Consumer:
+    """A consumer that has its partition: two seconds without a record say something only after that."""
+    consumer = Consumer(cluster.client(group_id=topic))
+    consumer.subscribe([topic])
+    early: list[Any] = []
+
+    def assigned() -> bool:
+        early.append(consumer.poll(0))
+        return bool(consumer.assignment())
+
+    wait_for(assigned, 20 * PATIENCE, "the consumer's partition")
+    for record in early:
+        if record is not None and record.error() is None:  # it came with the assignment: the answer has to get it
+            consumer.seek(TopicPartition(topic, record.partition(), record.offset()))
+    return consumer
+
+
 def losing_nothing(answer: Callable[[Any, Any], Any]) -> Iterator[Tried]:
     """Ten records; the work on one fails once. Then what was worked on, and the commit that Kafka holds."""
     cluster = kafka()
@@ -148,19 +173,20 @@ def losing_nothing(answer: Callable[[Any, Any], Any]) -> Iterator[Tried]:
     producer = Producer(cluster.client())
     for number in range(10):
         producer.produce(topic, str(number))
-    producer.flush(10)
+    producer.flush(10 * PATIENCE)
     work = _Worked()
     part, kept = TopicPartition(topic, 0), None
-    for _ in range(2):
-        consumer = Consumer(cluster.client(group_id=topic))
-        consumer.subscribe([topic])
+    for call in range(TRIES):
+        if call > 1 and 9 in work.records:
+            break  # else a busy machine was slow for two seconds, and the answer returned too early
+        consumer = _member(cluster, topic)
         try:
             answer(consumer, work)
         except RuntimeError as error:
             if not work.failed:
                 raise error
         finally:
-            [kept] = consumer.committed([part], timeout=10)
+            [kept] = consumer.committed([part], timeout=10 * PATIENCE)
             consumer.close()
     lost = sorted({*range(10)} - {*work.records})
     early = "Record 4 is lost. When do you commit: before the work or after it? And what do you do when the work fails?"
@@ -182,7 +208,7 @@ LOSING_NOTHING = Exercise(
     probe=losing_nothing,
     hints=(
         "poll(2) returns a record, or None after two seconds without one.",
-        "work(record), then consumer.commit(record, asynchronous=False). Let an error of work end your function.",
+        "Commit record.offset() + 1 after work(record): consumer.commit(record, asynchronous=False). Let an error of work leave.",
     ),
     solution=after_the_work,
     wrong=(before_the_work, never_commits, commits_this_offset, skips_what_fails),
