@@ -107,6 +107,7 @@ SCAN = Exercise(
         Case((["B", "A", "B", "B"], "A", 0, 10), ([1], 4), hint="You looked at what lies behind your last one too."),
         Case((["B", "B", "B", "A"], "A", 0, 2), ([3], 4), hint="The limit counts your records, not the neighbour's."),
         Case((["A", "B", "A", "A"], "A", 0, 2), ([0, 2], 3), hint="Two are enough: offset 3 was not looked at."),
+        Case((["A", "B"], "A", 0, 1), ([0], 1), hint="One is enough: offset 1 was not looked at."),
         Case((["A", "B", "A", "A"], "A", 3, 2), ([3], 4), hint="It goes on at offset 3."),
         Case((["A", "B"], "A", 2, 2), ([], 2), hint="There is nothing new: `next` is the same place."),
     ],
