@@ -123,7 +123,7 @@ FULL_BATCHES = Exercise(
 
 
 def sized(items: float, handler: float) -> tuple[int, int]:
-    threads = max(1, ceil(round(items * handler / 0.7, 9)))
+    threads = ceil(items * handler / 0.7)
     return threads, ceil(threads / 16) + 1
 
 
@@ -146,11 +146,11 @@ PLANNED = (
     "Threads that work all the time never catch up after a pause: divide by 0.7. A part of a thread is a whole one."
 )
 AWAY = "One process may be away, in a deployment or after a crash. Who does its work then?"
-CASES = [
+CASES = [  # no quotient is a whole number: floats would round it up
     ((100, 0.03), (5, 2), "3 at work at once, planned at 70 %", f"{PLANNED} {AWAY}"),
     ((2000, 0.04), (115, 9), "80 at once: 115 threads in 8 processes, and one more", "7 processes have 112 threads."),
     ((1, 0.001), (1, 2), "at least one thread, and two processes", "A site without a thread does nothing."),
-    ((224, 0.05), (16, 2), "11.2 at once are exactly 16 threads", "16 threads fill one process; they do not need two."),
+    ((220, 0.05), (16, 2), "11 at once: 16 threads fill one process", "16 threads fit into one process."),
     ((230, 0.05), (17, 3), "one thread more needs one process more", "17 threads do not fit into one process."),
 ]
 LOAD, SECONDS, LATE = (20, 0.1), 2, 10  # items a second and seconds for each, for so long; fewer may wait at the end
