@@ -82,17 +82,19 @@ def applied(answer: Callable[..., Any]) -> Iterator[Tried]:
         topics = {name.removeprefix(first): topic for name, topic in there.items()}
         names = sorted(plan(servers).all.keys() - {"kq.queues"})
         yield Tried("the topics in Kafka", sorted(topics), names, "a topic for each purpose", WHICH)
-        for sport in SPORTS:
-            of = f"the partitions of '{sport}' for {servers} web servers"
-            yield Tried(
-                of, topics[sport].partitions, 2 * servers, "two for each web server", "Two for each web server."
-            )
+        for kind, of_kind in (("the queues", QUEUES), ("the other topics", OTHERS)):
+            what = f"the partitions of {kind} for {servers} web servers"
+            got = {name: topics[name].partitions for name in of_kind}
+            right = {name: plan(servers).all[name].partitions for name in of_kind}
+            yield Tried(what, got, right, "two for each web server", PARTITIONS)
         stated = [found.all[name].settings.get("retention.ms") for name in ("events", "events.bad", "events.late")]
         yield Tried("retention.ms of the three topics of events", stated, ["-1"] * 3, "events stay", FOR_EVER)
         policies = [topics[name].config["cleanup.policy"] for name in ("standings", "form")]
         yield Tried("cleanup.policy of standings and form", policies, ["compact"] * 2, "the last row of a team", NEWEST)
 
 
+QUEUES, OTHERS = (*SPORTS, "notifications"), ("events", "events.bad", "events.late", "standings", "form", "small")
+PARTITIONS = "Two for each web server; standings and form have one, and small has two."
 WHICH = (
     "football, basketball and notifications are queues: kq.QueueTopic, each with its dead letters. "
     "The table above names the other topics."
@@ -388,7 +390,7 @@ def worked(answer: Callable[..., Any]) -> Iterator[Tried]:
     letters = [letter.value().decode() for letter in records(cluster, "football.dead")]
     yield Tried("the dead letters", letters, [POISON], "what always fails is put aside", LETTER)
     yield Tried("the attempts of the dead item", tries[POISON], 3, "three attempts", "max_attempts=3")
-    notices = sorted(notice.key().decode() for notice in records(cluster, "notifications"))
+    notices = sorted((notice.key() or b"no key").decode() for notice in records(cluster, "notifications"))
     yield Tried("the games of the notifications", notices, sorted(GAMES), "one for each goal", NOTICE)
     named = all("kq-item" in dict(record.headers() or []) for record in events)
     yield Tried("whether each event names its item", named, True, "outputs with the ack", STEP)
@@ -399,7 +401,7 @@ IN_ORDER = (
     "A second attempt helps where the trouble is over: kq.Retry.fixed(0.1)."
 )
 LETTER = "An error of the handler is no success: let it out of each(item). After max_attempts the item is buried."
-NOTICE = "If handle returned something, put it into notifications, in the same step."
+NOTICE = "If handle returned something, put it into notifications, in the same step, with the item's key: key=item.key."
 STEP = "Put outputs with queue.step(item): they are written with the ack, or not at all, and name their item."
 WORK = Exercise(
     id="15.4",
