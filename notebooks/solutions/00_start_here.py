@@ -67,7 +67,7 @@ def key_and_value_swapped(producer: Any, topic: str) -> None:
 def probe(answer: Callable[[Any, str], Any]) -> Iterator[Tried]:
     cluster = kafka()
     topic = new_topic(cluster)
-    producer = Producer(cluster.client(linger_ms=60_000))
+    producer = Producer(cluster.client(linger_ms=30_000))
     answer(producer, topic)
     records = reading.records(cluster, topic)[0]
     producer.purge()
