@@ -106,7 +106,7 @@ def _plan_hint(name: str, there: Any) -> str:
 PLAN = Exercise(
     id="01.2",
     ask="a queue for three web servers has six partitions and is never compacted",
-    task="return a kq.Plan with the queue orders and the topic prices",
+    task="return a kq.Plan with the topics orders and prices",
     probe=comparing,
     hints=(
         "A queue is a kq.QueueTopic, which knows web servers; anything else is a kq.Topic.",
