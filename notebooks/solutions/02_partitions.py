@@ -65,7 +65,7 @@ def survives(acks: int | str, replicas: int, min_isr: int) -> tuple[int, int]:
 
 
 def as_many_as_copies(acks: int | str, replicas: int, min_isr: int) -> tuple[int, int]:
-    """'n − 1 brokers can fail' is the claim that section 8 corrects. For how many copies does an acknowledgement stand?"""
+    """'r − 1 brokers can fail' is the claim that section 8 corrects. For how many copies does an acknowledgement stand?"""
     return replicas - 1, replicas - min_isr
 
 
@@ -212,7 +212,7 @@ def _writes(cluster: Kafka, topic: str) -> bool:
 ALARM = Exercise(
     id="02.3",
     ask="a leader refuses acks=all when its ISR is smaller than min.insync.replicas",
-    task="return the sorted list of the topics to which nobody can write with acks=all",
+    task="return the sorted list of the topics whose leader refuses a record with acks=all",
     probe=alarm,
     hints=(
         "Two facts decide for each partition: how large its ISR is, and the topic's min.insync.replicas.",
