@@ -73,6 +73,7 @@ LEDGER = Exercise(
         Case((claims(0, 1, 2) + acks(2, 1, 0),), (3, 3, []), hint="Nothing is open: the floor is top."),
         Case((claims(0, 1) + acks(1),), (0, 2, [0]), hint="The last one is done. Does that change top?"),
         Case((claims(0, 5, 6) + acks(0),), (5, 7, [5, 6]), hint="1 to 4 held nothing to do: they count as done."),
+        Case((claims(5) + acks(5),), (6, 6, []), hint="0 to 4 held nothing to do either: nothing is open."),
         Case((claims(0, 1) + claims(0) + acks(0),), (1, 2, [1]), hint="Claimed a second time, it is still one item."),
     ],
     hints=(
