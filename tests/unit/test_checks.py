@@ -153,7 +153,7 @@ def unwritten(ends): ...
         (
             stub,
             [
-                "✗ not yet: answer returns nothing so far",
+                "✗ not yet: answer has no code yet",
                 "task: return the largest number",
                 "hint: Look at all of them.",
             ],

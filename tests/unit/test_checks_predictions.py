@@ -21,9 +21,7 @@ from tests.notebooks.shape import computed
 
 pytestmark = pytest.mark.usefixtures("solutions")
 CHOICES = ("none", "some", "all ten")
-ASKED = (
-    "What do you expect?  [1] none  [2] some  [3] all ten\n(no buttons? add .choose(1) or another number to the line)"
-)
+ASKED = "What do you expect?  [1] none  [2] some  [3] all ten\n(no buttons? write kq.predict(…).choose(1), or another number)"
 
 
 @pytest.fixture(autouse=True)

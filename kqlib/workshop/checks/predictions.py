@@ -68,7 +68,7 @@ class Prediction:
         choices = [f"[{n}] {text}" for n, text in enumerate(self.choices, 1)]
         line = "  ".join(["What do you expect?", *choices])
         asked = line if len(line) <= 100 else "\n".join(["What do you expect?", *choices])
-        return "\n".join([asked, "(no buttons? add .choose(1) or another number to the line)", *self.notes])
+        return "\n".join([asked, "(no buttons? write kq.predict(…).choose(1), or another number)", *self.notes])
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return {"text/plain": repr(self), **_view(lambda: [self.buttons("What do you expect?")])}

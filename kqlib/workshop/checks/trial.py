@@ -54,7 +54,7 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
         got = f"{shown(answer)} ({type(answer).__name__})"
         return Trial([], f"kq.check wants the function itself, as in {here}; this is {got}")
     if exercise.task and _is_stub(answer):
-        return Trial([], "answer returns nothing so far", empty=True)
+        return Trial([], "answer has no code yet", empty=True)
     held: list[Tried] = []
     failed: list[Tried] = []
     seen = _Seen()
