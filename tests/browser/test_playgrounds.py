@@ -73,6 +73,7 @@ def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play) 
     shots(shown, "keys")
 
 
+@pytest.mark.nightly  # by day tests/unit moves its controls without a browser
 def test_schemas_reader_writer_and_level_are_picked(play: Play) -> None:
     shown = play("schemas", "import kqlib as kq\nkq.play.schemas()")
     twin = words(shown)
@@ -85,6 +86,7 @@ def test_schemas_reader_writer_and_level_are_picked(play: Play) -> None:
     shots(shown, "schemas")
 
 
+@pytest.mark.nightly  # by day test_delivery kills the same workers without a browser
 def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play) -> None:
     code = 'import kqlib as kq\nlab = kq.lab("delivery")\nkq.play.delivery(lab.cluster)'
     shown = play("delivery", code)
@@ -133,6 +135,7 @@ def test_brokers_are_killed_and_cut_off_and_acks_decide_what_is_kept(play: Play,
     shots(shown, "brokers")
 
 
+@pytest.mark.nightly  # by day tests/promises moves its controls without a browser
 def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play: Play) -> None:
     code = 'import kqlib as kq\nlab = kq.lab("group")\nkq.play.group(lab)'
     shown = play("group", code)

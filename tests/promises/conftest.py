@@ -28,7 +28,7 @@ FIRST = "test_promises"  # notebooks wait for its scores
 TOGETHER = {  # these files share a cluster beside the common one: one worker runs them, and starts it once
     **dict.fromkeys(("test_crash", "test_at_work", "test_topics_copy"), "kq_crash"),
     **dict.fromkeys(("test_queue_rights", "test_queue_unburied"), "locked"),
-    **dict.fromkeys(("test_cluster", "test_lab"), "three"),
+    **dict.fromkeys(("test_cluster", "test_lab", "test_queue_edges_receipt"), "three"),
 }
 LONG = {
     *("test_plugin", "test_cluster", "test_faults_short", "test_rungs", "test_lab", "test_cli", "test_cli_queue"),

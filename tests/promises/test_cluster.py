@@ -172,6 +172,7 @@ def test_each_verb_does_to_a_broker_what_it_says(three: Cluster, within: Callabl
     assert three.brokers == [1, 2, 3]
 
 
+@pytest.mark.nightly  # by day notebook 02 kills a leader
 def test_a_killed_leader_is_replaced_and_no_record_that_was_confirmed_is_lost(
     three: Cluster, within: Callable[..., float]
 ) -> None:

@@ -200,6 +200,7 @@ def done(queue, n):
         queue.delete_item(claimed(queue))
 
 
+@pytest.mark.nightly  # by day `kq queue gc --forget` in test_cli_queue
 def test_a_site_that_is_gone_holds_its_items_until_it_is_forgotten_and_the_process_that_forgets_may_die(
     kq_cluster, queue, topics, monkeypatch
 ):

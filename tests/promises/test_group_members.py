@@ -36,6 +36,7 @@ with Cluster() as cluster:
 """
 
 
+@pytest.mark.nightly  # by day the child that asks is killed, below
 def test_a_process_that_asks_before_and_after_its_coordinator_was_killed_lives_on() -> None:
     # librdkafka 4605, 5397: an AdminClient of this process would end it by an assertion
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=2 * WAIT, check=False)

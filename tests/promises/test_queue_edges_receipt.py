@@ -204,43 +204,44 @@ def left(cluster: Kafka, name: str, version: int = 2) -> tuple[int, list[bytes |
         return queue.depth(), emptied(queue)
 
 
-def test_what_stands_again_where_a_log_was_cut_off_is_new(within: Callable[..., float]) -> None:
+def test_what_stands_again_where_a_log_was_cut_off_is_new(three: Cluster, within: Callable[..., float]) -> None:
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     old, lost = [b"old 0", b"old 1", b"old 2"], [b"lost 3", b"lost 4", b"lost 5"]
     new = [b"new %d" % offset for offset in range(3, 8)]  # two more than were lost
-    with Cluster(3) as cluster, ExitStack() as sites:
+    with ExitStack() as sites:
+        sites.callback(three.broker(2).start)
         made = NewTopic("cut", 1, replica_assignment=[[1, 2]], config=settings)
-        cluster.admin.create_topics([made])["cut"].result(WAIT)
-        cluster.wait_for_topic("cut", 1, WAIT)
+        three.admin.create_topics([made])["cut"].result(WAIT)
+        three.wait_for_topic("cut", 1, WAIT)
 
         def stays(name: str) -> Queue:
-            site = sites.enter_context(alone(cluster, name, write_version=2))
+            site = sites.enter_context(alone(three, name, write_version=2))
             return site.queue("cut", max_attempts=None)
 
         reads, comes, holds = stays("reads"), stays("comes"), stays("holds")
-        put(cluster, "cut", *old)
+        put(three, "cut", *old)
         assert emptied(reads) == emptied(comes) == emptied(holds) == old
-        cluster.broker(1).stop()  # in good order: the other replica leads and has everything
-        within(30, lambda: cluster.leader("cut", 0) == 2, "the replica that has everything does not lead")
-        put(cluster, "cut", *lost)
+        three.broker(1).stop()  # in good order: the other replica leads and has everything
+        within(30, lambda: three.leader("cut", 0) == 2, "the replica that has everything does not lead")
+        put(three, "cut", *lost)
         assert emptied(reads) == lost and emptied(comes) == lost
         holds.ack(holds.claim(wait=WAIT))
         assert data(taken(holds, 2)) == lost[1:]  # not acked when the log is cut
         comes.site.close()
-        assert left(cluster, "comes") == (0, [])
-        assert left(cluster, "waits", version=1) == (6, old + lost)
+        assert left(three, "comes") == (0, [])
+        assert left(three, "waits", version=1) == (6, old + lost)
         waits = stays("waits")
         assert waits.claim() is None  # the partition is given to it, and it reads no record
-        cluster.broker(2).stop()
-        cluster.broker(1).start()
-        within(30, lambda: cluster.leader("cut", 0) == 1, "the replica that lacks what was lost does not lead")
-        put(cluster, "cut", *new)
-        assert left(cluster, "comes") == (5, new) and left(cluster, "comes") == (0, [])
+        three.broker(2).stop()
+        three.broker(1).start()
+        within(30, lambda: three.leader("cut", 0) == 1, "the replica that lacks what was lost does not lead")
+        put(three, "cut", *new)
+        assert left(three, "comes") == (5, new) and left(three, "comes") == (0, [])
         assert emptied(reads) == emptied(waits) == emptied(holds) == new
         assert reads.depth() == waits.depth() == holds.depth() == 0
         assert (reads.lost, waits.lost, holds.lost) == (0, 0, 2)
         holds.site.close()
-        with alone(cluster, "holds", write_version=2) as site:  # a new process knows it too
+        with alone(three, "holds", write_version=2) as site:  # a new process knows it too
             assert site.queue("cut", max_attempts=None).lost == 2
 
 

@@ -158,7 +158,13 @@ def test_a_deleted_queue_is_gone_and_begins_anew(client):
 # --- a node dies ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.nightly),
+    ],
+)
 def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq_cluster, how, within):
     with Nodes(kq_cluster, f"dies-{how.name}-{os.getpid()}", partitions=4) as there:
         there.start(2)
