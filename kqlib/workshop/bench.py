@@ -3,7 +3,7 @@
 In:  ways to do the same work, or figures of them. Out: `in_turn(ways)`: the least seconds of each, by the clock or of CPU;
 `ratios(…)`: a `Ratios`, which prints the band of each ratio. JupyterLab also shows the figures of this run. They are not stored.
 
-A band is (low, high) with high at most 4 × low, (low, None) for 'larger', or (None, high) for 'smaller'. A ratio outside of its
+A band is (low, high) with high at most 4 × low, (low, None) for 'at least', or (None, high) for 'at most'. A ratio outside of its
 band is printed as it is: then the stored output is wrong, and the comparison finds it.
 """
 
@@ -61,7 +61,7 @@ def ratios(title: str, figures: Mapping[str, float], expected: Mapping[str, Ends
         ratio = figures[name] / figures[first]
         figure = f"{_short(ratio)} × · {_short(figures[name])} {unit}"
         rows.append(Band(name, *expected[name], within(ratio, expected[name]), ratio, figure))
-    return Ratios(f"{title}, beside '{first}'", rows, f"{first}: {_short(figures[first])} {unit}")
+    return Ratios(f"{title}, compared with '{first}'", rows, f"{first}: {_short(figures[first])} {unit}")
 
 
 def within(ratio: float, ends: Ends) -> str:
@@ -70,9 +70,9 @@ def within(ratio: float, ends: Ends) -> str:
     if (low is None and high is None) or (low and high and high > WIDEST * low):
         raise NotAllowed(f"a band's ends are at most 1 : {WIDEST:.0f} apart, or one of them is None, not {ends}")
     if high is None:
-        words = f"larger: {_times(low)} or more"
+        words = f"at least {_times(low)}"
     elif low is None:
-        words = f"smaller: {_times(high)} or less"
+        words = f"at most {_times(high)}"
     else:
         words = f"between {_times(low).removesuffix(' ×')} and {_times(high)}"
     return words if (low or 0) <= ratio <= (high or float("inf")) else f"{_short(ratio)} ×, not {words}"

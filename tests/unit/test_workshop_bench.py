@@ -19,12 +19,12 @@ from kqlib.workshop.view import Band, bands
         (0.5, (0.5, 2), "between 1/2 and 2 ×"),
         (0.3, (0.25, 1), "between 1/4 and 1 ×"),
         (1.6, (1.5, 3), "between 1.5 and 3 ×"),
-        (312, (10, None), "larger: 10 × or more"),
-        (0.02, (None, 0.1), "smaller: 1/10 or less"),
+        (312, (10, None), "at least 10 ×"),
+        (0.02, (None, 0.1), "at most 1/10"),
         (2.01, (0.5, 2), "2.01 ×, not between 1/2 and 2 ×"),
         (0.49, (0.5, 2), "0.49 ×, not between 1/2 and 2 ×"),
-        (9.9, (10, None), "9.9 ×, not larger: 10 × or more"),
-        (0.11, (None, 0.1), "0.11 ×, not smaller: 1/10 or less"),
+        (9.9, (10, None), "9.9 ×, not at least 10 ×"),
+        (0.11, (None, 0.1), "0.11 ×, not at most 1/10"),
     ],
 )
 def test_a_ratio_is_shown_as_its_band_and_outside_of_it_as_it_is(ratio: float, ends: bench.Ends, words: str) -> None:
@@ -55,7 +55,7 @@ def test_what_is_stored_is_the_same_whatever_was_measured_within_the_band_and_th
     assert made(2.6) == made(1.3)
     assert made(2.6) != made(9)
     found = bench.ratios("time", {"base": 2.5, "lz4": 2.75}, {"lz4": (0.5, 2)}, unit="µs")
-    assert repr(found) == "time, beside 'base' · 1 way\nlz4  between 1/2 and 2 ×"
+    assert repr(found) == "time, compared with 'base' · 1 way\nlz4  between 1/2 and 2 ×"
     assert found["lz4"] == "between 1/2 and 2 ×"
     assert "1.1 × · 2.75 µs" in found._live.svg and "µs" not in found.picture.svg
     assert found._repr_mimebundle_()[bench.VIEW]["model_id"]

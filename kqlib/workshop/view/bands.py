@@ -3,8 +3,8 @@
 In:  rows: a name, the band (its ends; None: open), and the band in words; perhaps what was measured. Out: `bands(rows) -> Picture`.
 Its twin names the bands only, and so it is the same on every run:
 
-    seconds for each item, beside 'batches' · 2 ways
-    flush after each  larger: 20 × or more
+    seconds for each item, compared with 'batches' · 2 ways
+    flush after each  at least 20 ×
     acks=1            between 1/2 and 2 ×
 
 With `measured` a row also has a dot and its figure. That is for a live view and not for what is stored.
