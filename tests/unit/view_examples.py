@@ -168,8 +168,8 @@ TABLES = {
 }
 EXAMPLES = {
     "bands": bands(
-        [Band("flush after each", 20, None, "larger: 20 × or more"), Band("acks=1", 0.5, 2, "between 1/2 and 2 ×")],
-        "seconds for each item, beside 'batches'",
+        [Band("flush after each", 20, None, "at least 20 ×"), Band("acks=1", 0.5, 2, "between 1/2 and 2 ×")],
+        "seconds for each item, compared with 'batches'",
     ),
     "cluster": cluster([Broker(1, controller=True), Broker(2)], SPLIT, "football"),
     "crash": crash(["at-most-once", "at-least-once"], ["write", "commit"], CRASHES),

@@ -84,10 +84,9 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
 
     if args.source == "retry" and "stream" not in vars(args):
         raise NotAllowed(f"which topic gets the rows back? Type: kq pipeline quarantine retry {args.target} TARGET")
-    if not args.retry and (args.yes or args.named or args.made):
-        raise NotAllowed(
-            f"--yes, --run and --with go with a retry: kq pipeline quarantine retry {args.source} {args.target}"
-        )
+    if not args.retry and any(vars(args).get(name) for name in ("yes", "named", "made")):
+        way = f"kq pipeline quarantine retry {args.source} {args.target}"
+        raise NotAllowed(f"--yes, --run and --with go with a retry: {way}")
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
     if args.retry:
         how = {"mend": function(args.made) if args.made else None, "run": args.named, "dry": not args.yes}
