@@ -171,8 +171,8 @@ DEPTH = Exercise(
     task="return how many items of the topic are not done",
     probe=counting,
     hints=(
-        "[state] = consumer.committed([part], timeout=10) has .offset and .metadata; "
-        "get_watermark_offsets gives the log's first offset and its end.",
+        "With part = TopicPartition(topic, 0), [state] = consumer.committed([part], timeout=10) has .offset and .metadata; "
+        "consumer.get_watermark_offsets(part, timeout=10) gives the log's first offset and its end.",
         "Count the open offsets with offset >= low. Add end − max(top, low). Without a commit top is 0.",
     ),
     solution=not_done,

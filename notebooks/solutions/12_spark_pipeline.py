@@ -243,7 +243,7 @@ def goes_on(checkpoint: str, topic: str, consumer: Any) -> tuple[int, int]:
     left = 0
     for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
         low, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
-        left += end - read.get(str(number), low)
+        left += end - max(low, read.get(str(number), low))
     return done + 1, left
 
 
@@ -277,6 +277,17 @@ class FromZero:
 
 def from_zero(checkpoint: str, topic: str, consumer: Any) -> tuple[int, int]:
     return goes_on(checkpoint, topic, FromZero(consumer))
+
+
+def deleted_rows_too(checkpoint: str, topic: str, consumer: Any) -> tuple[int, int]:
+    folder = Path(checkpoint)
+    batch, left = goes_on(checkpoint, topic, consumer)
+    if batch:
+        read = json.loads((folder / "offsets" / str(batch - 1)).read_text().splitlines()[-1])[topic]
+        for number, at in read.items():
+            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, int(number)), timeout=10)
+            left += max(0, low - at)
+    return batch, left
 
 
 def partitions_of_the_file(checkpoint: str, topic: str, consumer: Any) -> tuple[int, int]:
@@ -348,6 +359,16 @@ STREAMS = [
         7,
         "The new partition is not in the file. Ask Kafka for the topic's partitions.",
     ),
+    Left(
+        "retention has passed its checkpoint",
+        (10, 8),
+        6,
+        {0: (4, 6)},
+        (0,),
+        1,
+        6,
+        "It read up to offset 4 of partition 0, and the log begins at 6 now. A row that is deleted is not in the topic any more.",
+    ),
 ]
 
 
@@ -392,10 +413,10 @@ PLACE = Exercise(
     probe=streams,
     hints=(
         "The last batch that is done has the highest number in `commits`. The last line of its file in `offsets` is JSON.",
-        "read = json.loads(last line)[topic]; for each partition of consumer.list_topics(topic): end − read, or end − low where "
-        "the file does not name it. consumer.get_watermark_offsets(TopicPartition(topic, n)) gives low and end.",
+        "read = json.loads(last line)[topic]; for each partition of consumer.list_topics(topic): end − max(low, read), or end − "
+        "low where the file does not name it. consumer.get_watermark_offsets(TopicPartition(topic, n)) gives low and end.",
     ),
     solution=goes_on,
-    wrong=(begun_is_done, names_as_text, from_zero, partitions_of_the_file),
+    wrong=(begun_is_done, names_as_text, from_zero, partitions_of_the_file, deleted_rows_too),
     seconds=60,
 )
