@@ -122,15 +122,17 @@ PLAN = Exercise(
 
 def reader(registry, subject):
     """A function that reads the bytes of an event, whichever version wrote it, also one that comes later."""
-    codecs = {}
+    known, codec = set(), None
 
     def read(data):
+        nonlocal codec
         if data is None:
             raise CorruptPayload("an event has a value")
         number = split(data).id
-        if number not in codecs:
-            codecs[number] = registry.codec(subject)  # the newest version, now
-        return codecs[number].decode(data)
+        if number not in known:
+            codec = registry.codec(subject)  # the newest version, now; from here on for all rows
+            known.add(number)
+        return codec.decode(data)
 
     return read
 
@@ -141,6 +143,20 @@ def version_of_the_start(registry: Any, subject: str) -> Callable[..., Any]:
 
 def as_it_was_written(registry: Any, subject: str) -> Callable[..., Any]:
     return lambda data: registry.codec().decode(data)
+
+
+def a_codec_for_each_schema(registry: Any, subject: str) -> Callable[..., Any]:
+    codecs: dict[int, Any] = {}
+
+    def read(data: Any) -> Any:
+        if data is None:
+            raise CorruptPayload("an event has a value")
+        number = split(data).id
+        if number not in codecs:
+            codecs[number] = registry.codec(subject)
+        return codecs[number].decode(data)
+
+    return read
 
 
 def none_for_rubbish(registry: Any, subject: str) -> Callable[..., Any]:
@@ -175,6 +191,8 @@ def season_read(answer: Callable[..., Any]) -> Iterator[Tried]:
     late = [event.value() for event in kq.snapshot.records(cluster, topic)[0]][len(early) :]
     leagues = Counter(read(data)["league"] for data in late[: len(basketball)])
     yield Tried("the leagues of basketball's rows", dict(leagues), {"basketball": 20}, "a version that came later", NEW)
+    with_players = sum("player" in read(data) for data in early)  # a field of version 4
+    yield Tried("football's rows that have a 'player' now", with_players, len(early), "all versions", AGAIN)
     for damage, data in zip(seasons.DAMAGES, late[len(basketball) :], strict=True):
         got = refused(read, data)
         yield Tried(f"a row with the damage '{damage}'", got, "an error", "no value from a broken row", RUBBISH)
@@ -191,6 +209,7 @@ def refused(read: Callable[..., Any], data: bytes | None) -> str:
 
 OLD = "Read each row into the newest version: registry.codec(subject). Fields that the row lacks have a default there."
 NEW = "Your reader reads with the version of its start, and a league that this version does not know is 'other'."
+AGAIN = "An old row came after a newer one, and it has the fields of an old version. Keep one codec for all rows."
 RUBBISH = "Let the error out, and raise CorruptPayload for None. The worker decides what becomes of such an item."
 SCHEMAS = Exercise(
     id="15.2",
@@ -199,10 +218,10 @@ SCHEMAS = Exercise(
     probe=season_read,
     hints=(
         "registry.codec(subject) reads every version into the one that is newest when you call it. When is that too early?",
-        "split(data).id says which schema wrote the row. Keep a codec for each id, and make it when the id is new.",
+        "split(data).id says which schema wrote the row. Keep one codec for all rows, and make it anew when an id is new.",
     ),
     solution=reader,
-    wrong=(version_of_the_start, as_it_was_written, none_for_rubbish),
+    wrong=(version_of_the_start, as_it_was_written, a_codec_for_each_schema, none_for_rubbish),
     seconds=60,
 )
 
