@@ -51,7 +51,7 @@ Auto-commit every 5 s commits once in so short a run, at its end, so a loss betw
 Each worker and its promise was read once more against the documentation in the last table, by a reader who did not write it.
 *In the package* means the docstrings of the version that is measured; another version is named where it was read. If a worker is
 still written wrongly, its figures are our fault.
-The figures of one run on a busy machine are in [crash.json](crash.json). The workers are in `examples/crash`.
+The figures of one run are in [crash.json](crash.json). The workers are in `examples/crash`.
 
 | worker | points | lost | doubled | out of order | s to recover |
 |---|---|---|---|---|---|
