@@ -50,7 +50,7 @@ def wait_for(
     while True:
         try:
             seen = condition()
-            if seen or _is_message(seen):
+            if seen is not None and (seen or _is_message(seen)):
                 return seen
             state = str(last()) if last else repr(seen)
         except not_yet as error:
