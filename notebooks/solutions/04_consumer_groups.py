@@ -160,7 +160,7 @@ def _member(cluster: Any, topic: str) -> Consumer:
         return bool(consumer.assignment())
 
     wait_for(assigned, 20 * PATIENCE, "the consumer's partition")
-    for record in early:
+    for record in reversed(early):  # the last seek counts: it goes to the first of them
         if record is not None and record.error() is None:  # it came with the assignment: the answer has to get it
             consumer.seek(TopicPartition(topic, record.partition(), record.offset()))
     return consumer

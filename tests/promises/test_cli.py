@@ -253,7 +253,7 @@ def test_kafkas_own_tools_read_what_is_typed_and_end_with_their_own_code(busy: M
 # --- commands on one's own cluster ------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly  # by day test_secure has the login, and test_topics the file of settings
+@pytest.mark.nightly  # by day test_secure has the file of settings, and test_queue_looks `kq` commands with one
 def test_one_s_own_cluster_with_tls_and_a_login_is_used_and_its_password_never_shown(
     busy: Machine, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -43,6 +43,12 @@ def test_the_page_lists_every_worker_with_the_stored_figures() -> None:
     }
 
 
+def test_a_point_that_no_run_reached_is_not_counted_as_tried() -> None:
+    figures = json.loads((page.DOCS / "crash.json").read_text(encoding="utf-8"))
+    found = figures["transactions"] | {"points": 56, "not_reached": 14, "left_out": 0}
+    assert "| transactions | 42 of 56 | " in page.page({"transactions": found})
+
+
 def test_the_requirements_are_pinned_whole() -> None:
     for file in Path(page.HERE / "requirements").glob("*.txt"):
         assert all("==" in line for line in file.read_text(encoding="utf-8").splitlines()), file
