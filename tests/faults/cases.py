@@ -120,11 +120,13 @@ SOON = SESSION + 2  # seconds: a worker's session, and what the others need
 BURY = {"bury": 100}
 PLAIN, TRANSACTION = ("Produce", "OffsetCommit"), ("TxnOffsetCommit", "EndTxn")
 SLOW = {"batch": 500, "hold": 0.1}  # most of the time something is in hand
+HELD = {"batch": 500, "hold": 1.0}  # long enough to be found with something in hand
 BY_KEY = {"order": "key"}
 THREE = {"brokers": 3, "worker": BURY, "known": ("copied",)}
+NODE = ("Produce", "EndTxn", "ConsumerGroupHeartbeat")
 VIRTUAL = {"wire": True, "partitions": 6, "seconds": 20, "world": VirtualWorld}
 OUTBOX = {"wire": True, "seconds": 40, "world": OutboxWorld}
-lost = wire_accidents.answers_lost
+lost, node_cut_off = wire_accidents.answers_lost, virtual_world.node_cut_off
 TOGETHER = (
     partial(accidents.sigkill, times=1),
     partial(accidents.sigterm, times=1),
@@ -181,6 +183,9 @@ CASES = [
     ),
     Case("topic recreated and grown", accidents.recreated, seconds=25),
     Case("virtual queues: nodes SIGKILL", virtual_world.nodes_killed, **VIRTUAL),
+    Case("virtual queues: a node hears nothing", partial(node_cut_off, way="from"), worker=HELD, **VIRTUAL),
+    Case("virtual queues: nobody hears a node", partial(node_cut_off, way="to"), worker=HELD, **VIRTUAL),
+    Case("virtual queues: answers lost", partial(lost, kinds=NODE), **VIRTUAL),
     Case("outbox: database and Kafka away", outbox_world.in_turn, **OUTBOX),
 ]
 BROKEN = Case("auto-commit, worker SIGKILL", accidents.killed_late, worker={"broken": True, "batch": 50, "hold": 0.6})
@@ -212,7 +217,20 @@ PLANTED = [
         **VIRTUAL | {"worker": {"node": {"mutant": "unwritten"}}},
     ),
     Case(
+        "unfenced",
+        partial(node_cut_off, way="to"),
+        caught="twice",
+        worker=HELD | {"node": {"mutant": "unfenced"}},
+        **VIRTUAL,
+    ),
+    Case(
         "done_anew", outbox_world.in_turn, caught="twice", **OUTBOX | {"seconds": 8, "worker": {"mutant": "done_anew"}}
+    ),
+    Case(
+        "deleted_first",
+        outbox_world.in_turn,
+        caught="lost",
+        **OUTBOX | {"seconds": 8, "producer": {"mutant": "deleted_first"}},
     ),
 ]
 

@@ -6,6 +6,7 @@ And a clock that is wrong: `time.time` of this process.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +22,11 @@ from kqlib.queue.queue import Queue
 from kqlib.queue.sender import Sender
 from kqlib.queue.session import Session
 from kqlib.queue.transactions import Ending
+from kqlib.virtual.member import GroupMember
 from kqlib.virtual.outbox import Outbox
+from kqlib.virtual.partition import PartitionServer
 from kqlib.virtual.store import ItemStore, Writes
+from kqlib.virtual.writer import PartitionWriter
 
 
 def changed(clock: float, mutant: str) -> None:
@@ -145,15 +149,43 @@ def unwritten() -> None:
     )
 
 
+def unfenced() -> None:
+    """A node of virtual queues has transactional ids of its own, and goes on with partitions that others have taken over."""
+
+    def begin(old: Callable[..., None]) -> Callable[..., None]:
+        def begins(self: PartitionWriter, cluster: Any, topic: str, partition: int, *most: int) -> None:
+            old(self, cluster, f"{topic}-{os.getpid()}", partition, *most)
+            self._topic = topic
+
+        return begins
+
+    around(PartitionWriter, "__init__", begin)
+    PartitionServer.drop = lambda self, why: None  # type: ignore[method-assign]
+    GroupMember._on_lost = lambda self, consumer, parts: None  # type: ignore[method-assign]
+
+
 def done_anew() -> None:
     """A reader of an outbox takes each item for the first with its id."""
     around(Outbox, "first", lambda _: lambda self, item: True)
+
+
+def deleted_first() -> None:
+    """An outbox deletes its jobs before they are put."""
+
+    def put(old: Callable[..., None]) -> Callable[..., None]:
+        def puts(self: Outbox, queue: Any, name: str, jobs: Any, first: Any) -> None:
+            self._take(jobs)
+            old(self, queue, name, jobs, first)
+
+        return puts
+
+    around(Outbox, "_put", put)
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         *(floor, stored_later, kept, buried_in_two_steps, late, any_order, sent_twice, another_item),
-        *(unwritten, done_anew),
+        *(unwritten, unfenced, done_anew, deleted_first),
     )
 }

@@ -55,17 +55,19 @@ In the last row auto-commit takes the queue's place, and the judge must find los
 
 Made by `python -m tests.faults.page ITEMS NAME…`. The cases are in [cases.py](../tests/faults/cases.py).
 
-| fault | what happens | items | histories | seeds | lost | unexpected | two leases | twice | order | again | dead | pause | takeover |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
+HEAD = (
+    *("fault", "what happens", "items", "histories", "seeds", "lost", "unexpected", "two leases", "twice", "order"),
+    *("again", "dead", "pause", "takeover", "day"),
+)
 JUDGES = f"""
 ## Does the judge see anything?
 
 One mistake is planted in the workers or producers by [mutants.py](../tests/faults/mutants.py). The named count must find it.
 {PLANT:,} items each.
 
-| mistake | what it does | fault | found by | count |
-|---|---|---|---|---|
+| mistake | what it does | fault | found by | count | day |
+|---|---|---|---|---|---|
 """
 NAMES = {"shared": "two leases", "misordered": "order"}
 
@@ -85,7 +87,7 @@ def row(case: Case, found: dict[str, Any] | None) -> str:
     """A line of the table."""
     start = f"| {case.name} | {what_happens(case)} |"
     if found is None:
-        return f"{start} not measured{' | –' * 11} |\n"
+        return f"{start} not measured{' | –' * (len(HEAD) - 3)} |\n"
     order = f"{found.get('misordered', 0):,}" if case.worker.get("order") == "key" else "–"
     counts = [
         f"{found.get(name, 0):,}" for name in ("lost", "unexpected", "shared", "twice", "misordered", "doubled", "dead")
@@ -100,6 +102,7 @@ def row(case: Case, found: dict[str, Any] | None) -> str:
         *counts,
         limited(found["pause"], case.longest),
         takeover,
+        found["day"],
     ]
     return f"{start} {' | '.join(cells)} |\n"
 
@@ -114,7 +117,7 @@ def planted_row(case: Case, found: dict[str, Any] | None) -> str:
         if case.takeover
         else f"{found[case.caught]:,}"
     )
-    return f"{start} {NAMES.get(case.caught, case.caught)} | {count} |\n"
+    return f"{start} {NAMES.get(case.caught, case.caught)} | {count} | {found['day'] if found else '–'} |\n"
 
 
 def key_of(case: Case) -> str:
@@ -124,10 +127,11 @@ def key_of(case: Case) -> str:
 
 def page(figures: dict[str, Any]) -> str:
     """The whole page."""
+    head = f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|\n"
     rows = "".join(row(case, figures.get(case.name)) for case in [*CASES, BROKEN])
     known = "".join(f"\n*{name}*: {why}.\n" for name, why in KNOWN.items())
     judged = "".join(planted_row(case, figures.get(key_of(case))) for case in PLANTED)
-    return f"{ABOUT}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}"
+    return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}"
 
 
 def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:

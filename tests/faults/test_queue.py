@@ -7,12 +7,14 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
+from tests.faults.accidents import together
 from tests.faults.cases import BROKEN, CASES, KNOWN, PLANTED, Case, run
 from tests.faults.page import PLANT, key_of
 from tests.faults.world import ROOT
@@ -31,7 +33,8 @@ def test_nothing_is_lost_nothing_is_done_twice(case: Case, tmp_path: Path, figur
     if outcome.wrong and outcome.wrong.keys() <= set(case.known):
         pytest.xfail(f"{outcome.wrong}: {'; '.join(KNOWN[name] for name in outcome.wrong)}")
     assert outcome.wrong == {}, outcome
-    assert not case.takeover or outcome.verdict.doubled, outcome  # else nobody took anything over
+    drawn = isinstance(case.fault, partial) and case.fault.func is together  # perhaps no worker was gone
+    assert not case.takeover or drawn or outcome.verdict.doubled, outcome  # else nobody took anything over
 
 
 def test_a_queue_that_loses_items_is_found_out(tmp_path: Path, figures: list[str]) -> None:
