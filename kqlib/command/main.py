@@ -22,7 +22,7 @@ from kqlib.command.output import answer, tell
 from kqlib.errors import KqError, NotAllowed, NotNow, QueueDeleted, Unreachable
 from kqlib.text import count, near
 
-MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash", "size", "new")
+MODULES = ("games", "queue", "virtual", "pipeline", "metrics", "crash", "gameday", "size", "new")
 EXAMPLE = """\
 example: three brokers that several notebooks share
   eval "$(kq up --brokers 3)" && kq lab

@@ -16,7 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -88,8 +89,11 @@ def find() -> Running | None:
     return None
 
 
-def start(brokers: int) -> Running:
-    """The cluster that runs already, whatever its size, else a new one. Return when it is ready."""
+def start(brokers: int, holder: Sequence[str] = (__name__,)) -> Running:
+    """The cluster that runs already, whatever its size, else a new one. Return when it is ready.
+
+    holder: the module that calls `hold` in a process of its own, and its arguments before the number of brokers.
+    """
     if running := find():
         return running
     _check_what_it_takes()
@@ -102,7 +106,7 @@ def start(brokers: int) -> Running:
         return alone
     with alone:
         _file("json").unlink(missing_ok=True)
-        return _launch(brokers, alone)
+        return _launch(brokers, alone, holder)
 
 
 def stop() -> bool:
@@ -131,9 +135,9 @@ def _check_what_it_takes() -> None:
     jars.fetch("broker")
 
 
-def _launch(brokers: int, alone: IO[str]) -> Running:
+def _launch(brokers: int, alone: IO[str], holder_of: Sequence[str]) -> Running:
     """Start the holder, which inherits the lock. Wait until up.json says where the cluster is."""
-    command = [sys.executable, "-P", "-m", "kqlib.workshop.cluster.up", str(brokers)]
+    command = [sys.executable, "-P", "-m", *holder_of, str(brokers)]
     with _file("log").open("w") as log:
         holder = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[alone.fileno()]
@@ -183,17 +187,28 @@ def _tail() -> str:
 # --- the holder -------------------------------------------------------------------------------------------------------
 
 
-def hold(brokers: int) -> None:
-    """Keep a cluster until up.json is gone or this process ends. The reaper ends the brokers with it."""
+@contextmanager
+def _idle(_: Cluster) -> Iterator[Callable[[], object]]:
+    yield lambda: time.sleep(0.2)
+
+
+Inside = Callable[[Cluster], AbstractContextManager[Callable[[], object]]]
+
+
+def hold(brokers: int, inside: Inside = _idle, config: Mapping[str, Any] | None = None) -> None:
+    """Keep a cluster until up.json is gone or this process ends. The reaper ends the brokers with it.
+
+    inside: what else runs there; it gives the function that is called again and again meanwhile.
+    """
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with Cluster(brokers) as cluster:
+    with Cluster(brokers, config=dict(config or {})) as cluster, inside(cluster) as turn:
         mine = Running(cluster.bootstrap, brokers, os.getpid())
         places.write_atomic(_file("json"), json.dumps(asdict(mine)) + "\n")
         try:
             while _read() == mine:
-                time.sleep(0.2)
+                turn()
         finally:
             if _read() == mine:
                 _file("json").unlink(missing_ok=True)

@@ -1,0 +1,131 @@
+"""The grade of a game, and its debrief: a table, what each fault was, and a curve of the work that was not done. Pure.
+
+In:  an `Entry` for each fault that came, the audit's counts, samples. Out: `Report`, as text and as a page.
+A fault is worth 100 points: its cause 30, its evidence 20, its repair 30, and up to 20 for a quick repair. The score is their mean.
+A wrong answer costs 5 points of the score, a lost item 1 (20 at most).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import mean
+from typing import Any
+
+from kqlib.text import count
+from kqlib.workshop.view import Picture, Table, curve
+
+CAUSE, EVIDENCE, REPAIR, QUICK = 30, 20, 30, 20
+WRONG, LOST, MOST_LOST = 5, 1, 20
+COLUMNS = ("fault", "came", "found", "repaired", "cause", "evidence", "repair", "points")
+STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:52em;margin:2em auto;padding:0 1em;color-scheme:light dark}"
+
+
+@dataclass
+class Entry:
+    """One fault of a game. Times are in seconds since the game began."""
+
+    name: str
+    cause: str
+    trace: str
+    repair: str
+    made: float
+    found: float | None = None
+    proven: bool = False
+    repaired: float | None = None
+
+    def points(self, length: float) -> int:
+        """0 to 100. length: of the game, in seconds."""
+        found = CAUSE * (self.found is not None) + EVIDENCE * self.proven
+        if self.repaired is None:
+            return found
+        return round(found + REPAIR + QUICK * max(0.0, 1 - (self.repaired - self.made) / length))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a game."""
+
+    seed: int
+    length: float  # seconds that it was to take
+    entries: Sequence[Entry]
+    wrong: Sequence[str] = ()  # answers that name a fault which was not there
+    put: int = 0
+    lost: int = 0
+    doubled: int = 0
+    samples: Sequence[Mapping[str, int]] = field(default_factory=list)  # items not done, by site
+    every: float = 30.0  # seconds from one sample to the next
+
+    @property
+    def score(self) -> int | None:
+        """0 to 100; None if no fault came."""
+        if not self.entries:
+            return None
+        points = mean(each.points(self.length) for each in self.entries)
+        return max(0, round(points - WRONG * len(self.wrong) - min(MOST_LOST, LOST * self.lost)))
+
+    @property
+    def table(self) -> Table:
+        """A row a fault. Times are in minutes."""
+        rows = []
+        for each in self.entries:
+            times = [None if at is None else f"{at / 60:.1f}" for at in (each.made, each.found, each.repaired)]
+            ticks = [each.found is not None, each.proven, each.repaired is not None]
+            rows.append([each.name, *times, *ticks, each.points(self.length)])
+        return Table(rows, COLUMNS, f"Game day, seed {self.seed}: {self.result}")
+
+    @property
+    def result(self) -> str:
+        """The score, or that there is none."""
+        return "no fault came" if self.score is None else f"{self.score} of 100 points"
+
+    @property
+    def audit(self) -> str:
+        """What was put, and what became of it."""
+        wrong = f"; wrong answers: {', '.join(self.wrong)}" if self.wrong else ""
+        return f"{count(self.put, 'item')} put; {self.lost} lost, {self.doubled} doubled{wrong}"
+
+    @property
+    def picture(self) -> Picture:
+        """How many items were not done, by site, and when each fault came and was repaired."""
+        sites = list(self.samples[0]) if self.samples else []
+        words: dict[int, list[str]] = {}
+        for each in self.entries:
+            for at, word in ((each.made, each.name), (each.repaired, f"{each.name} repaired")):
+                if at is not None:
+                    step = min(len(self.samples), 1 + int(at / self.every))
+                    words.setdefault(step, []).append(word)
+        lines = {site: [sample[site] for sample in self.samples] for site in sites}
+        events = {step: ", ".join(some) for step, some in words.items()}
+        return curve(lines, f"items not done, every {self.every:g} s", step="look", events=events)
+
+    @property
+    def faults(self) -> list[tuple[str, str, str, str]]:
+        """Of each fault its name, cause, trace and repair."""
+        return [(each.name, each.cause, each.trace, each.repair) for each in self.entries]
+
+    def __str__(self) -> str:
+        lines = [self.table.text, self.audit, ""]
+        for name, cause, trace, repair in self.faults:
+            lines += [f"{name}: {cause}", f"  seen by   {trace}", f"  repaired  {repair}"]
+        return "\n".join([*lines, "", self.picture.text])
+
+    @property
+    def page(self) -> str:
+        """One HTML file that stands alone."""
+        listed = "".join(
+            f"<li><b>{html.escape(name)}</b>: {html.escape(cause)}<br>seen by <code>{html.escape(trace)}</code>"
+            f"<br>repaired: {html.escape(repair)}</li>"
+            for name, cause, trace, repair in self.faults
+        )
+        image = self.picture._repr_mimebundle_()["text/html"]
+        head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Game day</title><style>{STYLE}</style>"
+        twin = f"<pre>{html.escape(self.picture.text)}</pre>"
+        return (
+            f"{head}\n{self.table.html}\n<p>{html.escape(self.audit)}</p>\n<ul>{listed}</ul>\n{image}\n{twin}</html>\n"
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self) | {"score": self.score}

@@ -1,0 +1,194 @@
+"""A person on duty, as a program: it plays a game day by what the commands print and by the logs that they name, and by nothing else.
+
+python -m tests.faults.gameday 7 --faults 3 --minutes 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kqlib.runtime import places
+from tests.faults.world import ROOT
+
+SITES = ("eu", "us")
+Words = tuple[str, ...]
+APPLY: Words = ("topics", "apply", "PLAN")
+AGAIN: Words = ("gameday", "restart", "mover")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was seen of one fault, and the commands that repair it. PLAN stands for the plan's file."""
+
+    fault: str
+    evidence: str
+    repair: tuple[Words, ...]
+
+
+@dataclass
+class Duty:
+    """The person. `before`: what was suspected in the last round; some traces count only if they stay."""
+
+    state: Path
+    plan: str = ""
+    answered: set[str] = field(default_factory=set)
+    before: set[str] = field(default_factory=set)
+    now: set[str] = field(default_factory=set)
+
+    def kq(self, *words: str) -> str:
+        """What a command prints."""
+        named = {"KQ_STATE": str(self.state), "KQ_CACHE": str(places.cache())}
+        kept = {name: value for name, value in os.environ.items() if name not in {"KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"}}
+        command = [sys.executable, "-m", "kqlib", *(self.plan if word == "PLAN" else word for word in words)]
+        ran = subprocess.run(command, cwd=ROOT, env=kept | named, capture_output=True, text=True, check=False)
+        return ran.stdout + ran.stderr
+
+    def play(self, seed: int, faults: int, minutes: float) -> dict[str, Any]:
+        """A whole game: until every fault was answered and no trace is left, or until the time is over."""
+        try:
+            began = self.kq("gameday", "start", "--seed", str(seed), "--faults", str(faults), "--minutes", str(minutes))
+            assert "export KQ_BOOTSTRAP" in began, began
+            status = self.kq("gameday", "status")
+            while "The time is over" not in status and (self.round(status) or len(self.answered) < faults):
+                status = self.kq("gameday", "status")
+            ended = self.kq("gameday", "end", "--json")
+            report: dict[str, Any] = json.loads(ended[ended.index("{") :])
+            return report
+        finally:
+            self.kq("down")
+
+    def round(self, status: str) -> int:
+        """Look everywhere once. Answer what is new, repair what is there. How many traces were seen, or suspected?"""
+        self.before, self.now = self.now, set()
+        self.plan = "".join(re.findall(r"^plan +(\S+)", status, re.MULTILINE))
+        traces = list(self.traces(status))
+        for trace in traces:
+            if trace.fault not in self.answered:
+                self.kq("gameday", "answer", trace.fault, "--evidence", trace.evidence)
+                self.answered.add(trace.fault)
+            for words in trace.repair:
+                self.kq(*words)
+        return len(traces) + len(self.now)
+
+    def stays(self, suspicion: str) -> bool:
+        """Was this suspected in the last round already?"""
+        self.now.add(suspicion)
+        return suspicion in self.before
+
+    def traces(self, status: str) -> Iterator[Trace]:
+        """All that is seen now."""
+        services = {
+            name: (how, log) for name, how, log in re.findall(r"^(\S+) +(\w+)  log (.+)$", status, re.MULTILINE)
+        }
+        yield from self.stopped(status, services)
+        yield from self.in_sync({name for name, (how, _) in services.items() if how == "running"})
+        yield from self.drift()
+        clients = self.kq("kafka", "configs", "--describe", "--entity-type", "clients")
+        if re.search(r"'mover' are .*producer_byte_rate", clients):
+            entity = ("--entity-type", "clients", "--entity-name", "mover")
+            delete = ("kafka", "configs", "--alter", *entity, "--delete-config", "producer_byte_rate")
+            yield Trace("quota", clients, (delete,))
+        yield from self.moves()
+        yield from self.transactions()
+        letters = self.kq("queue", "peek", "football.dead", "--site", "eu")
+        if "football.dead/" in letters:
+            purges = tuple(("queue", "purge", "football.dead", "--site", site, "--yes") for site in SITES)
+            yield Trace("poison-item", letters, purges)
+        for site in SITES:
+            yield from self.site(site, {name for name, (how, _) in services.items() if how == "running"})
+
+    def stopped(self, status: str, services: dict[str, tuple[str, str]]) -> Iterator[Trace]:
+        """Programs and brokers without a process."""
+        for name, (how, log) in services.items():
+            if how == "stopped" and name == "mover":
+                yield Trace("mover-killed", status, (AGAIN,))
+            elif how == "stopped" and name.startswith("broker"):
+                again: Words = ("gameday", "restart", name)
+                full = re.findall(r".*File too large.*", Path(log).read_text(errors="replace"))
+                few = self.kq("kafka", "topics", "--describe", "--under-min-isr-partitions")
+                if full:
+                    yield Trace("full-disk", full[-1], (again,))
+                else:
+                    yield Trace("dead-broker", f"{status}\n{few}", (again, APPLY))
+
+    def in_sync(self, running: set[str]) -> Iterator[Trace]:
+        """A broker that runs, and is not in sync for the groups' own topic."""
+        shown = self.kq("kafka", "topics", "--describe", "--under-replicated-partitions")
+        for replicas, isr in re.findall(r"__consumer_offsets\s.*Replicas: (\S+)\s+Isr: (\S+)", shown):
+            for number in set(replicas.split(",")) - set(isr.split(",")):
+                if f"broker-{number}" in running and self.stays(f"broker {number} hangs"):
+                    yield Trace("coordinator-gone", shown, (("gameday", "restart", f"broker-{number}"),))
+
+    def drift(self) -> Iterator[Trace]:
+        """What differs from the plan."""
+        diff = self.kq("topics", "diff", "PLAN")
+        if re.search(r"^\+ football:", diff, re.MULTILINE):
+            yield Trace("topic-deleted", diff, (APPLY, AGAIN))
+        if "~ football: retention.ms" in diff:
+            yield Trace("short-retention", diff, (APPLY,))
+        if "~ football: max.message.bytes" in diff:
+            yield Trace("small-messages", diff, (APPLY, AGAIN))
+        if "~ scores: delete.retention.ms" in diff:
+            yield Trace("early-compaction", diff, (APPLY,))
+        if grown := re.search(r"! football: has (\d+) partitions", diff):
+            plan = Path(self.plan)
+            plan.write_text(plan.read_text().replace("partitions = 3", f"partitions = {grown[1]}"))
+            yield Trace("partitions-added", diff, (APPLY,))
+
+    def moves(self) -> Iterator[Trace]:
+        """A move that does not end."""
+        if "archive-0" not in self.kq("kafka", "reassign-partitions", "--list") or not self.stays("a move"):
+            return
+        move = self.state / "move.json"
+        move.write_text('{"version": 1, "partitions": [{"topic": "archive", "partition": 0, "replicas": [1, 2]}]}')
+        throttle = self.kq("kafka", "configs", "--describe", "--entity-type", "brokers")
+        cancel = ("kafka", "reassign-partitions", "--cancel", "--reassignment-json-file", str(move))
+        yield Trace("slow-move", throttle, (cancel,))
+
+    def transactions(self) -> Iterator[Trace]:
+        """A transaction that stays open."""
+        shown = self.kq("kafka", "transactions", "list")
+        for name in re.findall(r"^(\S+)\s.*\bOngoing\b", shown, re.MULTILINE):
+            if self.stays(f"{name} is open"):
+                about = self.kq("kafka", "transactions", "describe", "--transactional-id", name)
+                for part in re.findall(r"\bfootball-(\d+)", about):
+                    at = ("--topic", "football", "--partition", part)
+                    begun = re.findall(
+                        r"\s(\d+)\s*$", self.kq("kafka", "transactions", "describe-producers", *at), re.MULTILINE
+                    )
+                    aborts = tuple(("kafka", "transactions", "abort", *at, "--start-offset", each) for each in begun)
+                    yield Trace("stuck-transaction", shown, aborts)
+
+    def site(self, site: str, running: set[str]) -> Iterator[Trace]:
+        """A site whose offsets were reset, or one of whose workers is no member."""
+        shown = self.kq("queue", "show", "football", "--site", site)
+        if "skipped by another program" in shown:
+            yield Trace("group-reset", shown, (("queue", "rewind", "football", "--site", site, "--yes"),))
+        members = self.kq("kafka", "consumer-groups", "--describe", "--members", "--group", site)
+        for name in sorted(name for name in running if name.startswith(site)):
+            if "CLIENT-ID" in members and name not in members and self.stays(f"{name} is no member"):
+                yield Trace("worker-hangs", f"{name} runs, and is not in:\n{members}", (("gameday", "restart", name),))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--faults", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=4.0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as state:
+        print(json.dumps(Duty(Path(state)).play(args.seed, args.faults, args.minutes), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""A game day is solved by what the commands print: every fault leaves a trace, can be repaired, and is seen to be. Nightly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kqlib.workshop.gameday.faults import FAULTS
+from kqlib.workshop.gameday.game import draw
+from tests.faults.gameday import Duty
+
+FAULTS_EACH, MINUTES = 3, 4.0
+SEEDS = (0,)
+LOSE = {"topic-deleted", "short-retention"}  # what was not done yet is gone
+
+
+def test_the_seeds_have_every_fault() -> None:
+    assert {each.name for seed in SEEDS for each in draw(seed, FAULTS_EACH, MINUTES)} == FAULTS.keys()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_game_is_solved_by_what_the_commands_print(seed: int, tmp_path: Path, figures: list[str]) -> None:
+    report = Duty(tmp_path).play(seed, FAULTS_EACH, MINUTES)
+    names = [each["name"] for each in report["entries"]]
+    figures.append(
+        f"game day {seed}: {', '.join(names)}: {report['score']} points, {report['lost']} of {report['put']} lost"
+    )
+    assert names == [each.name for each in draw(seed, FAULTS_EACH, MINUTES)]
+    for each in report["entries"]:
+        assert each["found"] and each["proven"] and each["repaired"], each
+    assert report["wrong"] == [] and report["put"] > 0
+    assert report["lost"] == 0 or LOSE & set(names), report["lost"]

@@ -1,0 +1,186 @@
+"""The rules of a game day: which faults a seed hides, when a fault counts as repaired, and the grade. No broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kqlib.errors import NotAllowed
+from kqlib.workshop.gameday import game as games
+from kqlib.workshop.gameday.faults import FAULTS, Fault, Made
+from kqlib.workshop.gameday.game import MOST, Game, draw
+from kqlib.workshop.gameday.grade import Entry, Report
+from kqlib.workshop.gameday.system import Counts
+
+MINUTE = 60.0
+
+
+# --- which faults come ------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_always_hides_the_same_faults_at_the_same_moments() -> None:
+    assert draw(7, 3, 30) == draw(7, 3, 30)
+    assert len({tuple(draw(seed, 3, 30)) for seed in range(50)}) == 50
+
+
+def test_every_fault_is_drawn_and_no_two_of_a_game_touch_the_same_part() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(300):
+        hidden = draw(seed, MOST, 10)
+        assert len({FAULTS[each.name].touches for each in hidden}) == MOST
+        seen.update(each.name for each in hidden)
+    assert seen.keys() == FAULTS.keys() and len(FAULTS) >= 14
+
+
+def test_faults_come_one_after_the_other_and_leave_time_for_the_last_one() -> None:
+    for seed in range(100):
+        moments = [each.at for each in draw(seed, 3, 30)]
+        assert moments == sorted(moments)
+        assert moments[0] > 1 * MINUTE and moments[-1] < 20 * MINUTE
+
+
+@pytest.mark.parametrize(("faults", "minutes"), [(0, 30), (MOST + 1, 30), (3, 0), (3, -1), (3, float("nan"))])
+def test_what_cannot_be_played_is_refused(faults: int, minutes: float) -> None:
+    with pytest.raises(NotAllowed, match=r"--faults|--minutes"):
+        draw(7, faults, minutes)
+
+
+def test_every_fault_says_its_cause_its_trace_and_its_repair() -> None:
+    for name, each in FAULTS.items():
+        assert each.cause.endswith(".") and "kq " in each.trace + each.repair, name
+        assert each.trace and each.repair and each.name == name
+
+
+# --- the grade --------------------------------------------------------------------------------------------------------
+
+
+def entry(**how: Any) -> Entry:
+    return Entry("quota", "A quota.", "kq status", "remove it", **({"made": 60.0} | how))
+
+
+@pytest.mark.parametrize(
+    ("how", "points"),
+    [
+        ({}, 0),
+        ({"found": 120.0}, 30),
+        ({"found": 120.0, "proven": True}, 50),
+        ({"repaired": 60.0}, 50),
+        ({"found": 70.0, "proven": True, "repaired": 60.0}, 100),
+        ({"found": 70.0, "proven": True, "repaired": 360.0}, 90),
+        ({"repaired": 5000.0}, 30),
+    ],
+)
+def test_points_are_for_cause_evidence_repair_and_quickness(how: dict[str, Any], points: int) -> None:
+    assert entry(**how).points(600) == points
+
+
+def test_wrong_answers_and_lost_items_cost_points_of_the_score() -> None:
+    whole = entry(found=70.0, proven=True, repaired=60.0)
+    assert Report(7, 600, [whole]).score == 100
+    assert Report(7, 600, [whole, entry()]).score == 50
+    assert Report(7, 600, [whole], wrong=["quota", "full-disk"], lost=3).score == 87
+    assert Report(7, 600, [whole], lost=1000).score == 80
+    assert Report(7, 600, [entry()], wrong=["quota"]).score == 0
+    assert Report(7, 600, []).score is None
+
+
+def test_the_debrief_says_what_happened_over_time() -> None:
+    samples = [{"eu": 1, "us": 2}, {"eu": 40, "us": 2}, {"eu": 3, "us": 2}]
+    report = Report(7, 90, [entry(made=31.0, found=50.0, repaired=70.0)], ["full-disk"], 99, 1, 2, samples, 30.0)
+    text = str(report)
+    assert "Game day, seed 7: 65 of 100 points" in text
+    assert "99 items put; 1 lost, 2 doubled; wrong answers: full-disk" in text
+    assert "quota: A quota." in text and "look 2: quota" in text and "look 3: quota repaired" in text
+    assert "40" in report.picture.text and report.picture.text in text
+    assert "<img" in report.page and "quota repaired" in report.page
+    assert report.plain()["score"] == report.score
+
+
+# --- a game, with a clock and a system of the test's own ------------------------------------------------------------------
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> tuple[Game, Clock, dict[str, Any]]:
+    """A game of 600 seconds with one fault; `there` says whether it can be made, and is repaired."""
+    there: dict[str, Any] = {"possible": True, "repaired": False}
+
+    def make(system: Any, chance: Random) -> Made:
+        if not there["possible"]:
+            raise NotAllowed("not now")
+        return Made((r"rate=\d+", "mover"), lambda: bool(there["repaired"]))
+
+    one = {"quota": Fault("quota", "A quota.", "kq status", "remove it", "mover", make)}
+    two = one | {"full-disk": Fault("full-disk", "A disk.", "kq status", "clean it", "mover", make)}
+    monkeypatch.setattr(games, "FAULTS", one)
+    system: Any = SimpleNamespace(counts=lambda: Counts(5, 0, 0, {"eu": 0, "us": 0}, 0), stop=lambda name: None)
+    clock = Clock()
+    game = Game(system, 7, 1, 10, clock)
+    monkeypatch.setattr(games, "FAULTS", two)
+    return game, clock, there
+
+
+def test_a_fault_that_cannot_be_made_now_is_tried_again(played: tuple[Game, Clock, dict[str, Any]]) -> None:
+    game, clock, there = played
+    there["possible"], clock.now = False, game.to_come[0].at
+    game.turn()
+    assert not game.entries
+    there["possible"], clock.now = True, clock.now + games.AGAIN
+    game.turn()
+    assert game.entries["quota"].made == clock.now and not game.to_come
+
+
+def test_a_fault_is_repaired_only_after_it_was_in_force(played: tuple[Game, Clock, dict[str, Any]]) -> None:
+    game, clock, there = played
+    clock.now, there["repaired"] = game.to_come[0].at, True
+    game.turn()
+    game.turn()
+    assert game.entries["quota"].repaired is None
+    there["repaired"] = False
+    game.turn()
+    there["repaired"], clock.now = True, clock.now + games.CHECK
+    game.turn()
+    assert game.entries["quota"].repaired == clock.now
+
+
+def test_evidence_counts_if_it_has_all_that_only_the_trace_shows(played: tuple[Game, Clock, dict[str, Any]]) -> None:
+    game, clock, _ = played
+    clock.now = game.to_come[0].at
+    game.turn()
+    game.answer("quota", "it is the mover")
+    assert game.entries["quota"].found == clock.now and not game.entries["quota"].proven
+    clock.now += 60
+    game.answer("quota", "Quota for 'mover': rate=150")
+    assert game.entries["quota"].found == clock.now - 60 and game.entries["quota"].proven
+    game.answer("quota", "")
+    assert game.entries["quota"].proven and game.wrong == []
+
+
+def test_a_fault_that_is_not_there_or_not_yet_is_a_wrong_answer(played: tuple[Game, Clock, dict[str, Any]]) -> None:
+    game, clock, _ = played
+    game.answer("quota", "a guess")
+    game.answer("full-disk", "another one")
+    assert game.wrong == ["quota", "full-disk"]
+    with pytest.raises(NotAllowed, match="there is no fault 'quotas'"):
+        game.answer("quotas", "")
+    clock.now = game.length
+    with pytest.raises(NotAllowed, match="the time is over"):
+        game.answer("quota", "")
+
+
+def test_a_game_without_a_fault_has_no_score(played: tuple[Game, Clock, dict[str, Any]]) -> None:
+    game, _, _ = played
+    game.turn()
+    report = game.end()
+    assert (report.score, report.put, report.lost) == (None, 5, 0)
+    assert "no fault came" in str(report)
