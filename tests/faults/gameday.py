@@ -20,6 +20,8 @@ from typing import Any
 from kqlib.runtime import places
 from tests.faults.world import ROOT
 
+SEEDS = (1, 2, 4, 76, 328)  # together they have every fault once
+FAULTS_EACH, MINUTES = 3, 4.0
 SITES = ("eu", "us")
 Words = tuple[str, ...]
 APPLY: Words = ("topics", "apply", "PLAN")
@@ -183,8 +185,8 @@ class Duty:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("seed", type=int)
-    parser.add_argument("--faults", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=4.0)
+    parser.add_argument("--faults", type=int, default=FAULTS_EACH)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as state:
         print(json.dumps(Duty(Path(state)).play(args.seed, args.faults, args.minutes), indent=1))

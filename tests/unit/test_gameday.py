@@ -15,6 +15,7 @@ from kqlib.workshop.gameday.faults import FAULTS, Fault, Made
 from kqlib.workshop.gameday.game import MOST, Game, draw
 from kqlib.workshop.gameday.grade import Entry, Report
 from kqlib.workshop.gameday.system import Counts
+from tests.faults.gameday import FAULTS_EACH, MINUTES, SEEDS
 
 MINUTE = 60.0
 
@@ -53,6 +54,10 @@ def test_every_fault_says_its_cause_its_trace_and_its_repair() -> None:
     for name, each in FAULTS.items():
         assert each.cause.endswith(".") and "kq " in each.trace + each.repair, name
         assert each.trace and each.repair and each.name == name
+
+
+def test_the_games_of_a_night_have_every_fault() -> None:
+    assert {each.name for seed in SEEDS for each in draw(seed, FAULTS_EACH, MINUTES)} == FAULTS.keys()
 
 
 # --- the grade --------------------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class Game:
         return "\n".join(lines)
 
     def answer(self, name: str, evidence: str) -> str:
-        """Note an answer. Whether it is right is said at the end."""
+        """Note an answer. The debrief shows whether it is right."""
         if self.now >= self.length:
             raise NotAllowed("the time is over, and answers count no more: kq gameday end")
         if name not in FAULTS:
