@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections import Counter
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.workshop.gameday import game as games
+from kqlib.workshop.gameday import holder
 from kqlib.workshop.gameday.faults import FAULTS, Fault, Made
 from kqlib.workshop.gameday.game import MOST, Game, draw
 from kqlib.workshop.gameday.grade import Entry, Report
@@ -64,7 +68,7 @@ def test_the_games_of_a_night_have_every_fault() -> None:
 
 
 def entry(**how: Any) -> Entry:
-    return Entry("quota", "A quota.", "kq status", "remove it", **({"made": 60.0} | how))
+    return Entry("quota", **({"made": 60.0} | how))
 
 
 @pytest.mark.parametrize(
@@ -99,9 +103,9 @@ def test_the_debrief_says_what_happened_over_time() -> None:
     text = str(report)
     assert "Game day, seed 7: 65 of 100 points" in text
     assert "99 items put; 1 lost, 2 doubled; wrong answers: full-disk" in text
-    assert "quota: A quota." in text and "look 2: quota" in text and "look 3: quota repaired" in text
+    assert f"quota: {FAULTS['quota'].cause}" in text and "look 2: quota" in text and "look 3: ✓ quota" in text
     assert "40" in report.picture.text and report.picture.text in text
-    assert "<img" in report.page and "quota repaired" in report.page
+    assert "<img" in report.page and "look 3: ✓ quota" in report.page
     assert report.plain()["score"] == report.score
 
 
@@ -189,3 +193,23 @@ def test_a_game_without_a_fault_has_no_score(played: tuple[Game, Clock, dict[str
     report = game.end()
     assert (report.score, report.put, report.lost) == (None, 5, 0)
     assert "no fault came" in str(report)
+
+
+def test_a_command_asks_the_game_over_its_socket(
+    played: tuple[Game, Clock, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game, _, _ = played
+    monkeypatch.setenv("KQ_STATE", str(tmp_path))
+    (tmp_path / "gameday").write_text(str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "game"))
+        server.listen()
+        server.settimeout(30)
+        answers = threading.Thread(target=lambda: [holder.turn(game, server) for _ in range(3)])
+        answers.start()
+        assert holder.ask("answer", "quota", "a guess").startswith("Noted: quota.")
+        with pytest.raises(NotAllowed, match="there is no fault 'quotas'"):
+            holder.ask("answer", "quotas", "")
+        assert holder.ask("turn") is None, "only the words of a command are answered"
+        answers.join()
+    assert game.wrong == ["quota"]

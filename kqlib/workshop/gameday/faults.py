@@ -28,7 +28,7 @@ from kqlib.topics import Plan
 from kqlib.workshop.gameday.system import ARCHIVE, AWAY, DAY, QUEUE, SCORES, SITES, System
 
 ANSWER = 10.0 * PATIENCE  # seconds for one answer of the cluster
-BEHIND = 20  # items that a site has not done when its offsets are reset
+BEHIND = 20  # items in the log that a site has not done when its offsets are reset
 OFFSETS = "__consumer_offsets"
 TRANSACTION = 900_000  # milliseconds: the longest that a broker allows by default
 UNLIMITED = 10_000  # bytes a second, and more: no quota that this system would meet
@@ -144,11 +144,12 @@ def worker_hangs(system: System, chance: Random) -> Made:
 def group_reset(system: System, chance: Random) -> Made:
     """A person reset the offsets of a site to the end of the log: items were skipped."""
     name = chance.choice(SITES)
+    site = system.sites[name]
     workers = [each for each in system.programs if each.startswith(name)]
     for each in workers:
         system.stop(each)
     try:
-        wait_for(lambda: system.counts().missing[name] > BEHIND, 3 * ANSWER, f"work for {name}")
+        wait_for(lambda: look.depth(site, QUEUE) > BEHIND, 3 * ANSWER, f"work for {name}")
         ends = state.ends(system.cluster, [(QUEUE, part) for part in system.cluster.partitions(QUEUE)])
         moved = ConsumerGroupTopicPartitions(name, [TopicPartition(*at, end) for at, end in ends.items()])
         answers = system.cluster.admin.alter_consumer_group_offsets([moved], request_timeout=ANSWER)
@@ -158,7 +159,6 @@ def group_reset(system: System, chance: Random) -> Made:
     finally:
         for each in workers:
             system.start(each)
-    site = system.sites[name]
 
     def back() -> bool:
         there = [((QUEUE, part), each) for part, (each, _) in look.seen(site, QUEUE).items()]

@@ -95,7 +95,7 @@ class Game:
             return
         self.to_come.remove(hidden)
         self.made[fault.name] = made
-        self.entries[fault.name] = Entry(fault.name, fault.cause, fault.trace, fault.repair, begun)
+        self.entries[fault.name] = Entry(fault.name, begun)
 
     def _look(self, name: str) -> None:
         """Is this fault repaired? Before it was seen in force, it is looked at in every turn."""

@@ -1,4 +1,4 @@
-"""The grade of a game, and its debrief: a table, what each fault was, and a curve of the work that was not done. Pure.
+"""The grade of a game, and its debrief: a table, what each fault was, and a curve of the work that was not done. It asks no cluster.
 
 In:  an `Entry` for each fault that came, the audit's counts, samples. Out: `Report`, as text and as a page.
 A fault is worth 100 points: its cause 30, its evidence 20, its repair 30, and up to 20 for a quick repair. The score is their mean.
@@ -14,12 +14,13 @@ from statistics import mean
 from typing import Any
 
 from kqlib.text import count
+from kqlib.workshop.gameday.faults import FAULTS
 from kqlib.workshop.view import Picture, Table, curve
 
 CAUSE, EVIDENCE, REPAIR, QUICK = 30, 20, 30, 20
 WRONG, LOST, MOST_LOST = 5, 1, 20
 COLUMNS = ("fault", "came", "found", "repaired", "cause", "evidence", "repair", "points")
-STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:52em;margin:2em auto;padding:0 1em;color-scheme:light dark}"
+STYLE = "body{font:16px/1.5 system-ui,sans-serif;margin:2em;color-scheme:light dark}pre{white-space:pre-wrap}"
 
 
 @dataclass
@@ -27,9 +28,6 @@ class Entry:
     """One fault of a game. Times are in seconds since the game began."""
 
     name: str
-    cause: str
-    trace: str
-    repair: str
     made: float
     found: float | None = None
     proven: bool = False
@@ -92,7 +90,7 @@ class Report:
         sites = list(self.samples[0]) if self.samples else []
         words: dict[int, list[str]] = {}
         for each in self.entries:
-            for at, word in ((each.made, each.name), (each.repaired, f"{each.name} repaired")):
+            for at, word in ((each.made, each.name), (each.repaired, f"✓ {each.name}")):
                 if at is not None:
                     step = min(len(self.samples), 1 + int(at / self.every))
                     words.setdefault(step, []).append(word)
@@ -100,31 +98,17 @@ class Report:
         events = {step: ", ".join(some) for step, some in words.items()}
         return curve(lines, f"items not done, every {self.every:g} s", step="look", events=events)
 
-    @property
-    def faults(self) -> list[tuple[str, str, str, str]]:
-        """Of each fault its name, cause, trace and repair."""
-        return [(each.name, each.cause, each.trace, each.repair) for each in self.entries]
-
     def __str__(self) -> str:
         lines = [self.table.text, self.audit, ""]
-        for name, cause, trace, repair in self.faults:
-            lines += [f"{name}: {cause}", f"  seen by   {trace}", f"  repaired  {repair}"]
+        for each in (FAULTS[entry.name] for entry in self.entries):
+            lines += [f"{each.name}: {each.cause}", f"  seen by   {each.trace}", f"  repaired  {each.repair}"]
         return "\n".join([*lines, "", self.picture.text])
 
     @property
     def page(self) -> str:
-        """One HTML file that stands alone."""
-        listed = "".join(
-            f"<li><b>{html.escape(name)}</b>: {html.escape(cause)}<br>seen by <code>{html.escape(trace)}</code>"
-            f"<br>repaired: {html.escape(repair)}</li>"
-            for name, cause, trace, repair in self.faults
-        )
-        image = self.picture._repr_mimebundle_()["text/html"]
+        """One HTML file that stands alone: the picture, and all of the text."""
         head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Game day</title><style>{STYLE}</style>"
-        twin = f"<pre>{html.escape(self.picture.text)}</pre>"
-        return (
-            f"{head}\n{self.table.html}\n<p>{html.escape(self.audit)}</p>\n<ul>{listed}</ul>\n{image}\n{twin}</html>\n"
-        )
+        return f"{head}\n{self.picture._repr_mimebundle_()['text/html']}\n<pre>{html.escape(str(self))}</pre></html>\n"
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
