@@ -24,7 +24,7 @@ All commands of `kq` work on the game's cluster. docs/how-to/game-day.md has the
 STORY = """\
 A system runs: three brokers, a feed with an outbox, the queue football, two sites with two workers each.
 {faults} in {minutes:g} minutes. Find each, say what you found (kq gameday answer), repair it. See first: kq gameday status
-Commands of kq find the cluster. Other programs find it after this line:"""
+Commands of kq find the cluster unless KQ_BOOTSTRAP names another one. This line names the game's, for all programs:"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

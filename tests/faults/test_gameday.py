@@ -8,13 +8,14 @@ import pytest
 
 from kqlib.workshop.gameday.game import draw
 from tests.faults.gameday import FAULTS_EACH, MINUTES, SEEDS, Duty
+from tests.patience import PATIENCE
 
 LOSE = {"topic-deleted", "short-retention"}  # what was not done yet is gone
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_game_is_solved_by_what_the_commands_print(seed: int, tmp_path: Path, figures: list[str]) -> None:
-    report = Duty(tmp_path).play(seed, FAULTS_EACH, MINUTES)
+    report = Duty(tmp_path).play(seed, FAULTS_EACH, MINUTES * PATIENCE)
     names = [each["name"] for each in report["entries"]]
     figures.append(
         f"game day {seed}: {', '.join(names)}: {report['score']} points, {report['lost']} of {report['put']} lost"
@@ -24,3 +25,4 @@ def test_a_game_is_solved_by_what_the_commands_print(seed: int, tmp_path: Path, 
         assert each["found"] and each["proven"] and each["repaired"], each
     assert report["wrong"] == [] and report["put"] > 0
     assert report["lost"] == 0 or LOSE & set(names), report["lost"]
+    assert not {"gameday", "up.json"} & {path.name for path in tmp_path.iterdir()}, "the game has ended"

@@ -69,12 +69,15 @@ def fault(touches: str, trace: str, repair: str) -> Callable[[Make], Make]:
     return add
 
 
+RESTART, APPLY = "kq gameday restart broker-N", "kq topics apply plan.toml"
+ASIDE = f"{APPLY}, then kq gameday restart mover: its jobs went aside"
+
 # --- brokers ----------------------------------------------------------------------------------------------------------
 
-RESTART = "kq gameday restart broker-N"
 
-
-@fault("brokers", "kq gameday status; kq kafka topics --describe --under-min-isr-partitions", RESTART)
+@fault(
+    "brokers", "kq gameday status; kq kafka topics --describe --under-min-isr-partitions", f"{RESTART}, then {APPLY}"
+)
 def dead_broker(system: System, chance: Random) -> Made:
     """A broker was killed, and 'football' wants all three replicas in sync: nothing can be put."""
     number = chance.choice(system.cluster.running)
@@ -83,7 +86,9 @@ def dead_broker(system: System, chance: Random) -> Made:
     return Made((_without(number),), lambda: number in _isr(system, QUEUE))
 
 
-@fault("brokers", "kq gameday status; 'File too large' in the log of the broker", f"make space, then {RESTART}")
+@fault(
+    "brokers", "kq gameday status; 'File too large' in the log of the broker", f"{RESTART}, which finds a larger disk"
+)
 def full_disk(system: System, chance: Random) -> Made:
     """A broker's disk was full: a log segment could not grow, and the broker ended."""
     victim = system.cluster.broker(system.cluster.leader(ARCHIVE, 0) or 1)
@@ -169,9 +174,6 @@ def group_reset(system: System, chance: Random) -> Made:
 
 
 # --- the queue --------------------------------------------------------------------------------------------------------
-
-APPLY = "kq topics apply plan.toml"
-ASIDE = f"{APPLY}, then kq gameday restart mover: its jobs went aside"
 
 
 @fault("football", "kq topics diff plan.toml", ASIDE)
