@@ -149,6 +149,16 @@ def test_a_fault_that_cannot_be_made_now_is_tried_again(played: tuple[Game, Cloc
     assert game.entries["quota"].made == clock.now and not game.to_come
 
 
+def test_a_fault_that_cannot_be_made_keeps_no_other_one_away(played: tuple[Game, Clock, dict[str, Any]]) -> None:
+    game, clock, there = played
+    game.to_come.append(games.Hidden("full-disk", game.to_come[0].at + 1))
+    there["possible"], clock.now = False, game.to_come[0].at
+    game.turn()
+    there["possible"], clock.now = True, clock.now + 1
+    game.turn()
+    assert list(game.entries) == ["full-disk"]
+
+
 def test_a_fault_is_repaired_only_after_it_was_in_force(played: tuple[Game, Clock, dict[str, Any]]) -> None:
     game, clock, there = played
     clock.now, there["repaired"] = game.to_come[0].at, True

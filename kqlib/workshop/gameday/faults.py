@@ -91,6 +91,8 @@ def dead_broker(system: System, chance: Random) -> Made:
 )
 def full_disk(system: System, chance: Random) -> Made:
     """A broker's disk was full: a log segment could not grow, and the broker ended."""
+    if not hasattr(resource, "prlimit"):
+        raise NotAllowed("only Linux can limit the files of another process: this fault does not come here")
     victim = system.cluster.broker(system.cluster.leader(ARCHIVE, 0) or 1)
     largest = max(file.stat().st_size for file in victim.node.data.glob(f"{ARCHIVE}-0/*.log"))
     resource.prlimit(victim.pid or 0, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))

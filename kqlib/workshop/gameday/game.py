@@ -21,7 +21,7 @@ from kqlib.workshop.gameday.grade import Entry, Report
 from kqlib.workshop.gameday.system import Counts, System
 
 FIRST, LAST = 0.05, 0.65  # of a game: in this part of it faults come
-CHECK = 5.0  # seconds from one look at a fault to the next
+CHECK = 10.0  # seconds from one look at a fault to the next
 AGAIN = 5.0  # seconds until a fault that could not be made is tried again
 SAMPLES = 40  # of the work that is not done
 STILL = 20.0 * PATIENCE  # seconds without work at the end of a game: what is not done then is lost
@@ -67,7 +67,7 @@ class Game:
         self._clock, self._began = clock, clock()
         self._in_force: set[str] = set()
         self._next_look: dict[str, float] = {}
-        self._next_try = 0.0
+        self._next_try: dict[str, float] = {}
 
     @property
     def now(self) -> float:
@@ -78,8 +78,9 @@ class Game:
 
     def turn(self) -> None:
         """Make what is due, look at what is repaired, and keep a sample."""
-        if self.now < self.length and self.to_come and self.now >= max(self.to_come[0].at, self._next_try):
-            self._make(self.to_come[0])
+        due = [each for each in self.to_come if self.now >= max(each.at, self._next_try.get(each.name, 0.0))]
+        if due and self.now < self.length:
+            self._make(due[0])
         for name, entry in self.entries.items():
             if entry.repaired is None and self.now >= self._next_look.get(name, 0.0):
                 self._look(name)
@@ -91,7 +92,7 @@ class Game:
         try:
             made = fault.make(self.system, Random(f"{self.seed} {hidden.name}"))
         except AWAY:
-            self._next_try = self.now + AGAIN
+            self._next_try[fault.name] = self.now + AGAIN
             return
         self.to_come.remove(hidden)
         self.made[fault.name] = made
