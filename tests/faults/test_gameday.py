@@ -20,7 +20,7 @@ def test_a_game_is_solved_by_what_the_commands_print(seed: int, tmp_path: Path, 
     figures.append(
         f"game day {seed}: {', '.join(names)}: {report['score']} points, {report['lost']} of {report['put']} lost"
     )
-    assert names == [each.name for each in draw(seed, FAULTS_EACH, MINUTES)]
+    assert set(names) == {each.name for each in draw(seed, FAULTS_EACH, MINUTES)}
     for each in report["entries"]:
         assert each["found"] and each["proven"] and each["repaired"], each
     assert report["wrong"] == [] and report["put"] > 0

@@ -102,8 +102,8 @@ class Game:
         """Is this fault repaired? Before it was seen in force, it is looked at in every turn."""
         try:
             repaired = self.made[name].repaired()
-        except AWAY:
-            repaired = False
+        except AWAY:  # another fault is in the way of the question
+            return
         if not repaired:
             self._in_force.add(name)
         elif name in self._in_force:
