@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from kqlib.errors import NotAllowed
@@ -157,12 +157,10 @@ def group_reset(system: System, chance: Random) -> Made:
         system.stop(each)
     try:
         wait_for(lambda: look.depth(site, QUEUE) > BEHIND, 3 * ANSWER, f"work for {name}")
-        ends = state.ends(system.cluster, [(QUEUE, part) for part in system.cluster.partitions(QUEUE)])
-        moved = ConsumerGroupTopicPartitions(name, [TopicPartition(*at, end) for at, end in ends.items()])
-        answers = system.cluster.admin.alter_consumer_group_offsets([moved], request_timeout=ANSWER)
-        for part in answers[name].result(ANSWER).topic_partitions:
-            if part.error:
-                raise NotAllowed(f"the offsets of {name} cannot be reset: {part.error}")
+        how = ("--reset-offsets", "--to-latest", "--group", name, "--topic", QUEUE, "--execute")
+        shown = system.cluster.kafka("consumer-groups", *how)
+        if "NEW-OFFSET" not in shown:
+            raise NotAllowed(f"the offsets of {name} cannot be reset: {shown}")
     finally:
         for each in workers:
             system.start(each)
