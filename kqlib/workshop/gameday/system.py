@@ -143,6 +143,8 @@ class System:
         self._outbox = Outbox(self._db)
         self.archive(RECORDS)
         self.sites = {name: Site(cluster, name, session=SESSION) for name in SITES}  # to look: they never claim
+        for site in self.sites.values():
+            site.queue(QUEUE).dead.depth()  # from now on the site is known to use its dead letters: they can be purged
         self.producers = list[Producer]()  # of transactions that stay open
         self.programs: dict[str, Fork] = {}
         for name in PROGRAMS:
