@@ -305,9 +305,11 @@ def _without(number: int) -> str:
 
 def _throttled(system: System) -> bool:
     """Has any broker the throttle of a move?"""
-    asked = [ConfigResource(ResourceType.BROKER, str(number)) for number in system.cluster.brokers]
-    answers = system.cluster.admin.describe_configs(asked, request_timeout=ANSWER)
-    found = [future.result(ANSWER).get("leader.replication.throttled.rate") for future in answers.values()]
+    found = []
+    for number in system.cluster.brokers:  # a request of librdkafka's is for one broker
+        asked = ConfigResource(ResourceType.BROKER, str(number))
+        answers = system.cluster.admin.describe_configs([asked], request_timeout=ANSWER)
+        found.append(answers[asked].result(ANSWER).get("leader.replication.throttled.rate"))
     return any(each is not None and not each.is_default and int(each.value) < 2**62 for each in found)
 
 
