@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,7 +65,7 @@ class Duty:
             while "The time is over" not in status and (self.round(status) or len(self.answered) < faults):
                 status = self.kq("gameday", "status")
             ended = self.kq("gameday", "end", "--json")
-            report: dict[str, Any] = json.loads(ended[ended.index("{") :])
+            report: dict[str, Any] = json.JSONDecoder().raw_decode(ended)[0]  # a notice of stderr follows
             return report
         finally:
             self.kq("down")
@@ -73,14 +74,17 @@ class Duty:
         """Look everywhere once. Answer what is new, repair what is there. How many traces were seen, or suspected?"""
         self.before, self.now = self.now, set()
         self.plan = "".join(re.findall(r"^plan +(\S+)", status, re.MULTILINE))
-        traces = list(self.traces(status))
-        for trace in traces:
+        seen = 0
+        for trace in self.traces(
+            status
+        ):  # repaired at once: while a broker hangs, the next commands take a minute each
+            seen += 1
             if trace.fault not in self.answered:
                 self.kq("gameday", "answer", trace.fault, "--evidence", trace.evidence)
                 self.answered.add(trace.fault)
             for words in trace.repair:
                 self.kq(*words)
-        return len(traces) + len(self.now)
+        return seen + len(self.now)
 
     def stays(self, suspicion: str) -> bool:
         """Was this suspected in the last round already?"""
@@ -125,11 +129,18 @@ class Duty:
 
     def in_sync(self, running: set[str]) -> Iterator[Trace]:
         """A broker that runs, and is not in sync for the groups' own topic."""
-        shown = self.kq("kafka", "topics", "--describe", "--under-replicated-partitions")
-        for replicas, isr in re.findall(r"__consumer_offsets\s.*Replicas: (\S+)\s+Isr: (\S+)", shown):
-            for number in set(replicas.split(",")) - set(isr.split(",")):
-                if f"broker-{number}" in running and self.stays(f"broker {number} hangs"):
+        for _ in range(3):
+            shown = self.kq("kafka", "topics", "--describe", "--under-replicated-partitions")
+            found = re.findall(r"__consumer_offsets\s.*Replicas: (\S+)\s+Isr: (\S+)", shown)
+            missing = {number for replicas, isr in found for number in {*replicas.split(",")} - {*isr.split(",")}}
+            for number in missing & {name.removeprefix("broker-") for name in running}:
+                if self.stays(f"broker {number} hangs"):
                     yield Trace("coordinator-gone", shown, (("gameday", "restart", f"broker-{number}"),))
+                    return
+            if not missing and "rror" not in shown:
+                return
+            self.before |= self.now  # ask again in this round: a broker that was just started is in sync soon
+            time.sleep(5)
 
     def drift(self) -> Iterator[Trace]:
         """What differs from the plan."""
