@@ -75,9 +75,8 @@ class Duty:
         self.before, self.now = self.now, set()
         self.plan = "".join(re.findall(r"^plan +(\S+)", status, re.MULTILINE))
         seen = 0
-        for trace in self.traces(
-            status
-        ):  # repaired at once: while a broker hangs, the next commands take a minute each
+        # Repaired before the next question: while a broker hangs, each may take a minute.
+        for trace in self.traces(status):
             seen += 1
             if trace.fault not in self.answered:
                 self.kq("gameday", "answer", trace.fault, "--evidence", trace.evidence)
