@@ -83,6 +83,7 @@ def _end(args: argparse.Namespace) -> int:
 
     if args.html and not Path(args.html).absolute().parent.is_dir():
         raise NotAllowed(f"there is no directory {Path(args.html).parent} for the debrief")
+    holder.ask("status")  # without a game nothing else is said
     tell("The feed ends, and what was put is worked on. This takes up to a minute.")
     report = holder.ask("end")
     up.stop()
