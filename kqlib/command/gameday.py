@@ -86,8 +86,10 @@ def _end(args: argparse.Namespace) -> int:
     holder.ask("status")  # without a game nothing else is said
     tell("The feed ends, and what was put is worked on. This takes up to a minute.")
     report = holder.ask("end")
-    up.stop()
     if args.html:
         Path(args.html).write_text(report.page, encoding="utf-8")
-    answer(args, report.plain(), report)
+    try:
+        answer(args, report.plain(), report)
+    finally:
+        up.stop()
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -203,6 +204,37 @@ def test_a_game_without_a_fault_has_no_score(played: tuple[Game, Clock, dict[str
     report = game.end()
     assert (report.score, report.put, report.lost) == (None, 5, 0)
     assert "no fault came" in str(report)
+
+
+def test_after_its_end_a_game_changes_nothing_and_keeps_its_report(
+    played: tuple[Game, Clock, dict[str, Any]],
+) -> None:
+    game, clock, _ = played
+    report = game.end()
+    clock.now = game.to_come[0].at
+    game.turn()
+    assert game.entries == {} and game.end() is report
+
+
+def test_a_turn_asks_after_one_fault_and_all_have_their_turn(played: tuple[Game, Clock, dict[str, Any]]) -> None:
+    game, clock, _ = played
+    game.to_come.append(games.Hidden("full-disk", game.to_come[0].at))
+    clock.now = game.to_come[0].at
+    game.turn()
+    game.turn()
+    asked: list[str] = []
+
+    def away(name: str) -> bool:
+        asked.append(name)
+        raise NotAllowed("a broker is away")
+
+    for name in game.made:
+        game.made[name] = Made((), partial(away, name))
+    clock.now += games.CHECK
+    game.turn()
+    assert len(asked) == 1
+    game.turn()
+    assert sorted(asked) == ["full-disk", "quota"], "one that cannot be asked keeps no other one away"
 
 
 def test_a_command_asks_the_game_over_its_socket(

@@ -64,6 +64,7 @@ class Game:
         self.entries: dict[str, Entry] = {}
         self.wrong: list[str] = []
         self.samples: list[dict[str, int]] = []
+        self.report: Report | None = None  # of a game that has ended
         self._clock, self._began = clock, clock()
         self._in_force: set[str] = set()
         self._next_look: dict[str, float] = {}
@@ -77,13 +78,18 @@ class Game:
     # --- the clock ---
 
     def turn(self) -> None:
-        """Make what is due, look at what is repaired, and keep a sample."""
+        """Make one fault that is due, look whether one is repaired, and keep a sample.
+
+        One of each: while brokers are away each takes long, and a command waits for the end of a turn.
+        """
+        if self.report:
+            return
         due = [each for each in self.to_come if self.now >= max(each.at, self._next_try.get(each.name, 0.0))]
         if due and self.now < self.length:
             self._make(due[0])
-        for name, entry in self.entries.items():
-            if entry.repaired is None and self.now >= self._next_look.get(name, 0.0):
-                self._look(name)
+        looks = {name: self._next_look[name] for name, entry in self.entries.items() if entry.repaired is None}
+        if looks and self.now >= min(looks.values()):
+            self._look(min(looks, key=looks.__getitem__))
         if self.now >= len(self.samples) * self.length / SAMPLES and len(self.samples) <= SAMPLES:
             self.samples.append(self.system.counts().missing)
 
@@ -97,19 +103,20 @@ class Game:
         self.to_come.remove(hidden)
         self.made[fault.name] = made
         self.entries[fault.name] = Entry(fault.name, begun)
+        self._next_look[fault.name] = self.now
 
     def _look(self, name: str) -> None:
-        """Is this fault repaired? Before it was seen in force, it is looked at in every turn."""
+        """Is this fault repaired? Before it was seen in force, it is looked at as often as possible."""
         try:
             repaired = self.made[name].repaired()
         except AWAY:  # another fault is in the way of the question
+            self._next_look[name] = self.now + AGAIN
             return
         if not repaired:
             self._in_force.add(name)
         elif name in self._in_force:
             self.entries[name].repaired = self.now
-        if name in self._in_force:
-            self._next_look[name] = self.now + CHECK
+        self._next_look[name] = self.now + (CHECK if name in self._in_force else 0)
 
     # --- what a player asks ---
 
@@ -152,14 +159,16 @@ class Game:
         return f"{name} runs."
 
     def end(self) -> Report:
-        """Let the work end, and grade."""
+        """Let the work end, and grade. From then on nothing happens any more."""
+        if self.report:
+            return self.report
         for name, entry in self.entries.items():
             if entry.repaired is None:
                 self._look(name)
         self.system.stop("feed")
         counts = self._settled()
         self.samples.append(counts.missing)
-        return Report(
+        self.report = Report(
             self.seed,
             self.length,
             list(self.entries.values()),
@@ -170,6 +179,7 @@ class Game:
             self.samples,
             self.length / SAMPLES,
         )
+        return self.report
 
     def _settled(self) -> Counts:
         """The counts when all is done, or when nothing was done for a while."""
