@@ -103,7 +103,7 @@ def test_the_debrief_says_what_happened_over_time() -> None:
     report = Report(7, 90, [entry(made=31.0, found=50.0, repaired=70.0)], ["full-disk"], 99, 1, 2, samples, 30.0)
     text = str(report)
     assert "Game day, seed 7: 65 of 100 points" in text
-    assert "99 items put; 1 lost, 2 doubled; wrong answers: full-disk" in text
+    assert "99 items put for each site; 1 lost, 2 doubled; wrong answers: full-disk" in text
     assert f"quota: {FAULTS['quota'].cause}" in text and "look 2: quota" in text and "look 3: ✓ quota" in text
     assert "40" in report.picture.text and report.picture.text in text
     assert "<img" in report.page and "look 3: ✓ quota" in report.page

@@ -20,7 +20,8 @@ from kqlib.workshop.view import Picture, Table, curve
 CAUSE, EVIDENCE, REPAIR, QUICK = 30, 20, 30, 20
 WRONG, LOST, MOST_LOST = 5, 1, 20
 COLUMNS = ("fault", "came", "found", "repaired", "cause", "evidence", "repair", "points")
-STYLE = "body{font:16px/1.5 system-ui,sans-serif;margin:2em;color-scheme:light dark}pre{white-space:pre-wrap}"
+STYLE = ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}div,pre{overflow-x:auto}"
+META = "<meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
 
 
 @dataclass
@@ -82,7 +83,7 @@ class Report:
     def audit(self) -> str:
         """What was put, and what became of it."""
         wrong = f"; wrong answers: {', '.join(self.wrong)}" if self.wrong else ""
-        return f"{count(self.put, 'item')} put; {self.lost} lost, {self.doubled} doubled{wrong}"
+        return f"{count(self.put, 'item')} put for each site; {self.lost} lost, {self.doubled} doubled{wrong}"
 
     @property
     def picture(self) -> Picture:
@@ -107,8 +108,8 @@ class Report:
     @property
     def page(self) -> str:
         """One HTML file that stands alone: the picture, and all of the text."""
-        head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>Game day</title><style>{STYLE}</style>"
-        return f"{head}\n{self.picture._repr_mimebundle_()['text/html']}\n<pre>{html.escape(str(self))}</pre></html>\n"
+        head = f"<!doctype html><html lang='en'>{META}<title>Game day</title><style>{STYLE}</style>"
+        return f"{head}\n<div>{self.picture._repr_mimebundle_()['text/html']}</div>\n<pre>{html.escape(str(self))}</pre></html>\n"
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
