@@ -83,7 +83,7 @@ def _end(args: argparse.Namespace) -> int:
 
     if args.html and not Path(args.html).absolute().parent.is_dir():
         raise NotAllowed(f"there is no directory {Path(args.html).parent} for the debrief")
-    holder.ask("status")  # without a game nothing else is said
+    holder.ask("status")  # without a game this line raises, and nothing is printed before its error
     tell("The feed ends, and what was put is worked on. This takes up to a minute.")
     report = holder.ask("end")
     if args.html:
