@@ -4,21 +4,28 @@ Promise, as `kq crash -- python 06_delivery_semantics.py` shows: wherever the wo
 isolation.level=read_committed. Work outside of Kafka is not covered: a mail that was sent is not unsent.
 
 KQ_BOOTSTRAP, KQ_TOPIC, KQ_GROUP, KQ_RESULTS and KQ_TXN say where. KQ_TXN is the transactional id: one for each worker, the same
-after a restart. SIGTERM ends it after the transaction in hand.
+after a restart. SIGTERM ends it after the transaction in hand. Exit status 1: it cannot go on, start it again. It also ends so
+when a call to the client does not return (librdkafka 5456: `send_offsets_to_transaction`, after its broker was restarted).
 """
 
+import faulthandler
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 ADDRESS = os.environ["KQ_BOOTSTRAP"]
 TOPIC, RESULTS, TXN = os.environ["KQ_TOPIC"], os.environ["KQ_RESULTS"], os.environ["KQ_TXN"]
-SECONDS = 30  # for one answer of a transaction's coordinator
+SECONDS = 15  # for one answer of a transaction's coordinator
+READER = {
+    "group.id": os.environ["KQ_GROUP"],
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,  # the transaction commits
+    "isolation.level": "read_committed",
+}
 HOPELESS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 log = logging.getLogger("worker")
 
@@ -29,18 +36,9 @@ class Worker:
     def __init__(self) -> None:
         self.stopping = False
         self.producer = Producer({"bootstrap.servers": ADDRESS, "transactional.id": TXN, "logger": log})
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": ADDRESS,
-                "group.id": os.environ["KQ_GROUP"],
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,  # the transaction commits
-                "isolation.level": "read_committed",
-                "logger": log,
-            }
-        )
+        self.consumer = Consumer({"bootstrap.servers": ADDRESS, **READER, "logger": log})
 
-    def stop(self, number: int, frame: FrameType | None) -> None:
+    def stop(self, *_: object) -> None:
         self.stopping = True
 
     def run(self) -> None:
@@ -49,8 +47,7 @@ class Worker:
             self.again(lambda: self.producer.init_transactions(SECONDS))  # fences the life before
             self.consumer.subscribe([TOPIC])
             while not self.stopping:
-                message = self.consumer.poll(0.5)
-                if message is None:
+                if (message := self.consumer.poll(0.5)) is None:
                     continue
                 error = message.error()
                 if error is None:
@@ -96,12 +93,15 @@ class Worker:
     def again(self, call: Callable[[], object]) -> object:
         """Call until there is an answer: a retriable error says that nothing is decided yet."""
         while True:
+            faulthandler.dump_traceback_later(2 * SECONDS, exit=True)  # exit status 1, and standard error has the place
             try:
                 return call()
             except KafkaException as failed:
                 if not failed.args[0].retriable() or self.stopping:
                     raise
                 log.warning("once more: %s", failed)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
 
 
 def main() -> int:
