@@ -1,0 +1,267 @@
+"""A night of accidents for the system that notebook 15 builds: `night(cluster, steps, seed=7)`.
+
+In:  a cluster with a wire, the six functions of the notebook (`Steps`), a seed. Out: `Report`: what was lost and doubled, what was
+late, how long after each accident work went on, and whether the standings equal the truth.
+
+The system is one feeder and two workers, each a process, behind the wire. Between the chunks of the feed an accident happens; the
+seed draws their order, the games and the process or broker that is hit. A chunk that was sent to a feeder that died is sent again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from kqlib.errors import KqError
+from kqlib.kafka.cluster import Kafka
+from kqlib.queue import Site
+from kqlib.runtime.patience import PATIENCE, wait_for
+from kqlib.schemas import Registry
+from kqlib.virtual.outbox import Outbox
+from kqlib.workshop.children import ChildEnded, Children, Fork
+from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.games import seasons
+from kqlib.workshop.games.seasons import SeasonEvent
+from kqlib.workshop.two_sports import SPORTS, SUBJECT, TABLE, Dies, Row, anew, latest, of_games, records, truth
+
+CHUNK = 12  # rows of the feed at once; twenty times as many in a burst
+LONGEST = 240.0 * PATIENCE  # seconds until a feeder has stored a chunk, and until all is worked on
+SITE = "scores"
+AWAY = (KafkaException, KqError)  # a broker does not answer now
+HOURS = 2 * 3_600_000  # how late a late event is, in milliseconds
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The six functions that a reader writes."""
+
+    plan: Callable[..., Any]
+    reader: Callable[..., Any]
+    store: Callable[..., Any]
+    work: Callable[..., Any]
+    small_games: Callable[..., Any]
+    pipeline: Callable[..., Any]
+
+
+@dataclass
+class Report:
+    """What a night did to the system."""
+
+    accidents: list[str] = field(default_factory=list)
+    recovered: dict[str, float] = field(default_factory=dict)  # seconds from an accident to the next event
+    rows: int = 0
+    lost: int = 0
+    doubled: int = 0
+    dead: int = 0
+    late: int = 0
+    differ: list[str] | None = None  # teams whose row is not the truth; None: the standings were not compared
+
+    def __repr__(self) -> str:
+        verdict = "were not compared"
+        if self.differ is not None:
+            verdict = f"differ from the truth for {len(self.differ)} teams" if self.differ else "equal the truth"
+        return (
+            f"{len(self.accidents)} accidents, {self.rows:,} rows: {self.lost} lost, {self.doubled} doubled, {self.dead} dead, "
+            f"{self.late} late; the standings {verdict}"
+        )
+
+
+def feeder(line: Connection, where: tuple[str, Any], steps: Steps, file: str) -> None:
+    """A process: it stores each chunk that it gets, and moves the jobs to their queues."""
+    with closing(sqlite3.connect(file, timeout=30)) as db, Site(Kafka(*where), "feed") as site:
+        outbox = Outbox(db)
+        while (job := line.recv()) is not None:
+            rows, dies = job
+            steps.store(db, Dies(db) if dies else outbox, rows)
+            while outbox.waiting():
+                with suppress(KqError):  # no broker now: the jobs wait
+                    outbox.move(lambda name: site.queue(name, max_attempts=None))
+            line.send(len(rows))
+
+
+def worker(line: Connection, where: tuple[str, Any], steps: Steps) -> None:
+    """A process: it works on both sports in turn, until something is sent."""
+    cluster = Kafka(*where)
+    read = steps.reader(Registry(cluster=cluster), SUBJECT)
+
+    def handle(item: Any) -> bytes | None:
+        value = read(item.data)
+        return str(value["team"]).encode() if value["kind"] == "goal" else None
+
+    with Site(cluster, SITE) as site:
+        while not line.poll(0.05):
+            for sport in SPORTS:
+                with suppress(KqError):  # no broker now
+                    steps.work(site, sport, handle)
+    line.send("ended")
+
+
+class Night:
+    """One night."""
+
+    def __init__(self, cluster: Cluster, steps: Steps, seed: int, children: Children, folder: Path) -> None:
+        self.cluster, self.steps, self.children = cluster, steps, children
+        self.chance = Random(seed)
+        self.report = Report()
+        self.where = cluster.wire.bootstrap, None
+        self.file = str(folder / "feed.db")
+        with closing(sqlite3.connect(self.file)) as db:
+            db.execute(TABLE)
+        self.registry = Registry(cluster=cluster)
+        self.sent: list[SeasonEvent] = []
+        self.dead = 0
+        self.size = CHUNK
+        self.dies = False  # at the next chunk
+        anew(cluster, steps.plan(1))
+        self.feeder = self._feeder()
+        self.workers = [self._worker() for _ in range(2)]
+
+    def _feeder(self) -> Fork:
+        return self.children.fork(feeder, self.where, self.steps, self.file)
+
+    def _worker(self) -> Fork:
+        return self.children.fork(worker, self.where, self.steps)
+
+    # --- accidents ---
+
+    def broker_killed(self) -> None:
+        """A broker is killed, and comes back."""
+        number = self.chance.choice(self.cluster.running)
+        self.cluster.broker(number).kill()
+        self.cluster.broker(number).start()
+
+    def deployment(self) -> None:
+        """Both workers end, one after the other, and others come."""
+        for at, old in enumerate(self.workers):
+            old.send("end")
+            old.receive(LONGEST)
+            self.workers[at] = self._worker()
+
+    def worker_killed(self) -> None:
+        """A worker is killed, and another one comes."""
+        at = self.chance.randrange(len(self.workers))
+        self.workers[at].kill()
+        self.workers[at] = self._worker()
+
+    def feeder_dies(self) -> None:
+        """The feeder dies in the middle of a chunk, and the feed sends that chunk again."""
+        self.dies = True
+
+    def wire_cut(self) -> None:
+        """Nothing reaches the brokers for a moment."""
+        self.cluster.wire.cut()
+        time.sleep(1)
+        self.cluster.wire.heal()
+
+    def burst(self) -> None:
+        """The next chunk is twenty times as large."""
+        self.size = 20 * CHUNK
+
+    def poison(self) -> None:
+        """A game with events that no one can read."""
+        game = self.chance.choice(self.sent).game.encode()
+        seasons.produce(self.cluster, "football", [(game, b"rubbish", -1)] * 2)
+        self.dead += 2
+
+    ACCIDENTS = (broker_killed, deployment, worker_killed, feeder_dies, wire_cut, burst, poison)
+
+    # --- the feed ---
+
+    def run(self, football: Iterator[SeasonEvent], basketball: Iterator[SeasonEvent]) -> None:
+        """Chunk by chunk, with an accident after each; basketball and its schema come in the middle."""
+        accidents = self.chance.sample(self.ACCIDENTS, len(self.ACCIDENTS))
+        for number, accident in enumerate(accidents):
+            self.feed(football)
+            if number >= len(accidents) // 2:
+                self.feed(basketball)
+            name = str(accident.__doc__).rstrip(".")
+            before, begun = self.done(), time.monotonic()
+            accident(self)
+            self.report.accidents.append(name)
+            self.feed(football)
+            self.goes_on(before, name)
+            self.report.recovered[name] = time.monotonic() - begun
+        for rest in (football, basketball):
+            while self.feed(rest):
+                pass
+
+    def feed(self, rows: Iterator[SeasonEvent]) -> bool:
+        """Send the next chunk, again and again until a feeder has stored it. Were there rows?"""
+        now = int(time.time() * 1000)
+        chunk = [row._replace(at=now) for _, row in zip(range(self.size), rows, strict=False)]
+        if chunk and self.chance.random() < 0.3:
+            chunk[0] = chunk[0]._replace(at=now - HOURS)
+            self.report.late += 1
+        self.size = CHUNK
+        self.sent += chunk
+        made = seasons.messages(chunk, self.registry, SUBJECT)
+        job = [
+            Row(row.league, row.number, row.game, data or b"") for row, (_, data, _) in zip(chunk, made, strict=True)
+        ]
+        while chunk:
+            with suppress(ChildEnded):
+                dies, self.dies = self.dies, False
+                self.feeder.send((job, dies))
+                self.feeder.receive(LONGEST)
+                break
+            self.feeder = self._feeder()
+        return bool(chunk)
+
+    def goes_on(self, before: int, name: str) -> None:
+        """Wait until more events are worked on than before."""
+        wait_for(lambda: self.done() > before, LONGEST, f"work to go on after: {name}", not_yet=AWAY)
+
+    def done(self) -> int:
+        """How many events were worked on."""
+        return len(records(self.cluster, "events"))
+
+    def end(self, spark: Any, home: str) -> Report:
+        """Wait until all is worked on, and judge."""
+        with Site(self.cluster, SITE) as site:
+            queues = [site.queue(sport) for sport in SPORTS]
+            wait_for(
+                lambda: not any(queue.depth() for queue in queues), LONGEST, "both queues to be empty", not_yet=AWAY
+            )
+        for each in self.workers:
+            each.send("end")
+            each.receive(LONGEST)
+        self.feeder.send(None)
+        report, read = self.report, self.steps.reader(self.registry, SUBJECT)
+        values = [read(event.value()) for event in records(self.cluster, "events")]
+        found = Counter((value["league"], value["number"]) for value in values)
+        asked = {(row.league, row.number) for row in self.sent}
+        report.rows, report.lost = len(asked), len(asked - found.keys())
+        report.dead = len(records(self.cluster, "football.dead"))
+        seen: Counter[str] = Counter()
+        for event in records(self.cluster, "events"):
+            seen[dict(event.headers())["kq-item"].decode()] += 1
+        report.doubled = sum(number > 1 for number in seen.values())
+        if spark is not None:
+            self.steps.pipeline(spark, self.cluster, self.registry, home)
+            rows = latest(self.cluster, self.registry, "standings").items()
+            counted = {team: (row["points"], row["scored"], row["results"]) for team, row in rows}
+            true = truth(self.sent)
+            report.differ = sorted(team for team in true.keys() | counted if true.get(team) != counted.get(team))
+        return report
+
+
+def night(cluster: Cluster, steps: Steps, seed: int = 7, spark: Any = None) -> Report:
+    """Run the system through one night. spark: a session for the standings; without one they are not compared."""
+    football = iter(of_games(seasons.rows(400, seed=seed, sport="football", versions=(3, 4)), 20))
+    basketball = iter(of_games(seasons.rows(600, seed=seed, sport="basketball"), 2))
+    modules = ["kqlib.virtual.outbox", "kqlib.queue", "kqlib.schemas", __name__]
+    with tempfile.TemporaryDirectory() as folder, Children(modules=modules) as children:
+        this = Night(cluster, steps, seed, children, Path(folder))
+        this.run(football, basketball)
+        return this.end(spark, folder)
