@@ -53,7 +53,7 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
         here = f'kq.check("{exercise.id}", answer)'
         got = f"{shown(answer)} ({type(answer).__name__})"
         return Trial([], f"kq.check wants the function itself, as in {here}; this is {got}")
-    if exercise.task and _is_stub(answer):
+    if exercise.task and is_stub(answer):
         return Trial([], "answer has no code yet", empty=True)
     held: list[Tried] = []
     failed: list[Tried] = []
@@ -78,7 +78,7 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
     return Trial(held, found, failed[0] if failed else None)
 
 
-def _is_stub(answer: Callable[..., Any]) -> bool:
+def is_stub(answer: Callable[..., Any]) -> bool:
     """Has the function no statement?"""
     code = getattr(answer, "__code__", None)
     if code is None:
