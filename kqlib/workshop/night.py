@@ -38,7 +38,7 @@ from kqlib.workshop.games.seasons import SeasonEvent
 from kqlib.workshop.promises.scenario import listed
 from kqlib.workshop.two_sports import SPORTS, SUBJECT, TABLE, Dies, Row, anew, latest, of_games, records, truth
 
-CHUNK = 12  # rows of the feed at once; twenty times as many in a burst
+CHUNK = 8  # rows of the feed at once; twenty times as many in a burst
 LONGEST = 240.0 * PATIENCE  # seconds until a feeder has stored a chunk, and until all is worked on
 SITE = "scores"
 AWAY = (KafkaException, Unreachable)  # a broker does not answer now
@@ -268,7 +268,9 @@ def night(cluster: Cluster, steps: Steps, seed: int = 7, spark: Any = None) -> R
     """Run the system through one night. spark: a session for the standings; without one they are not compared."""
     if missing := [name for name, step in vars(steps).items() if is_stub(step)]:
         raise NotAllowed(f"the night runs the whole system, and {listed(missing)} has no code yet")
-    football = iter(of_games(seasons.rows(400, seed=seed, sport="football", versions=(3, 4)), 20))
+    football = iter(
+        of_games(seasons.rows(1_000, seed=seed, sport="football", versions=(3, 4)), 34)
+    )  # more than the accidents take
     basketball = iter(of_games(seasons.rows(600, seed=seed, sport="basketball"), 2))
     modules = ["kqlib.virtual.outbox", "kqlib.queue", "kqlib.schemas", __name__]
     with tempfile.TemporaryDirectory() as folder, Children(modules=modules) as children:
