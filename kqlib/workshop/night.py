@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -38,6 +38,7 @@ from kqlib.workshop.games.seasons import SeasonEvent
 from kqlib.workshop.promises.scenario import listed
 from kqlib.workshop.two_sports import SPORTS, SUBJECT, TABLE, Dies, Row, anew, latest, of_games, records, truth
 
+T = TypeVar("T")
 CHUNK = 8  # rows of the feed at once; twenty times as many in a burst
 LONGEST = 240.0 * PATIENCE  # seconds until a feeder has stored a chunk, and until all is worked on
 SITE = "scores"
@@ -98,7 +99,7 @@ def worker(line: Connection, where: tuple[str, Any], steps: Steps) -> None:
     read = steps.reader(Registry(cluster=cluster), SUBJECT)
 
     def handle(item: Any) -> bytes | None:
-        value = read(item.data)
+        (value,) = wait_for(lambda: (read(item.data),), LONGEST, "the registry", not_yet=AWAY)
         return str(value["team"]).encode() if value["kind"] == "goal" else None
 
     with Site(cluster, SITE) as site:
@@ -188,7 +189,7 @@ class Night:
             if number >= len(accidents) // 2:
                 self.feed(basketball)
             name = str(accident.__doc__).rstrip(".")
-            before, begun = self.done(), time.monotonic()
+            before, begun = self.asked(self.done), time.monotonic()
             accident(self)
             self.report.accidents.append(name)
             self.feed(football)
@@ -207,7 +208,7 @@ class Night:
             self.report.late += 1
         self.size = CHUNK
         self.sent += chunk
-        made = seasons.messages(chunk, self.registry, SUBJECT)
+        made = self.asked(lambda: list(seasons.messages(chunk, self.registry, SUBJECT)))
         job = [
             Row(row.league, row.number, row.game, data or b"") for row, (_, data, _) in zip(chunk, made, strict=True)
         ]
@@ -227,8 +228,12 @@ class Night:
         """Wait until more events are worked on than before."""
         wait_for(lambda: self.done() > before, LONGEST, f"work to go on after: {name}", not_yet=AWAY)
 
+    def asked(self, ask: Callable[[], T]) -> T:
+        """The answer. A broker that has just come back may not have it yet."""
+        return wait_for(lambda: (ask(),), LONGEST, "the brokers to answer", not_yet=AWAY)[0]
+
     def done(self) -> int:
-        """How many events were worked on. `ChildEnded` with what a worker said if it failed."""
+        """How many events were worked on. `ChildEnded` with a worker's error if it failed."""
         for each in self.workers:
             with suppress(NotInTime):
                 each.receive(0)
@@ -249,7 +254,7 @@ class Night:
             each.receive(LONGEST)
         self.feeder.send(None)
         report, read = self.report, self.steps.reader(self.registry, SUBJECT)
-        values = [read(event.value()) for event in records(self.cluster, "events")]
+        values = [read(event.value()) for event in self.asked(lambda: records(self.cluster, "events"))]
         found = Counter((value["league"], value["number"]) for value in values)
         asked = {(row.league, row.number) for row in self.sent}
         report.rows, report.lost = len(asked), len(asked - found.keys())
