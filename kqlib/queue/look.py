@@ -51,10 +51,14 @@ def _all_seen(site: Connection, queues: list[str]) -> dict[str, dict[int, tuple[
     site.see_letters()
     ids = state.topic_ids(site.cluster, queues)
     site._notes.catch_up()
-    found = site._looker.look([(queue, number) for queue in ids for number in ids[queue][1]], notes=site._notes)
+    places = [(queue, number) for queue in ids for number in ids[queue][1]]
+    # The marks before the states: an owner notes that it applied a mark once its state is committed. Read in the other order, an old
+    # state and that note would say that nothing was purged.
+    marks = {at: site._notes.purge_mark(site.name, *at, ids[at[0]][0]) for at in places}
+    found = site._looker.look(places, notes=site._notes)
     there: dict[str, dict[int, tuple[incidents.Seen, int]]] = {queue: {} for queue in ids}
     for (queue, number), each in sorted(found.items()):
-        there[queue][number] = each, site._notes.purge_mark(site.name, queue, number, each.topic_id)
+        there[queue][number] = each, marks[queue, number] if each.topic_id == ids[queue][0] else 0
     return there
 
 
