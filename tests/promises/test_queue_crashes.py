@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -142,6 +143,27 @@ def test_depth_and_purge_are_known_in_every_process(
         queue.ack(items[0])
     queue.put(b"new")
     assert other.do("depth") == 1 and queue.claim(wait=WAIT).data == b"new"
+
+
+def test_a_purge_that_its_owner_applies_while_the_depth_is_asked_is_counted(
+    kq_cluster: Kafka, name: str, start: Start, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
+) -> None:
+    with alone(kq_cluster, name) as asks:
+        queue, look = asks.queue(name), asks._looker.look
+        queue.put_many([(b"a", None), (b"b", None)])
+        owner = start(name)
+        owner.claim(1)  # it owns the partition
+        owner.signal(signal.SIGSTOP)
+        queue.purge()
+
+        def late(*where: Any, **how: Any) -> Any:
+            found = look(*where, **how)
+            owner.signal(signal.SIGCONT)
+            within(WAIT, lambda: asks._notes.get(name, name, "purged", 0), "its owner does not apply it")
+            return found
+
+        monkeypatch.setattr(asks._looker, "look", late)
+        assert queue.depth() == 0
 
 
 def test_a_mark_once_applied_is_not_applied_to_a_group_that_is_moved_back(
