@@ -123,7 +123,6 @@ class Night:
             db.execute(TABLE)
         self.registry = Registry(cluster=cluster)
         self.sent: list[SeasonEvent] = []
-        self.dead = 0
         self.size = CHUNK
         self.dies = False  # at the next chunk
         anew(cluster, steps.plan(1))
@@ -175,7 +174,6 @@ class Night:
         """A game with events that no one can read."""
         game = self.chance.choice(self.sent).game.encode()
         seasons.produce(self.cluster, "football", [(game, b"rubbish", -1)] * 2)
-        self.dead += 2
 
     ACCIDENTS = (broker_killed, deployment, worker_killed, feeder_dies, wire_cut, burst, poison)
 
@@ -273,9 +271,8 @@ def night(cluster: Cluster, steps: Steps, seed: int = 7, spark: Any = None) -> R
     """Run the system through one night. spark: a session for the standings; without one they are not compared."""
     if missing := [name for name, step in vars(steps).items() if is_stub(step)]:
         raise NotAllowed(f"the night runs the whole system, and {listed(missing)} has no code yet")
-    football = iter(
-        of_games(seasons.rows(1_000, seed=seed, sport="football", versions=(3, 4)), 34)
-    )  # more than the accidents take
+    # more rows than the accidents take
+    football = iter(of_games(seasons.rows(1_000, seed=seed, sport="football", versions=(3, 4)), 34))
     basketball = iter(of_games(seasons.rows(600, seed=seed, sport="basketball"), 2))
     modules = ["kqlib.virtual.outbox", "kqlib.queue", "kqlib.schemas", __name__]
     with tempfile.TemporaryDirectory() as folder, Children(modules=modules) as children:
