@@ -70,6 +70,7 @@ class Member:
     deadline: float = 0.0  # of its batch
     touched: bool = False  # was an item of its batch claimed? A batch without a claim is given back soon
     polling: float | None = None  # since when
+    began: float = 0.0  # when the last poll began, if it returned nothing
     assigned: float | None = None  # since when it has a partition
     closing: bool = False
     ended: bool = False
@@ -170,7 +171,9 @@ class Member:
         return left <= 0 or (not self.touched and self.lease - left > LINGER)
 
     def _poll(self, client: ShareConsumer) -> None:
-        began = time.monotonic()
+        now = time.monotonic()
+        # A stopped process wakes up in a poll that returns nothing. The next one returns what was locked before the sleep.
+        began, self.began = self.began or now, now
         found = list(client.poll(QUANTUM))
         for message in found:
             if (error := message.error()) is not None:
@@ -181,8 +184,8 @@ class Member:
             self.batch += 1
             self.waiting.extend(found)
             self.deadline, self.touched = began + self.lease, False
-            self.polling = None
-            self.assigned = self.assigned or began
+            self.polling, self.began = None, 0.0
+            self.assigned = self.assigned or now
             self.changed.notify_all()
 
     def _answer(self, client: ShareConsumer, orders: list[Order]) -> None:

@@ -284,6 +284,30 @@ def test_when_the_lock_is_over_the_member_leaves_and_an_ack_is_refused(make, bro
     assert shared.claim(wait=5).attempt == 2
 
 
+def test_a_process_that_slept_in_a_poll_trusts_no_lock_that_its_client_got_before(monkeypatch):
+    """It wakes up in a poll that returns nothing. The next one returns what was locked before the sleep."""
+    now = [100.0]
+    monkeypatch.setattr(member.time, "monotonic", lambda: now[0])
+    one = member.Member(Cluster(), "scores", "football", 1, 30.0, threading.Condition(), float)
+
+    class Sleeps:
+        def poll(self, timeout):
+            now[0] += 40.0
+            return []
+
+    class Wakes:
+        def poll(self, timeout):
+            now[0] += 0.1
+            return [Rec(0, data=b"goal", count=1)]
+
+    one._poll(Sleeps())
+    one._poll(Wakes())
+    assert one.deadline == 130.0  # over: the item is not handed out
+    now[0] = 200.0
+    one._poll(Wakes())  # nothing was awaited before this one
+    assert one.deadline == 230.0
+
+
 def test_what_nobody_claimed_is_given_back_soon_and_its_member_leaves(make, broker, within, monkeypatch):
     monkeypatch.setattr(member, "LINGER", 0.1)
     shared = make()
