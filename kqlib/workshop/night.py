@@ -42,6 +42,7 @@ T = TypeVar("T")
 CHUNK = 8  # rows of the feed at once; twenty times as many in a burst
 LONGEST = 240.0 * PATIENCE  # seconds until a feeder has stored a chunk, and until all is worked on
 SITE = "scores"
+SESSION = 6.0 * PATIENCE  # seconds until the group gives a killed worker's partitions to the other one
 AWAY = (KafkaException, Unreachable)  # a broker does not answer now
 HOURS = 2 * 3_600_000  # how late a late event is, in milliseconds
 
@@ -126,6 +127,7 @@ class Night:
         self.size = CHUNK
         self.dies = False  # at the next chunk
         anew(cluster, steps.plan(1))
+        Site(cluster, SITE, session=SESSION).close()  # it is set for the whole group
         self.feeder = self._feeder()
         self.workers = [self._worker() for _ in range(2)]
 

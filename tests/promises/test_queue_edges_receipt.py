@@ -204,6 +204,7 @@ def left(cluster: Kafka, name: str, version: int = 2) -> tuple[int, list[bytes |
         return queue.depth(), emptied(queue)
 
 
+@pytest.mark.nightly  # by day tests/unit has the cases of a log that was cut off
 def test_what_stands_again_where_a_log_was_cut_off_is_new(three: Cluster, within: Callable[..., float]) -> None:
     settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     old, lost = [b"old 0", b"old 1", b"old 2"], [b"lost 3", b"lost 4", b"lost 5"]

@@ -157,7 +157,8 @@ def test_every_fault_that_is_planted_is_found_and_nothing_else(spark: Any, plant
         assert none.counts == dict.fromkeys(VERDICTS, 0) and none.right
 
 
-def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.nightly)])
+def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted, tmp_path: Path, rounds: int) -> None:
     queue, put, done = planted.queue, list[str](), threading.Semaphore(0)
     results = queue.site.queue(planted.results, max_attempts=None)
     enough, stop = threading.Event(), threading.Event()
@@ -180,7 +181,7 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
     going_on = watch(spark, planted.cluster, queue.name, "eu", results=planted.results, state=tmp_path / "state")
     try:
         assert all(done.acquire(timeout=WAIT) for _ in range(6))
-        for _ in range(2):
+        for _ in range(rounds):
             looked = going_on.round()
             assert looked.right, looked
             with audit(spark, planted.cluster, queue.name, "eu", results=planted.results) as seen:
