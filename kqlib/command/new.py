@@ -16,7 +16,9 @@ from kqlib.errors import NotAllowed
 from kqlib.text import count, near
 
 EPILOG = """\
-service: orders become receipts, exactly once, with schemas, a plan, tests on a real Kafka, and a file for CI
+service: orders become receipts, exactly once
+two-sports: a feed with an outbox, work in order per game, notifications, standings: the system of notebook 15
+Both have schemas, a plan, tests on a real Kafka, and a file for CI.
 example: kq new service ../receipts
 """
 NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -32,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq new`."""
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("template", metavar="TEMPLATE", help="what to start from: service")
+    parser.add_argument("template", metavar="TEMPLATE", help="what to start from: service or two-sports")
     parser.add_argument(
         "directory", metavar="DIR", type=Path, help="where to make it; its last part is the project's name"
     )

@@ -27,6 +27,7 @@ VIRTUAL = "10_virtual_queues.py"  # it asks nodes, and not Kafka
 SPARK = "12_spark_pipeline.py"  # it needs a session: tests/spark
 OPERATIONS = "13_operations.py"  # it is no worker: it looks once, and ends
 METER = "14_how_fast.py"  # it works on nothing, and prints what it measured
+SPORTS = "15_two_sports.py"  # a worker, and with a word after it the feed, or its mover
 ALL = sorted(path.name for path in FOLDER.glob("*.py"))
 PROGRAMS = [name for name in ALL if name not in (VIRTUAL, SPARK, OPERATIONS, METER)]
 SENDERS = [FIRST_SENDER, SAFE]
@@ -39,7 +40,7 @@ def started(
     name: str | Path,
     cluster: Kafka,
     work: str,
-    *,
+    *words: str,
     stdin: int | IO[bytes] = subprocess.PIPE,
     out: int | None = None,
     log: int = subprocess.PIPE,
@@ -58,7 +59,7 @@ def started(
         "KQ_TXN": work,
         **more,
     }
-    command = [sys.executable, str(FOLDER / name)]
+    command = [sys.executable, str(FOLDER / name), *words]
     program = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=log, env={**os.environ, **ours})
     try:
         yield program

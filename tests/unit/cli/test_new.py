@@ -15,26 +15,43 @@ import kqlib as kq
 from tests.unit.cli.conftest import run
 
 ROOT = Path(__file__).resolve().parents[3]
+TEMPLATES = {
+    "service": {"orders", "receipts"},
+    "two-sports": {"football", "basketball", "notifications", "events", "events.bad", "events.late", "standings"},
+}
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+BUILD = ["--no-deps", "--no-build-isolation"]
 
 
+@pytest.mark.parametrize(("template", "topics"), TEMPLATES.items())
 def test_a_new_project_has_its_directory_s_name_and_all_files_of_the_template(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    template: str, topics: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "receipts"
-    assert run("new", "service", str(place)) == 0
+    assert run("new", template, str(place)) == 0
     made = {str(path.relative_to(place)): path.read_text() for path in place.rglob("*") if path.is_file()}
     assert capsys.readouterr().out.splitlines()[:2] == [f"Made {len(made)} files in {place}. Next:", f"  cd {place}"]
-    assert {"worker.py", "plan.toml", "schemas/order.avsc", "tests/test_worker.py", ".gitignore"} < made.keys()
+    assert {
+        "worker.py",
+        "plan.toml",
+        "pyproject.toml",
+        "README.md",
+        ".gitignore",
+        ".github/workflows/test.yml",
+    } < made.keys()
+    assert {"schemas", "tests"} < {path.name for path in place.iterdir()}
     assert 'name = "receipts"' in made["pyproject.toml"]
-    assert not any("new-service" in text for text in made.values())
-    assert set(kq.Plan.read(place / "plan.toml").topics) == {"orders", "receipts"}
+    assert not any(f"new-{template}" in text or "workshop" in text for text in made.values())
+    assert set(kq.Plan.read(place / "plan.toml").topics) == topics
+    assert made[".github/workflows/test.yml"] == (ROOT / "data/new/service/.github/workflows/test.yml").read_text()
 
 
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
         (("servise", "receipts"), "there is no template 'servise'; did you mean service?"),
-        (("web", "receipts"), "there is no template 'web'; there is service"),
+        (("two-sport", "league"), "there is no template 'two-sport'; did you mean two-sports?"),
+        (("web", "receipts"), "there is no template 'web'; there is service, two-sports"),
         (("service", "My Box"), "'My Box' cannot be a project's name: use a-z, 0-9 and '-', and begin with a letter"),
         (("service", "full"), "full is there already, and not empty: nothing was written"),
     ],
@@ -54,26 +71,34 @@ def test_what_cannot_be_made_is_a_sentence_and_nothing_is_written(
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.txt"]
 
 
-@pytest.mark.limit(400)
-@pytest.mark.nightly  # a wheel is built and installed, and a worker is killed at its requests
-def test_a_new_project_s_tests_pass_with_the_wheel_on_an_embedded_broker_and_on_a_named_one(tmp_path: Path) -> None:
-    copy, venv, project = tmp_path / "copy", tmp_path / "venv", tmp_path / "receipts"
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    copy, wheels = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheels")
     for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy / name)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    build = ["--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "wheel", *build, "--wheel-dir", str(tmp_path / "wheels"), str(copy)], check=True)
+    subprocess.run([*PIP, "wheel", *BUILD, "--wheel-dir", str(wheels), str(copy)], check=True)
+    [built] = wheels.glob("kqlib-*.whl")
+    return built
+
+
+@pytest.mark.limit(600)
+@pytest.mark.nightly  # a wheel is built and installed, a worker is killed at its requests, and Spark runs
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_project_s_tests_pass_with_the_wheel_on_an_embedded_broker_and_on_a_named_one(
+    template: str, wheel: Path, tmp_path: Path
+) -> None:
+    venv, project = tmp_path / "venv", tmp_path / "receipts"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     python = str(venv / "bin" / "python")
     [others] = venv.glob("lib/python*/site-packages")
     # what kqlib and the project need, without this kqlib
     (others / "others.pth").write_text(str(Path(pytest.__file__).parents[1]))
-    [wheel] = (tmp_path / "wheels").glob("kqlib-*.whl")
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", str(wheel)], check=True)
+    subprocess.run([*PIP, "--python", python, "install", "--no-deps", str(wheel)], check=True)
     kq_ = [python, "-I", str(venv / "bin" / "kq")]
-    subprocess.run([*kq_, "new", "service", str(project)], cwd=tmp_path, check=True)
-    subprocess.run([*pip, "--python", python, "install", *build, "--editable", str(project)], check=True)
+    subprocess.run([*kq_, "new", template, str(project)], cwd=tmp_path, check=True)
+    subprocess.run([*PIP, "--python", python, "install", *BUILD, "--editable", str(project)], check=True)
     begun = time.monotonic()
     subprocess.run([python, "-m", "pytest", "-q"], cwd=project, check=True)
     assert time.monotonic() - begun < 180
