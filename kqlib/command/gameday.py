@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
         return _end(args)
     if args.word == "answer":
         evidence = sys.stdin.read() if args.evidence == "-" else args.evidence
+        if not evidence.strip():
+            raise NotAllowed("the evidence is empty: did its command fail? Nothing was noted")
         print(holder.ask("answer", args.fault, evidence))
     elif args.word == "restart":
         print(holder.ask("restart", args.program))

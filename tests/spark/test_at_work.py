@@ -95,9 +95,10 @@ def rows(kq_cluster: Kafka, tmp_path: Path) -> Stream:
     return made
 
 
+@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["once", "again"])
 def test_a_batch_that_comes_again_replaces_what_it_wrote(
-    spark: Any, rows: Stream, monkeypatch: pytest.MonkeyPatch, restored: None, within: Callable[..., float], again: bool
+    spark: Any, rows: Stream, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float], again: bool
 ) -> None:
     for name, value in rows.environment.items():
         monkeypatch.setenv(name, value)

@@ -190,6 +190,7 @@ def test_a_fault_that_is_not_there_or_not_yet_is_a_wrong_answer(played: tuple[Ga
     game, clock, _ = played
     game.answer("quota", "a guess")
     game.answer("full-disk", "another one")
+    game.answer("quota", "the same again")
     assert game.wrong == ["quota", "full-disk"]
     with pytest.raises(NotAllowed, match="there is no fault 'quotas'"):
         game.answer("quotas", "")

@@ -144,7 +144,9 @@ def worker_hangs(system: System, chance: Random) -> Made:
     """A worker hangs: its process runs, and the group has put it out."""
     site, number = chance.choice(SITES), chance.choice((1, 2))
     system.programs[f"{site}-{number}"].pause()
-    return Made((rf"\b{site}-{number}\b",), lambda: len(system.cluster.describe_group(site).members) == 2)
+    member = r"/\S+[ \t]+{}-{}\b"  # the host and the client id of a row
+    proof = rf"(?s)\A(?!.*{member.format(site, number)}).*{member.format(site, 3 - number)}"  # one row is there, and not the other
+    return Made((proof,), lambda: len(system.cluster.describe_group(site).members) == 2)
 
 
 @fault("workers", "kq doctor, or kq queue show football --site SITE", "kq queue rewind football --site SITE --yes")

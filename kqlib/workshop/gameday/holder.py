@@ -32,7 +32,9 @@ NONE = "no game runs: start one with `kq gameday start`"
 def start(seed: int, faults: int, minutes: float) -> up.Running:
     """Start a cluster of three brokers and a game on it."""
     if up.find():
-        raise NotAllowed("a cluster runs already, of `kq up` or of a game: end it first with `kq down`")
+        raise NotAllowed(
+            "a cluster runs already: first end it, a game with `kq gameday end`, that of `kq up` with `kq down`"
+        )
     return up.start(3, [__name__, str(seed), str(faults), str(minutes)])
 
 

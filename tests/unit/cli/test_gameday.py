@@ -50,4 +50,4 @@ def test_without_a_game_every_word_says_how_to_start_one(
 
 def test_a_game_starts_no_second_cluster(holder: up.Running, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("gameday", "start") == 2
-    assert "end it first with `kq down`" in capsys.readouterr().err
+    assert "first end it, a game with `kq gameday end`, that of `kq up` with `kq down`" in capsys.readouterr().err
