@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 SITE   := $(VENV)/.site
 
 # Installs a lock. .begun: an earlier one was killed, so packages may be half there; what was downloaded is in pip's cache.
-install = again=$$(test ! -e $(VENV)/.begun || echo --ignore-installed); quiet=$$(test -t 1 || echo --quiet); touch $(VENV)/.begun; \
+install = again=$$(test ! -e $(VENV)/.begun || echo --ignore-installed); quiet=; test -t 1 || quiet=--quiet; touch $(VENV)/.begun; \
 	$(BIN)/python -m pip install $$quiet $$again --disable-pip-version-check --require-hashes -r $(1) || \
 	{ echo "kqlib: the packages did not come. Above pip says why: a network, a mirror, a proxy's certificate or space on the disk is missing. What was downloaded is kept: put it right and type make $(firstword $(MAKECMDGOALS)) again (docs/how-to/fix-your-machine.md)." >&2; exit 1; }; \
 	rm $(VENV)/.begun
@@ -20,7 +20,7 @@ venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, 
 
 $(LAB): lab.lock pyproject.toml kqlib/runtime/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
-	@echo "Setting up in $(VENV), once: JupyterLab, Java and Kafka."
+	@echo "Setting up in $(VENV), once: JupyterLab, Java and Kafka (about 260 MB)."
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(call install,lab.lock)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

