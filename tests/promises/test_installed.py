@@ -96,7 +96,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def run(*words: str, **env: str) -> None:
-    """A command; what it said, if it fails."""
+    """A command; what it printed, if it fails."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     done = subprocess.run(words, env=kept | env, capture_output=True, text=True, check=False)
     if done.returncode:
