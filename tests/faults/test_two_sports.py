@@ -12,6 +12,8 @@ from kqlib.workshop import checks
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.night import Night, Steps, night
 
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # py4j leaves them to the collector
+
 
 def solved() -> Steps:
     """The functions as notebooks/solutions has them."""
