@@ -89,6 +89,8 @@ class Asker:
                 self._child = self._started()
             except OSError:  # this system starts no process now
                 return None
+            if self._closed:  # meanwhile: `close` has seen no child, and waits
+                return None
         assert self._child.stdin is not None and self._child.stdout is not None
         try:
             self._child.stdin.write(f"{question}\n")

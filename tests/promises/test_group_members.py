@@ -101,6 +101,29 @@ def test_a_cluster_that_is_closed_does_not_wait_for_an_answer(kq_cluster: Kafka,
         assert isinstance(asked.exception(WAIT / 4), KafkaException)
 
 
+def test_a_close_while_the_process_that_asks_is_started_ends_the_question(
+    kq_cluster: Kafka, deaf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Kafka(kq_cluster.bootstrap) as cluster, ThreadPoolExecutor(1) as pool:
+        assert reading.described(cluster, "nobody") == []
+        asks: Any = cluster._asks
+        start = asks._started
+
+        def started() -> Any:
+            pool.submit(asks.close)
+            until(lambda: asks._closed)
+            return start()
+
+        monkeypatch.setattr(asks, "_started", started)
+        asks._child.kill()
+        asks._child.wait()
+        deaf.pause()
+        begun = time.monotonic()
+        with pytest.raises(KafkaException):
+            cluster.describe_group("players", WAIT)
+        assert time.monotonic() - begun < WAIT / 4
+
+
 def test_a_system_that_starts_no_process_costs_an_answer_and_no_more(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,12 +122,13 @@ def test_what_fails_goes_to_the_dead_letters_with_its_story_and_back(client, wit
     assert done == [1]
 
 
-def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(client, monkeypatch):
+def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(client, monkeypatch, within):
     """It moves a thousand letters with one request. Here it is one letter, and the client is closed after the first."""
     queue = client.queue("half-way")
     queue.put_many([(b"1", None), (b"2", None)])
     for item in queue.claim_many(2, wait=WAIT):
         queue.bury(item)
+    within(60, lambda: queue.dead.depth() == 2, "both letters to be read: they lie in another partition")
     monkeypatch.setattr("kqlib.virtual.queue.AT_ONCE", 1)
     ask = client._ask
 
