@@ -89,7 +89,7 @@ class Asker:
                 self._child = self._started()
             except OSError:  # this system starts no process now
                 return None
-            if self._closed:  # meanwhile: `close` has seen no child, and waits
+            if self._closed:  # meanwhile: `close` has not seen this child, and waits for this question
                 return None
         assert self._child.stdin is not None and self._child.stdout is not None
         try:

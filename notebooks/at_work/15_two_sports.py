@@ -91,10 +91,10 @@ def run(site: kq.Site, topic: str, results: str) -> None:
 
 def main(words: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    topic, results, name = (os.environ[each] for each in ("KQ_TOPIC", "KQ_RESULTS", "KQ_GROUP"))
-    topics = dict.fromkeys((topic, results, f"{results}.goals"), kq.QueueTopic(partitions=PARTITIONS))
     if words not in ([], ["feed"], ["move"]):
         sys.exit("usage: 15_two_sports.py [feed | move]")
+    topic, results, name = (os.environ[each] for each in ("KQ_TOPIC", "KQ_RESULTS", "KQ_GROUP"))
+    topics = dict.fromkeys((topic, results, f"{results}.goals"), kq.QueueTopic(partitions=PARTITIONS))
     try:
         if words:
             db = sqlite3.connect(os.environ["KQ_DATABASE"], timeout=30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections import Counter
@@ -53,6 +54,23 @@ def test_faults_come_one_after_the_other_and_leave_time_for_the_last_one() -> No
 def test_what_cannot_be_played_is_refused(faults: int, minutes: float) -> None:
     with pytest.raises(NotAllowed, match=r"--faults|--minutes"):
         draw(7, faults, minutes)
+
+
+def test_a_hung_worker_is_shown_by_the_members_without_it() -> None:
+    paused: list[str] = []
+    names = ["eu-1", "eu-2", "us-1", "us-2"]
+    programs = {name: SimpleNamespace(pause=partial(paused.append, name)) for name in names}
+    system: Any = SimpleNamespace(programs=programs)
+    [proof] = FAULTS["worker-hangs"].make(system, Random(7)).proof
+    [hangs] = paused
+    other = f"{hangs[:3]}{3 - int(hangs[3])}"
+    head = "GROUP  CONSUMER-ID  HOST        CLIENT-ID  #PARTITIONS\n"
+    row = "x      HlZ+GFxw     /127.0.0.1  {}       3\n"
+    status = "".join(f"{name}      running  log /logs/{name}.log\n" for name in names)
+    for shown in (head + row.format(other), status + head + row.format(other)):
+        assert re.search(proof, shown, re.IGNORECASE)
+    for shown in (status, head, head + row.format(hangs), head + row.format(other) + row.format(hangs)):
+        assert not re.search(proof, shown, re.IGNORECASE)
 
 
 def test_every_fault_says_its_cause_its_trace_and_its_repair() -> None:

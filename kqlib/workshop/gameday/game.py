@@ -145,7 +145,8 @@ class Game:
         if name not in FAULTS:
             raise NotAllowed(f"there is no fault {name!r}; choose from {', '.join(FAULTS)}")
         if name not in self.entries:
-            self.wrong += [name] * (name not in self.wrong)
+            if name not in self.wrong:
+                self.wrong.append(name)
         else:
             entry = self.entries[name]
             entry.found = self.now if entry.found is None else entry.found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,15 @@ def test_without_a_game_every_word_says_how_to_start_one(
     (nothing_runs / "gameday").write_text(str(nothing_runs / "gone"))  # the game was killed
     assert run("gameday", *typed.split()) == 2
     assert capsys.readouterr().err == NONE
+
+
+@pytest.mark.parametrize("typed", [["--evidence", " "], ["--evidence", "-"]])
+def test_empty_evidence_is_refused(
+    typed: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert run("gameday", "answer", "quota", *typed) == 2
+    assert "the evidence is empty" in capsys.readouterr().err
 
 
 def test_a_game_starts_no_second_cluster(holder: up.Running, capsys: pytest.CaptureFixture[str]) -> None:
