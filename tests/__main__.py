@@ -5,7 +5,8 @@
     python -m tests promises spark  these parts
 
 In: the name of a run, or of parts. Out: each part's own output when it has ended, a table of what each took, the ten
-slowest tests, and exit status 1 if a part failed, left a process behind, or (in CI) skipped a test that may not be skipped.
+slowest tests, why a test failed, and exit status 1 if a part failed, left a process behind, or (in CI) skipped a test that may
+not be skipped.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +53,7 @@ QUICK = ["style", "format", "types", "size"]
 CHECK = [*QUICK, "unit"]
 # The longest first, so that both lanes end together. When the notebooks ask for scores, the promises have computed them.
 RUNS = {"test": [*QUICK, "promises", "spark", "notebooks", "browser", "gates", "unit"], "check": CHECK}
+WHY = 600  # characters of what a failed test says, in the table
 LANES = 2  # parts at once: where one waits for a lease or a session, the other works
 # Tests start what they need, and touch nobody's cluster. And some hundred Pythons do not compile kqlib again and again.
 NOT_MINE = ("KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG", "KQ_SPARK_MASTER", "PYTHONDONTWRITEBYTECODE")
@@ -151,6 +154,7 @@ def _table(outcomes: list[Outcome]) -> list[str]:
     tests = [test for each in outcomes for test in each.tests]
     slowest = sorted(tests, key=lambda test: -test["seconds"])[:10]
     counts = Counter(test["outcome"] for test in tests)
+    failed = [f"{test['test']}\n{textwrap.indent(test['why'][:WHY], '    ')}" for test in tests if "why" in test]
     return [
         "---",
         *lines,
@@ -158,6 +162,7 @@ def _table(outcomes: list[Outcome]) -> list[str]:
         "the ten slowest:",
         *(f"  {test['seconds']:6.1f} s  {test['test']}" for test in slowest),
         "",
+        *(["what failed:", *failed, ""] if failed else []),
         f"{sum(each.took.cpu for each in outcomes):.0f} s of CPU",
         f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped",
     ]

@@ -143,6 +143,9 @@ class Times:
         line["seconds"] += report.duration
         if report.outcome != "passed":
             line["outcome"] = report.outcome
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            line["why"] = f"line {crash.lineno}: {crash.message}" if crash else report.longreprtext
         if report.when in ("teardown", "???"):  # ???: its worker crashed, and nothing follows
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(self.open.pop(report.nodeid)) + "\n")

@@ -19,13 +19,15 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kqlib.runtime.patience import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from confluent_kafka.admin import AdminClient
 
 IDLE = 20.0  # seconds without a question until the child ends
-START = 10.0  # seconds more for the first answer: the child has to start
+START = 10.0 * PATIENCE  # seconds more for the first answer: the child has to start
 _GONE, _LATE = -195, -185  # librdkafka's _TRANSPORT and _TIMED_OUT: ask again
 Place = tuple[str, int]
 
@@ -65,7 +67,10 @@ class Asker:
         """Ask. KafkaException: Kafka's own answer, or an error of the client (a code below 0) if there was none."""
         question = json.dumps([group, seconds, operations])
         with self._lock:
-            answer = self._ask(question, seconds) or self._ask(question, seconds)  # it may just have ended, being idle
+            for _ in range(2):  # the child may just have ended, being idle
+                if answer := self._ask(question, seconds):
+                    break
+                self._end()  # its pipes close before it is seen to have ended
             if answer and "error" in answer and answer["error"][0] < 0:
                 self._end()  # no answer came. The next question has a new client (librdkafka 5301), and no late answer
         return _group(answer or {"error": [_GONE, "the process that asked the group's coordinator ended"]})

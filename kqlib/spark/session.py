@@ -67,8 +67,9 @@ LIMITS = " ".join(
     )
 )
 # On an embedded cluster sessions are short. Without Java's second compiler a notebook's queries take half of the CPU (24 s, not 47 s).
-# -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions brings it back.
-QUICK = "-XX:TieredStopAtLevel=1"
+# -XX:TieredStopAtLevel=4 in spark.driver.extraJavaOptions brings it back. Without it Java also reserves less memory for compiled
+# code: 48 MB. A session of some hundred queries filled that, and the query that met it failed. So it has Java's usual 240 MB here.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # For queries with much state: it is on disk, and a checkpoint has changes only. `session(config=kq.spark.ROCKSDB)`.
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (

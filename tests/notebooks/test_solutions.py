@@ -51,10 +51,10 @@ def no_session_left() -> Iterator[None]:
 @pytest.fixture
 def small_session() -> None:
     """The session that these checks find. Their frames have ten rows: to compile a query costs more than to run it."""
-    from kqlib.spark import session
+    from kqlib.spark.session import QUICK, session
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip())
+        patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {QUICK}".strip())
         session(config={"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"})
 
 

@@ -69,6 +69,22 @@ def test_the_process_that_asks_may_end_and_ends_with_its_cluster(kq_cluster: Kaf
     within(WAIT, lambda: not marked.alive("kqlib.kafka.members"))
 
 
+def test_a_process_that_has_closed_its_pipes_and_is_not_gone_yet_is_asked_no_more(kq_cluster: Kafka) -> None:
+    # what a killed process is for a moment: one question in three met it
+    closed = "import os, time; os.close(0); os.close(1); os.close(2); time.sleep(600)"
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with Kafka(kq_cluster.bootstrap) as cluster:
+        assert reading.described(cluster, "nobody") == []
+        cluster._asks._end()  # type: ignore[union-attr]
+        ending = subprocess.Popen([sys.executable, "-c", closed], text=True, **pipes)
+        assert ending.stderr is not None
+        with ending.stderr:
+            assert ending.stderr.read() == ""  # its pipes are closed
+        cluster._asks._child = ending  # type: ignore[union-attr]
+        assert cluster.describe_group("nobody", WAIT).members == []
+        assert ending.poll() == -signal.SIGKILL
+
+
 @pytest.fixture
 def deaf(kq_cluster: Kafka) -> Iterator[Any]:
     """The broker, to be paused; it goes on after the test."""

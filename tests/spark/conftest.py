@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kqlib.kafka import Kafka
+from kqlib.spark.session import QUICK
 from tests.patience import WAIT
 
 
@@ -19,7 +20,7 @@ from tests.patience import WAIT
 def quick() -> Iterator[None]:
     """The quick compiler only, in every JVM of these tests: on some hundred rows Java's other one takes more than it gives."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip())
+        patched.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {QUICK}".strip())
         yield
 
 

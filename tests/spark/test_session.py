@@ -78,6 +78,13 @@ def test_the_settings_of_a_running_session_stay(spark: Any) -> None:
         session(config={"spark.sql.shuffle.partitions": 5})
 
 
+def test_the_quick_compiler_alone_has_as_much_memory_for_code_as_both(spark: Any) -> None:
+    pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    code = [pool.getUsage() for pool in pools if pool.getName().startswith("Code")]  # it may be in three parts
+    print(f"{sum(each.getUsed() for each in code) / 2**20:.1f} MB of compiled code")
+    assert sum(each.getMax() for each in code) == pytest.approx(240 * 2**20, rel=0.01)  # 48 MB without a word
+
+
 def test_a_python_killed_while_its_session_starts_leaves_nothing(
     begin: Begin, tmp_path: Path, marked: Any, within: Any
 ) -> None:

@@ -179,7 +179,7 @@ def test_the_status_of_the_command_is_kept() -> None:
 
 def test_the_table_names_what_failed_and_the_slowest() -> None:
     tests = [{"test": f"t{n}", "seconds": float(n), "outcome": "passed"} for n in range(12)]
-    tests.append({"test": "bad", "seconds": 0.5, "outcome": "failed"})
+    tests.append({"test": "bad", "seconds": 0.5, "outcome": "failed", "why": "line 7: assert 1 == 2\n  where 1 = f()"})
     good = run.Outcome("unit", Measured(0, 1.2, 3.4, 5, 2), tests[:-1])
     bad = run.Outcome("promises", Measured(1, 60, 100), tests[-1:])
     left = run.Outcome("spark", Measured(0, 1, 1, left=("java",)), [])
@@ -192,6 +192,8 @@ def test_the_table_names_what_failed_and_the_slowest() -> None:
     assert "12 passed, 1 failed, 0 skipped" in words
     assert "  11.0 s  t11" in words
     assert "t1\n" not in words
+    assert "what failed:\nbad\n    line 7: assert 1 == 2\n      where 1 = f()\n\n" in words
+    assert "what failed" not in "\n".join(run._table([good]))
 
 
 def test_an_unknown_part_is_one_sentence() -> None:
