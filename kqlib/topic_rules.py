@@ -183,6 +183,11 @@ class Diff:
         """The topics that are not yet as planned."""
         return list(dict.fromkeys([*self.create, *self.grow, *self.alter, *self.leaderless]))
 
+    @property
+    def stays(self) -> bool:
+        """Is there a difference that applying the plan does not end?"""
+        return any(line.startswith("≠") for line in self.lines)
+
     def __repr__(self) -> str:
         return "\n".join(self.lines) or "An empty plan: nothing to do."
 

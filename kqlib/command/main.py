@@ -132,9 +132,9 @@ def topics(args: argparse.Namespace) -> int:
         if args.what == "diff":
             diff = plan.diff(cluster)
             print(diff)
-            return int(bool(diff.waits or diff.refusals or any(line.startswith("≠") for line in diff.lines)))
+            return int(bool(diff.waits or diff.refusals or diff.stays))
         plan.apply(cluster)
-        print("Done: every topic is as planned.")
+        print(f"Done: every topic is as planned{', but for the lines marked ≠' if plan.diff(cluster).stays else ''}.")
     return 0
 
 

@@ -240,6 +240,8 @@ def test_what_can_never_be_applied_differs_and_changes_nothing(busy: Machine, bo
     differs = busy.kq("topics", "diff", plan)
     assert differs.returncode == 1
     assert "≠ scores" in differs.stdout
+    applied = busy.printed("topics", "apply", plan)
+    assert applied == f"{differs.stdout}Done: every topic is as planned, but for the lines marked ≠.\n"
 
 
 def test_kafkas_own_tools_read_what_is_typed_and_end_with_their_own_code(busy: Machine) -> None:
