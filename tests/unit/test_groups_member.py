@@ -1,4 +1,4 @@
-"""One member of a group, seen from inside (`member.py`, with a Consumer that is none) and from its parent (`process.py`)."""
+"""One member of a group, seen from inside: `member.py`, with a Consumer that is none."""
 
 import queue
 from types import SimpleNamespace
@@ -6,9 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from kqlib.workshop.groups import member
-from kqlib.workshop.groups.process import MemberProcess, Record
-
-P = [("football", number) for number in range(6)]
 
 
 def records(*places):
@@ -140,32 +137,3 @@ def test_a_member_commits_what_it_has_done_and_still_holds(made, events, asked) 
 @pytest.mark.parametrize(("pace", "batch"), [(None, 500), (1, 1), (20, 1), (200, 10), (1_000_000, 500)], ids=str)
 def test_a_slow_member_takes_no_more_than_a_tick_of_work_at_once(made, pace, batch) -> None:
     assert made(pace=pace)[0].batch == batch
-
-
-EVENTS = {
-    "a member that has begun works": ([{"what": "joined"}], "working", ""),
-    "it is busy": ([{"what": "joined"}, {"what": "busy"}], "busy", ""),
-    "it is back": ([{"what": "busy"}, {"what": "back"}], "working", ""),
-    "it has what it was assigned": ([{"what": "assigned", "partitions": [P[0], P[1]]}], "starting", "01"),
-    "less what was revoked": (
-        [
-            {"what": "assigned", "partitions": P[:3]},
-            {"what": "revoked", "partitions": P[1:2]},
-            {"what": "lost", "partitions": P[2:3]},
-        ],
-        *("starting", "0"),
-    ),
-    "one that has left has nothing": ([{"what": "assigned", "partitions": P[:3]}, {"what": "left"}], "left", ""),
-    "one that failed says why": ([{"what": "failed", "why": "no"}], "failed", ""),
-}
-
-
-@pytest.mark.parametrize(("events", "state", "has"), EVENTS.values(), ids=EVENTS)
-def test_what_a_member_did_is_remembered(events, state, has) -> None:
-    one = MemberProcess.__new__(MemberProcess)
-    one.name, one.record, one.held, one.state, one.trouble = "ann", Record(), set(), "starting", ""
-    for event in events:
-        one.note({"at": 1.0, **event})
-    assert (one.state, one.held) == (state, {P[int(n)] for n in has})
-    assert one.trouble == next((event["why"] for event in events if "why" in event), "")
-    assert [event.what for event in one.record.events] == [event["what"] for event in events]
