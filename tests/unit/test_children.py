@@ -28,9 +28,9 @@ def doubling():
     return double
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def children():
-    with Children(modules=["kqlib.kafka"]) as made:
+    with Children() as made:
         yield made
 
 
@@ -80,29 +80,28 @@ def test_a_function_of_a_cell_runs_with_what_it_uses_and_its_error_comes_back(ch
     assert ended.value.why == ""
 
 
-def test_what_cannot_travel_is_refused_before_anything_starts(children):
+def test_what_cannot_travel_is_refused_before_anything_starts():
     lock = threading.Lock()
-    with pytest.raises(NotAllowed, match=r"cannot travel to another process \(TypeError: .*lock"):
-        children.fork(lambda line: lock)
-    assert children._forking is None
+    with Children() as none:
+        with pytest.raises(NotAllowed, match=r"cannot travel to another process \(TypeError: .*lock"):
+            none.fork(lambda line: lock)
+        assert none._forking is None
 
 
-def test_the_python_that_forks_has_no_thread_and_no_connection_and_its_end_is_the_end_of_its_forks(children, within):
-    forks = [children.fork(doubling()) for _ in range(2)]
-    forks[0].pause()
-    process = psutil.Process(children._forking.pid)
-    assert process.num_threads() == 1
-    assert process.net_connections("inet") == []
-    children._forking.kill()
-    within(5, lambda: not any(psutil.pid_exists(fork.pid) for fork in forks), "a fork is still there")
-
-
-def test_modules_that_forks_need_are_imported_before_the_first_fork():
+def test_the_python_that_forks_has_what_forks_need_and_no_thread_or_connection_and_its_end_is_theirs(within):
     def loaded(line):
-        line.send("kqlib.text" in sys.modules)
+        line.send("kqlib.kafka" in sys.modules)
+        line.recv()
 
-    with Children(modules=["kqlib.text"]) as children:
-        assert children.fork(loaded).receive(WAIT)
+    with Children(modules=["kqlib.kafka"]) as children:
+        forks = [children.fork(loaded) for _ in range(2)]
+        assert forks[0].receive(WAIT)
+        forks[0].pause()
+        process = psutil.Process(children._forking.pid)
+        assert process.num_threads() == 1
+        assert process.net_connections("inet") == []
+        children._forking.kill()
+        within(5, lambda: not any(psutil.pid_exists(fork.pid) for fork in forks), "a fork is still there")
     assert not children.home.exists()
 
 
