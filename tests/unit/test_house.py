@@ -1,7 +1,4 @@
-"""Which part of kqlib may import which: two floors, three ways up, no circles. Imports for types count as well.
-
-An exception of today stands in a list below. One that is no longer needed has to leave it: the lists only become shorter.
-"""
+"""Which part of kqlib may import which: two floors, three ways up, no circles. Imports for types count as well."""
 
 from __future__ import annotations
 
@@ -46,8 +43,6 @@ BELOW = {
     "kqlib.spark": ("kqlib.share", "kqlib.virtual", "kqlib.command"),
     "kqlib.workshop": ("kqlib.command",),
 }
-BELOW_TODAY = set[tuple[str, str]]()
-CIRCLES_TODAY: list[list[str]] = []
 
 
 def modules() -> dict[str, Path]:
@@ -118,7 +113,7 @@ def test_a_part_does_not_know_those_that_build_on_it(graph: Graph, place: str) -
     found = {
         (name, to) for name, tos in graph.items() if within(name, place) for to in tos if within(to, *BELOW[place])
     }
-    assert found == {(name, to) for name, to in BELOW_TODAY if within(name, place)}
+    assert found == set()
 
 
 @pytest.mark.parametrize("part", PURE)
@@ -140,8 +135,8 @@ def test_no_parts_know_each_other(graph: Graph) -> None:
     assert circles(places) == []
 
 
-def test_no_modules_know_each_other_but_those_of_today(graph: Graph) -> None:
-    assert circles({name: tos for name, tos in graph.items() if name not in ENTRIES}) == CIRCLES_TODAY
+def test_no_modules_know_each_other(graph: Graph) -> None:
+    assert circles({name: tos for name, tos in graph.items() if name not in ENTRIES}) == []
 
 
 def test_a_site_is_imported_with_at_most_thirty_modules_of_ours() -> None:
