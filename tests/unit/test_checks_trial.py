@@ -189,19 +189,6 @@ def lasts(beats):
     return True
 
 
-def test_a_loop_that_never_ends_is_gone_afterwards():
-    beats = []
-
-    def beat(_):
-        while True:
-            beats.append(1)
-            time.sleep(0.001)
-
-    tell(beat, 1, "x", seconds=0.1)
-    assert beats
-    assert not lasts(beats)
-
-
 def test_the_stop_button_ends_the_answer_too():
     beats = []
 
