@@ -1,7 +1,6 @@
 """What a person reads when something is wrong: every error says what happened, with its facts, in this process or another."""
 
 import ast
-import copy
 import json
 import pickle
 import string
@@ -13,7 +12,7 @@ import pytest
 
 import kqlib
 from kqlib import errors
-from kqlib.errors import BrokerDied, CannotShrink, KqError, NotAllowed, NotInTime, TopicMissing, Unreachable
+from kqlib.errors import CannotShrink, KqError, NotAllowed, NotInTime, Unreachable
 from kqlib.virtual import errors as virtual
 
 KINDS = [
@@ -52,22 +51,16 @@ def test_an_error_that_has_more_to_say_than_why_says_what_to_do_in_whole_sentenc
     assert message == "{why}" or (message.strip()[-1] in ".}?" and "\n\n" not in message)
 
 
-@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_is_the_same_in_another_process(kind, again):
+def test_an_error_is_the_same_in_another_process(kind):
     error = sample(kind)
-    other = again(error)
+    other = pickle.loads(pickle.dumps(error))
     assert (type(other), str(other), other.facts) == (type(error), str(error), error.facts)
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            TopicMissing(topic="football"),
-            "'football' does not exist on this cluster. Queues are pre-allocated: add it to the plan and apply it "
-            "(kq topics apply).",
-        ),
         (NotAllowed("that cannot be"), "that cannot be"),
         (NotAllowed(why="{braces} stay"), "{braces} stay"),
         (KqError(), ""),
@@ -78,10 +71,6 @@ def test_an_error_is_the_same_in_another_process(kind, again):
         (
             NotInTime(seconds=2.0, why="a leader", last="None"),
             "Waited 2 s for a leader; it did not happen. Last seen: None",
-        ),
-        (
-            BrokerDied(broker=2, why="exit code 1", tail="ERROR {x}\nend"),
-            "Broker 2 ended at its start (exit code 1). The last lines of its log:\nERROR {x}\nend",
         ),
         (
             Unreachable(address="h:1", why="no answer"),
