@@ -131,116 +131,113 @@ def test_the_debrief_says_what_happened_over_time() -> None:
 # --- a game, with a clock and a system of the test's own ------------------------------------------------------------------
 
 
-class Clock:
-    now = 0.0
+class Played:
+    """A game of 600 seconds with one fault, on a clock that stands. It can be made while `possible`, and is away when `repaired`."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self) -> None:
+        self.now, self.possible, self.repaired = 0.0, True, False
+        system: Any = SimpleNamespace(counts=lambda: Counts(5, 0, 0, {"eu": 0, "us": 0}, 0), stop=lambda name: None)
+        self.game = Game(system, 7, 1, 10, lambda: self.now)
+
+    def make(self, system: Any, chance: Random) -> Made:
+        if not self.possible:
+            raise NotAllowed("not now")
+        return Made((r"rate=\d+", "mover"), lambda: self.repaired)
+
+    def turn(self, after: float | None = None) -> None:
+        """A turn so much later; without a time, when the first fault is due."""
+        self.now = self.game.to_come[0].at if after is None else self.now + after
+        self.game.turn()
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> tuple[Game, Clock, dict[str, Any]]:
-    """A game of 600 seconds with one fault; `there` says whether it can be made, and is repaired."""
-    there: dict[str, Any] = {"possible": True, "repaired": False}
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    """There are two faults, and the game has the first one."""
 
     def make(system: Any, chance: Random) -> Made:
-        if not there["possible"]:
-            raise NotAllowed("not now")
-        return Made((r"rate=\d+", "mover"), lambda: bool(there["repaired"]))
+        return made.make(system, chance)
 
     one = {"quota": Fault("quota", "A quota.", "kq status", "remove it", "mover", make)}
-    two = one | {"full-disk": Fault("full-disk", "A disk.", "kq status", "clean it", "mover", make)}
     monkeypatch.setattr(games, "FAULTS", one)
-    system: Any = SimpleNamespace(counts=lambda: Counts(5, 0, 0, {"eu": 0, "us": 0}, 0), stop=lambda name: None)
-    clock = Clock()
-    game = Game(system, 7, 1, 10, clock)
+    made = Played()
+    two = one | {"full-disk": Fault("full-disk", "A disk.", "kq status", "clean it", "mover", make)}
     monkeypatch.setattr(games, "FAULTS", two)
-    return game, clock, there
+    return made
 
 
-def test_a_fault_that_cannot_be_made_now_is_tried_again(played: tuple[Game, Clock, dict[str, Any]]) -> None:
-    game, clock, there = played
-    there["possible"], clock.now = False, game.to_come[0].at
-    game.turn()
-    assert not game.entries
-    there["possible"], clock.now = True, clock.now + games.AGAIN
-    game.turn()
-    assert game.entries["quota"].made == clock.now and not game.to_come
+def test_a_fault_that_cannot_be_made_now_is_tried_again(played: Played) -> None:
+    played.possible = False
+    played.turn()
+    assert not played.game.entries
+    played.possible = True
+    played.turn(games.AGAIN)
+    assert played.game.entries["quota"].made == played.now and not played.game.to_come
 
 
-def test_a_fault_that_cannot_be_made_keeps_no_other_one_away(played: tuple[Game, Clock, dict[str, Any]]) -> None:
-    game, clock, there = played
-    game.to_come.append(games.Hidden("full-disk", game.to_come[0].at + 1))
-    there["possible"], clock.now = False, game.to_come[0].at
-    game.turn()
-    there["possible"], clock.now = True, clock.now + 1
-    game.turn()
-    assert list(game.entries) == ["full-disk"]
+def test_a_fault_that_cannot_be_made_keeps_no_other_one_away(played: Played) -> None:
+    played.game.to_come.append(games.Hidden("full-disk", played.game.to_come[0].at + 1))
+    played.possible = False
+    played.turn()
+    played.possible = True
+    played.turn(1)
+    assert list(played.game.entries) == ["full-disk"]
 
 
-def test_a_fault_is_repaired_only_after_it_was_in_force(played: tuple[Game, Clock, dict[str, Any]]) -> None:
-    game, clock, there = played
-    clock.now, there["repaired"] = game.to_come[0].at, True
-    game.turn()
-    game.turn()
-    assert game.entries["quota"].repaired is None
-    there["repaired"] = False
-    game.turn()
-    there["repaired"], clock.now = True, clock.now + games.CHECK
-    game.turn()
-    assert game.entries["quota"].repaired == clock.now
+def test_a_fault_is_repaired_only_after_it_was_in_force(played: Played) -> None:
+    played.repaired = True
+    played.turn()
+    played.turn(0)
+    assert played.game.entries["quota"].repaired is None
+    played.repaired = False
+    played.turn(0)
+    played.repaired = True
+    played.turn(games.CHECK)
+    assert played.game.entries["quota"].repaired == played.now
 
 
-def test_evidence_counts_if_it_has_all_that_only_the_trace_shows(played: tuple[Game, Clock, dict[str, Any]]) -> None:
-    game, clock, _ = played
-    clock.now = game.to_come[0].at
-    game.turn()
+def test_evidence_counts_if_it_has_all_that_only_the_trace_shows(played: Played) -> None:
+    played.turn()
+    found, game = played.game.entries["quota"], played.game
     game.answer("quota", "it is the mover")
-    assert game.entries["quota"].found == clock.now and not game.entries["quota"].proven
-    clock.now += 60
+    assert found.found == played.now and not found.proven
+    played.now += 60
     game.answer("quota", "Quota for 'mover': rate=150")
-    assert game.entries["quota"].found == clock.now - 60 and game.entries["quota"].proven
+    assert found.found == played.now - 60 and found.proven
     game.answer("quota", "")
-    assert game.entries["quota"].proven and game.wrong == []
+    assert found.proven and game.wrong == []
 
 
-def test_a_fault_that_is_not_there_or_not_yet_is_a_wrong_answer(played: tuple[Game, Clock, dict[str, Any]]) -> None:
-    game, clock, _ = played
+def test_a_fault_that_is_not_there_or_not_yet_is_a_wrong_answer(played: Played) -> None:
+    game = played.game
     game.answer("quota", "a guess")
     game.answer("full-disk", "another one")
     game.answer("quota", "the same again")
     assert game.wrong == ["quota", "full-disk"]
     with pytest.raises(NotAllowed, match="there is no fault 'quotas'"):
         game.answer("quotas", "")
-    clock.now = game.length
+    played.now = game.length
     with pytest.raises(NotAllowed, match="the time is over"):
         game.answer("quota", "")
 
 
-def test_a_game_without_a_fault_has_no_score(played: tuple[Game, Clock, dict[str, Any]]) -> None:
-    game, _, _ = played
-    game.turn()
-    report = game.end()
+def test_a_game_without_a_fault_has_no_score(played: Played) -> None:
+    played.game.turn()
+    report = played.game.end()
     assert (report.score, report.put, report.lost) == (None, 5, 0)
     assert "no fault came" in str(report)
 
 
-def test_after_its_end_a_game_changes_nothing_and_keeps_its_report(
-    played: tuple[Game, Clock, dict[str, Any]],
-) -> None:
-    game, clock, _ = played
-    report = game.end()
-    clock.now = game.to_come[0].at
-    game.turn()
-    assert game.entries == {} and game.end() is report
+def test_after_its_end_a_game_changes_nothing_and_keeps_its_report(played: Played) -> None:
+    report = played.game.end()
+    played.turn()
+    assert played.game.entries == {} and played.game.end() is report
 
 
-def test_a_turn_asks_after_one_fault_and_all_have_their_turn(played: tuple[Game, Clock, dict[str, Any]]) -> None:
-    game, clock, _ = played
+def test_a_turn_asks_after_one_fault_and_all_have_their_turn(played: Played) -> None:
+    game = played.game
     game.to_come.append(games.Hidden("full-disk", game.to_come[0].at))
-    clock.now = game.to_come[0].at
-    game.turn()
-    game.turn()
+    played.turn()
+    played.turn(0)
     asked: list[str] = []
 
     def away(name: str) -> bool:
@@ -249,28 +246,26 @@ def test_a_turn_asks_after_one_fault_and_all_have_their_turn(played: tuple[Game,
 
     for name in game.made:
         game.made[name] = Made((), partial(away, name))
-    clock.now += games.CHECK
-    game.turn()
+    played.turn(games.CHECK)
     assert len(asked) == 1
-    game.turn()
+    played.turn(0)
     assert sorted(asked) == ["full-disk", "quota"], "one that cannot be asked keeps no other one away"
 
 
 def test_a_command_asks_the_game_over_its_socket(
-    played: tuple[Game, Clock, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    game, _, _ = played
     monkeypatch.setenv("KQ_STATE", str(tmp_path))
     (tmp_path / "gameday").write_text(str(tmp_path))
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "game"))
         server.listen()
         server.settimeout(30)
-        answers = threading.Thread(target=lambda: [holder.turn(game, server) for _ in range(3)])
+        answers = threading.Thread(target=lambda: [holder.turn(played.game, server) for _ in range(3)])
         answers.start()
         assert holder.ask("answer", "quota", "a guess").startswith("Noted: quota.")
         with pytest.raises(NotAllowed, match="there is no fault 'quotas'"):
             holder.ask("answer", "quotas", "")
         assert holder.ask("turn") is None, "only the words of a command are answered"
         answers.join()
-    assert game.wrong == ["quota"]
+    assert played.game.wrong == ["quota"]

@@ -28,48 +28,18 @@ def test_a_member_tells_its_work_as_runs_without_a_hole(places, runs) -> None:
     assert member._runs(records(*places)) == runs
 
 
-class Fake:
-    """A Consumer that has nothing to read."""
-
-    closed = False
-
-    def __init__(self, settings): ...
-
-    def subscribe(self, topics, **callbacks):
-        callbacks["on_assign"](self, [SimpleNamespace(topic="t", partition=0)])
-
-    def consume(self, count, seconds):
-        return []
-
-    def assignment(self): ...
-
-    def close(self):
-        Fake.closed = True
-
-
 @pytest.fixture
 def made(monkeypatch):
-    """A member with these orders, and the events that it sent."""
-    monkeypatch.setattr(member, "Consumer", Fake)
+    """A member with these orders and a Consumer that does nothing, and the events that it sent."""
+    monkeypatch.setattr(member, "Consumer", lambda settings: SimpleNamespace())
     monkeypatch.setattr(member, "TopicPartition", lambda topic, number, offset: at_offset(offset, number))
 
-    def make(*words, **orders):
-        reported, events = queue.SimpleQueue(), []
-        for word in words:
-            reported.put(word)
-        orders = {"settings": {}, "topics": ["t"], "commit": True, "pace": None, **orders}
-        return member.Member(orders, reported, events.append), events
+    def make(commit=True, pace=None):
+        orders = {"settings": {}, "topics": ["t"], "commit": commit, "pace": pace}
+        events = []
+        return member.Member(orders, queue.SimpleQueue(), events.append), events
 
     return make
-
-
-def test_a_busy_member_polls_no_more_until_it_is_back(made) -> None:
-    one, events = made("pause", "resume", "leave")
-    polled = []
-    one.consumer.consume = lambda *_: polled.append(one.busy) or []
-    one.live()
-    assert [event["what"] for event in events] == ["assigned", "joined", "busy", "back", "left"]
-    assert Fake.closed and polled == [False]
 
 
 class Pipe:
