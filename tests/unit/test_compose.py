@@ -66,9 +66,6 @@ def of_its_names(service: dict[str, Any], file: dict[str, Any]) -> Iterator[str]
     for name in sources:
         if not name.startswith((".", "/")) and name not in file["volumes"]:
             yield f"mounts {name}, which is not a volume"
-    for name in service.get("networks", []):
-        if name not in file.get("networks", {}):
-            yield f"joins {name}, which is not a network"
 
 
 def of_itself(service: dict[str, Any]) -> Iterator[str]:
@@ -124,7 +121,6 @@ MISTAKES: list[tuple[str, Any, str]] = [  # where, what is put there (None: take
     ("services.jupyter.depends_on.registry", {"condition": "service_healthy"}, "not in all of its profiles"),
     ("services.jupyter.depends_on.broker-1.condition", "service_started", "does not wait until broker-1"),
     ("services.broker-1.volumes", ["brokr-1:/var/lib/kafka/data"], "mounts brokr-1"),
-    ("services.broker-1.networks", ["backend"], "joins backend"),
     ("services.kafka-ui.ports", ["8080:8080"], "publishes 8080:8080 beyond loopback"),
     ("services.kafka-ui.ports", [8080], "beyond loopback"),
     ("services.kafka-ui.ports", [{"target": 8080, "published": "8080"}], "beyond loopback"),

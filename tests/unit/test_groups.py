@@ -88,9 +88,7 @@ def test_lag_is_reported_by_partition(by_partition, total, words) -> None:
 
 
 WORKED = {
-    "nothing": ([], 0, 0, "worked 0 times on 0 records"),
     "each once": ([(0, 9), (10, 19)], 20, 20, "worked 20 times on 20 records"),
-    "all again": ([(0, 9), (0, 9)], 20, 10, "worked 20 times on 10 records, 10 of them again"),
     "some again": ([(5, 9), (0, 6)], 12, 10, "worked 12 times on 10 records, 2 of them again"),
     "one inside of another": ([(0, 9), (3, 4), (8, 8)], 13, 10, "worked 13 times on 10 records, 3 of them again"),
     "a hole": ([(0, 0), (5, 5)], 2, 2, "worked 2 times on 2 records"),
@@ -155,16 +153,6 @@ def test_a_stop_in_words() -> None:
 
 
 PICTURES = {
-    "eager": (
-        *(EAGER, STEPS),
-        """
-        scores over time · 2 members · 2 changes
-                     ann joins      ben joins
-        ann                     ■■  ··         ■
-        ben                                    ■
-        stood still                 2 of 2
-        """,
-    ),
     "crash": (
         *(CRASH, [STEPS[1], Change("ben crashes", 20, 25)]),
         """
