@@ -62,16 +62,13 @@ WANTS = 'kq.check wants the function itself, as in kq.check("01.1", answer); thi
     ("answer", "text"),
     [
         (lambda key: 1, ""),
-        (lambda *keys: 1, ""),
         (functools.partial(lambda n, key: 1, 6), ""),
-        (lambda: 1, "the check calls answer('x'), and yours is answer()"),
         (lambda key, n: 1, "the check calls answer('x'), and yours is answer(key, n)"),
         (
             lambda a, b, c=QUIET: 1,
             "the check calls answer('x'), and yours is answer(a, b, c=<tests.unit.checks_examples.Quiet object>)",
         ),
         (raises(NotImplementedError("later")), "answer('x') is still to be written"),
-        (raises(ZeroDivisionError("by zero")), "answer('x') raised ZeroDivisionError: by zero"),
         (raises(KeyError("ARS")), "answer('x') raised KeyError: 'ARS'"),
         (raises(ValueError()), "answer('x') raised ValueError"),
         (raises(ValueError("one\n  two")), "answer('x') raised ValueError: one two"),
@@ -81,7 +78,6 @@ WANTS = 'kq.check wants the function itself, as in kq.check("01.1", answer); thi
         (raises(SystemExit(1)), "answer('x') raised SystemExit: 1"),
         (raises(KeyboardInterrupt()), "answer('x') raised KeyboardInterrupt"),
         (3, f"{WANTS} 3 (int)"),
-        (None, f"{WANTS} None (NoneType)"),
     ],
 )
 def test_an_answer_that_raises_or_cannot_be_called_gets_one_helpful_line(answer, text):
@@ -99,7 +95,6 @@ def test_an_answer_that_raises_or_cannot_be_called_gets_one_helpful_line(answer,
         ({1}, [1], "answer() gave the right values in the wrong form (a set, not a list): {1}"),
         ((1, 2), [2, 1], "answer() gave the right values in the wrong order: (1, 2)"),
         ((n for n in [1]), [1], "answer() gave <generator object <genexpr>> (generator), expected [1] (list)"),
-        (Quiet(), 1, "answer() gave <tests.unit.checks_examples.Quiet object> (Quiet), expected 1 (int)"),
         (Loud(), 1, "answer() gave <Loud whose repr raised RuntimeError> (Loud), expected 1 (int)"),
         ([*range(99), 7], [*range(100)], "; at position 99: 7, not 99"),
         ([*range(99)], [*range(100)], "; 99 long, not 100"),
@@ -130,7 +125,6 @@ def append(values):
     [
         (lambda values: values.sort(), ([3, 1],), "answer([3, 1]) changed what it was given: [3, 1] became [1, 3]"),
         (append, ([],), "answer([]) changed what it was given: [] became [1]"),
-        (lambda a, b: b.clear(), (1, {2: 3}), "answer(1, {2: 3}) changed what it was given: {2: 3} became {}"),
     ],
 )
 def test_an_answer_that_changes_its_arguments_notices_and_the_case_keeps_them(answer, args, became):

@@ -31,7 +31,6 @@ def held(text):
 
 SHAPES = {
     # who has what, of how many: sizes, idle, in words
-    "one has all": ("0123", 4, (4,), 0, "1 member, 4 partitions: 4"),
     "the fifth idles": ("0 1 2 3 -", 4, (1, 1, 1, 1, 0), 1, "5 members, 4 partitions: 1 + 1 + 1 + 1 + 0 · 1 idle"),
     "the largest first": ("2 01", 3, (2, 1), 0, "2 members, 3 partitions: 2 + 1"),
     "one without an owner": ("01 2", 4, (2, 1), 0, "2 members, 4 partitions: 2 + 1 · 1 partition without an owner"),

@@ -54,7 +54,6 @@ def run(shim: Path, *arguments: str) -> str:
     ("release", "script", "version"),
     [
         ('JAVA_VERSION="17"\n', "", 17),
-        ('JAVA_VERSION="21.0.8"\nIMPLEMENTOR="x"\n', "", 21),
         (RELEASE_17, "", 17),
         (RELEASE_11, "", 11),  # not 18, which only its maker's version says
         ('JAVA_VERSION="1.8.0_392"\n', "", 8),
