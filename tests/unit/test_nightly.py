@@ -242,11 +242,6 @@ def test_the_figures_are_asserted_bare_for_every_file_of_promises(
     assert seen == [(f"tests/promises/test_{name}.py", {"KQ_PATIENCE": "1"}) for name in "ab"]
 
 
-def test_the_tests_of_a_file_are_collected_with_those_of_the_night() -> None:
-    names = parts.collected("-m", "nightly", "tests/unit/test_small_worlds.py")
-    assert names and all(name.startswith("tests/unit/test_small_worlds.py::test_") for name in names)
-
-
 def test_a_python_that_is_missing_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
