@@ -1,4 +1,4 @@
-"""Small faults in sources: each operator changes something that compiles; which test files are near a module; what was found."""
+"""Small faults in sources: each operator changes something that compiles; what was found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.nightly import mutants
-from tests.nightly.imports import distances, graph, nearest
 from tests.nightly.mutate import OPERATORS, Mutant, compiles
 from tests.nightly.mutate import mutants as of
 from tests.nightly.run import Done
@@ -98,37 +97,6 @@ def test_the_reason_of_an_equivalent_is_given_for_no_other_mutant(monkeypatch: p
     assert (mutants.reason(one), mutants.reason(other)) == ("it is the same", None)
 
 
-# --- which tests are near --------------------------------------------------------------------------------------------
-FILES = {
-    "kqlib/__init__.py": "ROOMS = ('far',)",
-    "kqlib/far.py": "",
-    "kqlib/part/__init__.py": "def f():\n    from .ledger import x",
-    "kqlib/part/ledger.py": "x = 1",
-    "tests/unit/test_a_whole.py": "import kqlib as kq",
-    "tests/unit/test_b_part.py": "from kqlib import part",
-    "tests/unit/test_c_ledger.py": "from kqlib.part.ledger import x",
-    "tests/unit/test_d_nothing.py": "import json",
-}
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
-
-
-def test_the_tests_that_import_a_module_come_first(checkout: Path) -> None:
-    imports = graph(checkout)
-    far = distances(imports, "kqlib.part.ledger")
-    tests = {name.rpartition(".")[2]: many for name, many in far.items() if name.startswith("tests")}
-    assert tests == {"test_b_part": 2, "test_c_ledger": 1}
-    names = [name.rpartition("/")[2] for name in nearest(imports, "kqlib.part.ledger", checkout, "tests/unit")]
-    assert names == ["test_c_ledger.py", "test_b_part.py"]
-    assert distances(imports, "kqlib.far")["tests.unit.test_a_whole"] == 2  # named in quotes
-
-
 # --- what a run found ------------------------------------------------------------------------------------------------
 TESTS = {
     "test_b.py": "def test_passes():\n    pass",
@@ -144,7 +112,6 @@ TESTS = {
         (["test_b.py", "test_a.py"], "test_a.py::test_fails[1 - 2]"),
         (["test_b.py", "test_c.py"], "test_c.py"),
         (["test_b.py", "test_d.py", "test_a.py"], "test_d.py::test_hangs"),
-        (["test_b.py"], "test_b.py::test_passes"),
     ],
 )
 def test_the_test_that_fails_or_hangs_is_named_and_files_run_as_the_command_names_them(
@@ -157,7 +124,7 @@ def test_the_test_that_fails_or_hangs_is_named_and_files_run_as_the_command_name
     own = {"KQ_NIGHTLY_TEST": str(last), "PYTHONPATH": str(mutants.ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", *options, *files]
     ran = subprocess.run(command, cwd=tmp_path, env={**os.environ, **own}, capture_output=True, check=False)
-    assert (ran.returncode == 0, last.read_text()) == (files == ["test_b.py"], named)
+    assert ran.returncode and last.read_text() == named
 
 
 @pytest.mark.parametrize(

@@ -163,17 +163,10 @@ def test_the_wheel_carries_the_notebooks_and_lab_finds_them_without_a_checkout(t
     assert (made / ".jupyter" / "labconfig" / "default_setting_overrides.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("nbmake >=1,<2", "nbmake<2,>=1 is asked for, and the lock has none"),
-        ("pyspark ==4.1.1", "pyspark==4.1.1 is asked for, and the lock has 4.1.3"),
-    ],
-)
-def test_what_the_lock_does_not_have_is_named(line, words):
+def test_what_the_lock_does_not_have_is_named():
     wrong = copy.deepcopy(ENVIRONMENT)
-    wrong["dependencies"][-1]["pip"].append(line)
-    assert list(resolved(wrong)) == [words]
+    wrong["dependencies"][-1]["pip"].append("pyspark ==4.1.1")
+    assert list(resolved(wrong)) == ["pyspark==4.1.1 is asked for, and the lock has 4.1.3"]
 
 
 MISTAKES = [  # in which file, what, what instead, what must be named
@@ -197,12 +190,6 @@ def test_a_disagreement_is_named(file, what, instead, words):
     assert count == 1
     lock, environment = (wrong, ENVIRONMENT) if file == "lock" else (LOCK, yaml.safe_load(wrong))
     assert words in "\n".join(problems(PROJECT, lock, environment))
-
-
-def test_a_new_dependency_that_is_not_in_the_lock_is_named():
-    project = copy.deepcopy(PROJECT)
-    project["optional-dependencies"]["lab"].append("plotly")
-    assert problems(project, LOCK, ENVIRONMENT) == ["plotly is not pinned"]
 
 
 def test_the_licence_is_the_one_that_pyproject_names():
