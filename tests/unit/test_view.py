@@ -163,14 +163,6 @@ def test_the_last_line_explains_the_letters(keys, line):
     assert line.split(" · ")[0] in " ".join(words(log([lane])))
 
 
-def test_letters_of_an_earlier_picture_stay():
-    first = letters(["ARS-CHE", "LIV-MCI"])
-    assert log([Lane(0, [Record(0, b"LIV-MCI"), Record(1, "TOT-EVE")])], letters=first).text.splitlines()[1:] == [
-        "p0  B0 C1 |end",
-        "B LIV-MCI · C TOT-EVE",
-    ]
-
-
 # --- the others in words -----------------------------------------------------------------------------------------------
 
 

@@ -70,26 +70,7 @@ def test_a_picture_is_well_formed_fits_and_no_words_touch(name):
     assert_well_drawn(GALLERY[name])
 
 
-@pytest.mark.parametrize("name", ["record", "large record", "hostile record"])
-def test_the_sizes_of_a_record_stand_in_one_column_beside_its_boxes(name):
-    root = ElementTree.fromstring(GALLERY[name].svg)
-    frames = {(float(box.get("x")), float(box.get("width"))) for box in root.findall(f"{SVG}rect[@rx='4']")}
-    sizes = [text for text in root.findall(f"{SVG}text[@text-anchor='end']") if "byte" in text.text]
-    ((left, wide),), (column,) = frames, {float(size.get("x")) for size in sizes}
-    widest = max(svg.width(size.text, 10) for size in sizes)
-    assert wide >= 200 and column - widest == pytest.approx(left + wide + 10, abs=0.2)
-
-
-def test_a_word_that_is_away_from_its_bar_is_found():
-    root = ElementTree.fromstring(GALLERY["log"].svg)
-    assert_marks_stand_below_their_bars(root, 640)
-    for bar in root.findall(f"{SVG}line[@class='bar']"):
-        bar.set("x1", str(float(bar.get("x1")) + 11))
-    with pytest.raises(AssertionError):
-        assert_marks_stand_below_their_bars(root, 640)
-
-
-@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("name", ["log", "hostile", "no lanes"])
 def test_a_notebook_stores_one_image_that_is_just_the_svg(name):
     class Tags(html.parser.HTMLParser):
         def __init__(self):
@@ -123,7 +104,7 @@ def test_what_is_stored_stays_readable():
     assert stored.count("\n") > 40  # one element a line
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("name", [name for name in GALLERY if "hostile" in name or name == "named links"])
 def test_hostile_words_stay_words(name):
     shown = GALLERY[name]
     assert not {element.tag for element in ElementTree.fromstring(shown.svg).iter()} & {f"{SVG}script", f"{SVG}b"}

@@ -32,7 +32,6 @@ from kqlib.workshop.view import (
 from kqlib.workshop.view.deliveries import ENDS
 from kqlib.workshop.view.grid import KINDS
 from kqlib.workshop.view.matrix import drawn
-from kqlib.workshop.view.picture import columns
 from tests.unit.view_examples import (
     AUTO,
     BACK,
@@ -104,14 +103,6 @@ def test_the_chosen_cell_is_pointed_at_in_words_and_in_the_drawing():
     assert not elements(EXAMPLES["crash"], "rect", "cell chosen")
 
 
-def test_a_bar_is_as_long_as_its_number_zero_has_none_and_each_has_its_word():
-    lost, once, doubled = (numbers(EXAMPLES["crash"], "rect", word, "height") for word in ("lost", "once", "doubled"))
-    assert max(once) > min(once) > lost[0] == doubled[0] > 0
-    assert (len(lost), len(once), len(doubled), len(set(once))) == (1, 4, 1, 2)
-    expected = words(EXAMPLES["crash"])
-    assert [expected.count(word) for word in ("lost", "once", "doubled", "10", "9", "1", "0")] == [4, 4, 4, 2, 2, 2, 6]
-
-
 # --- curve -------------------------------------------------------------------------------------------------------------
 
 
@@ -119,13 +110,6 @@ def places(shown, at=-1):
     """Where a line goes; the first one is drawn last."""
     points = elements(shown, "polyline")[at].get("points").split()
     return [tuple(map(float, each.split(","))) for each in points]
-
-
-def test_a_line_rises_with_its_numbers_and_goes_to_the_right():
-    xs, ys = zip(*places(EXAMPLES["curve"]), strict=True)
-    assert list(xs) == sorted(set(xs))
-    assert ys[0] > ys[1] > ys[2] == ys[3]
-    assert places(EXAMPLES["curve"], 0)[-1] == (xs[-1], ys[-1])  # both end at 7
 
 
 def test_the_scale_has_round_numbers_and_holds_every_value():
@@ -152,13 +136,6 @@ def test_of_many_steps_a_dozen_are_shown_and_the_last_one_always(steps, ticks):
     head, line = curve({"a": range(1, steps + 1)}).text.splitlines()[1:3]
     assert head.split() == ["step", *ticks.split()]
     assert line.split() == ["a", *ticks.split()]
-
-
-def test_names_that_end_side_by_side_do_not_touch():
-    ends = [each for each in elements(GALLERY["names that end side by side"], "text") if each.text in set("abcd")]
-    ys = sorted(float(each.get("y")) for each in ends)
-    assert len(ys) == 4
-    assert all(b - a >= 10 for a, b in pairwise(ys))
 
 
 def test_what_happened_is_a_bar_at_its_step_and_outside_of_the_picture_it_is_left_out():
@@ -404,19 +381,6 @@ def test_what_a_rung_newly_keeps_is_bold_and_what_was_seen_opens_under_its_sign(
     assert re.search('title="1 never came"><details><summary[^>]*>✗</summary>1 never came</details>', page)
     assert TABLES["ladder"].reasons == "released comes back, auto-commit: 1 never came"
     assert 'title="1 never came">✗ 1 never came<' in Ladder(AUTO, COSTS).html
-
-
-def test_half_of_the_promises_and_all_costs_of_a_full_ladder_fit_into_an_output():
-    """Notebook 09 shows them in two halves."""
-    from kqlib.workshop.ladder import LADDER
-    from kqlib.workshop.promises import PROMISES
-
-    longest = sorted(PROMISES, key=len)[len(PROMISES) // 2 :]
-    steps = dict.fromkeys(longest, Verdict(True, 40))
-    costs = {name: each.costs for name, each in LADDER.items()} | {"the ledger": {"gives up": "19 of 20 words"}}
-    lines = Ladder(dict.fromkeys(costs, steps), costs).text.splitlines()
-    assert len(lines) <= 25
-    assert max(map(columns, lines)) <= 120
 
 
 class Balanced(html.parser.HTMLParser):
