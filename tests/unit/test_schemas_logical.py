@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kqlib.errors import IncompatibleSchema
-from kqlib.schemas import Registry, check, compare, explain
+from kqlib.schemas import check, compare, explain
 from kqlib.workshop import decoding
 from kqlib.workshop.decoding import trial
 from tests.unit.schema_examples import (
@@ -96,28 +95,6 @@ def test_explain_names_a_logical_type_that_the_reader_leaves_out() -> None:
     assert explain(one("long"), one(MS)) == ("'a' becomes long without timestamp-millis",)
     assert explain(one("long"), one(DATE)) == ("'a' becomes long without date",)
     assert explain(one(MS), one(MS)) == ()
-
-
-def test_a_registry_refuses_another_unit_and_names_the_field() -> None:
-    registry = Registry("BACKWARD")
-    registry.register("a-value", one(MS))
-    with pytest.raises(IncompatibleSchema) as caught:
-        registry.register("a-value", one(US))
-    assert str(caught.value) == (
-        "'a-value' keeps BACKWARD: the new schema cannot read version 1 at 'a': a timestamp-millis would be read as a "
-        "timestamp-micros, and its value may change (rule: other logical type). Nothing was registered"
-    )
-    assert registry.versions("a-value") == [1]
-
-
-def test_a_codec_does_not_read_another_unit_either() -> None:
-    registry = Registry("NONE")
-    data = registry.codec("a-value", one(["null", MS])).encode({"a": None})
-    with pytest.raises(
-        IncompatibleSchema, match="schema 2 cannot read what schema 1 wrote at 'a': a timestamp-millis"
-    ) as caught:
-        registry.codec("a-value", one(["null", US])).decode(data)
-    assert (caught.value.facts["path"], caught.value.facts["rule"]) == ("a", "other logical type")
 
 
 def test_the_matrix_shows_javas_verdict_where_it_is_another() -> None:

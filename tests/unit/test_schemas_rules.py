@@ -209,22 +209,6 @@ def test_a_level_compares_with_the_last_version_or_with_all(
     assert (bool(verdict), verdict.against) == (allowed, against)
 
 
-@SEEN
-@given(records(), records(), records())
-def test_full_is_backward_and_forward(new: Any, last: Any, first: Any) -> None:
-    for suffix in ("", "_TRANSITIVE"):
-        texts = {
-            name: bool(check(name + suffix, new, [(1, first), (2, last)])) for name in ("FULL", "BACKWARD", "FORWARD")
-        }
-        assert texts["FULL"] == (texts["BACKWARD"] and texts["FORWARD"])
-
-
-@SEEN
-@given(records())
-def test_a_schema_may_always_follow_itself(schema: Any) -> None:
-    assert all(check(level, schema, [(1, schema)]) for level in LEVELS)
-
-
 def test_a_verdict_says_what_it_compared_and_why_it_refuses() -> None:
     assert repr(check("BACKWARD", V3, CHAIN)) == "✓ BACKWARD allows it (compared with version 2)"
     assert repr(check("FULL", V3)) == "✓ FULL allows it (nothing to compare with)"
@@ -272,17 +256,13 @@ def test_a_default_is_a_value_and_stays_as_it_is() -> None:
     ("wrong", "words"),
     [
         (None, "a schema is Avro's JSON, as text or as a dict, not NoneType"),
-        (5, "a schema is Avro's JSON, as text or as a dict, not int"),
-        ("", "this is no Avro schema: it is no JSON"),
         ("{", "this is no Avro schema: it is no JSON"),
         ("[" * 100_000, "this is no Avro schema: it is no JSON"),
-        ("nope", "this is no Avro schema: it is no JSON"),
         ('"nope"', "this is no Avro schema: it has no type 'nope'"),
         ({}, "this is no Avro schema: 'type' is missing"),
         ({"type": "record", "name": "R"}, "this is no Avro schema: "),
         (record(name="a-b"), "this is no Avro schema: a-b is not a valid Avro name"),
         (record({"name": "a"}), "this is no Avro schema: Record field 'a' is missing 'type'"),
-        (one("Missing"), "this is no Avro schema: it has no type 'Missing'"),
         (record(field("a", "int"), field("a", "int")), "this is no Avro schema: Field name a already in use"),
         (one("int", default="x"), "this is no Avro schema: Default value <x> must match schema type: int"),
         (enum("x", "x"), "this is no Avro schema: All symbols in an enum must be unique"),

@@ -132,29 +132,20 @@ def test_broken_bytes_are_broken_for_every_reader(registry: Registry, codec: Cod
 def bad_bytes(good: bytes) -> dict[str, tuple[bytes, type[KqError], str]]:
     return {
         "empty": (b"", CorruptPayload, "0 bytes: a message has five bytes of head before its value"),
-        "three bytes": (good[:3], CorruptPayload, "3 bytes: a message has five bytes of head before its value"),
         "one byte": (b"\0", CorruptPayload, "1 byte: a message has five bytes of head before its value"),
         "wrong magic": (b"\x01" + good[1:], CorruptPayload, "the first byte is 1, not 0: not written by a client"),
         "JSON": (b'{"game": "ARS-CHE"}', CorruptPayload, "this is JSON, not Avro: it begins with"),
-        "JSON, a list": (b"  [1, 2]", CorruptPayload, "this is JSON, not Avro"),
         "unknown id": (
             good[:1] + b"\0\0\0\x63" + good[5:],
             UnknownSchema,
             "schema 99 is not in this registry (in memory)",
         ),
-        "largest id": (good[:1] + b"\xff" * 4, UnknownSchema, "schema 4294967295 is not in this registry"),
         "head alone": (
             good[:5],
             CorruptPayload,
             "5 bytes that say they are of schema 4 (Event): they end in the middle",
         ),
-        "truncated": (
-            good[:-3],
-            CorruptPayload,
-            f"{len(good) - 3} bytes that say they are of schema 4 (Event): they end in",
-        ),
         "one byte left": (good + b"!", CorruptPayload, "1 byte left over after a value of schema 4: these are not its"),
-        "twice": (good + good, CorruptPayload, f"{len(good)} bytes left over after a value of schema 4"),
         "no text": (
             good[:5] + b"\x02\x00\x04\xff\xfe",
             CorruptPayload,
@@ -238,8 +229,6 @@ DEEP = record(
         ({"n": 1.5}, "'n' takes a whole number of 32 bits, not 1.5 (float)"),
         ({"n": 2**31}, "'n' takes a whole number of 32 bits, not 2147483648 (int)"),
         ({"n": True}, "'n' takes a whole number of 32 bits, not True (bool)"),
-        ({"n": "1"}, "'n' takes a whole number of 32 bits, not '1' (str)"),
-        ({"n": None}, "'n' takes a whole number of 32 bits, not None (NoneType)"),
         ({}, "'n' is missing, and it has no default"),
         ({"n": 1, "m": 2}, "'m' is no field of 'R'; it has n, f, d, ok"),
         ({"n": 1, "f": 1e300}, "'f' takes a number of 32 bits, not 1e+300 (float)"),
@@ -259,8 +248,6 @@ DEEP = record(
         ({"n": 1, "x": b"abc"}, "'x' takes 2 bytes, not b'abc' (bytes)"),
         ({"n": 1, "when": "today"}, "'when' takes a value of type date, not 'today' (str)"),
         (5, "this schema takes a dict, not 5 (int)"),
-        ([], "this schema takes a dict, not [] (list)"),
-        ("text", "this schema takes a dict, not 'text' (str)"),
         ({"n": "x" * 100}, f"'n' takes a whole number of 32 bits, not '{'x' * 59} … (str)"),
     ],
 )
@@ -361,16 +348,6 @@ def test_a_default_of_bytes_is_bytes_for_who_writes_and_for_who_reads() -> None:
     )
     new, old = SHARED.codec("bytes", schema), SHARED.codec("bytes", record())
     assert new.decode(new.encode({})) == new.decode(old.encode({})) == {"b": b"\xff", "x": None, "y": b"\x01"}
-
-
-def test_a_record_that_holds_itself_is_checked_all_the_way_down() -> None:
-    chain = SHARED.codec("chain", record(field("v", "int"), field("next", {"type": "array", "items": "R"})))
-    assert chain.decode(chain.encode({"v": 1, "next": [{"v": 2, "next": []}]})) == {
-        "v": 1,
-        "next": [{"v": 2, "next": []}],
-    }
-    with pytest.raises(BadPayload, match=r"'next\[0\]\.v' takes a whole number"):
-        chain.encode({"v": 1, "next": [{"v": 2.5, "next": []}]})
 
 
 def chain(levels: int) -> bytes:
