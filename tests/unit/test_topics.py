@@ -16,7 +16,6 @@ from kqlib import topic_rules, topics
 from kqlib.errors import (
     BadConfig,
     BadTopicName,
-    CannotShrink,
     KqError,
     NotAllowed,
     NotInTime,
@@ -324,16 +323,6 @@ def test_a_difference_is_reported_in_words(
     plan: dict[str, Topic], there: dict[str, Existing], names: list[str], lines: list[str]
 ) -> None:
     assert repr(compare(plan, there, names)).splitlines() == lines
-
-
-def test_a_difference_holds_what_is_to_be_done_and_why_it_cannot() -> None:
-    plan = {"new": Topic(2), "low": Topic(4), "set": Topic(config={"flush.ms": 5}), "high": Topic(1), "a.b": Topic()}
-    there = {"low": Existing(2), "set": Existing(1, config={"flush.ms": "4"}), "high": Existing(3, leaderless=2)}
-    diff = compare(plan, there, ["low", "set", "high", "a_b"])
-    assert (diff.create, diff.grow, diff.alter) == ({"new": Topic(2)}, {"low": 4}, {"set": {"flush.ms": "5"}})
-    assert diff.waits == ["new", "low", "set", "high"]
-    assert [type(refusal) for refusal in diff.refusals] == [CannotShrink, BadTopicName]
-    assert diff.refusals[0].facts["have"] == 3
 
 
 @settings(max_examples=60, deadline=None)

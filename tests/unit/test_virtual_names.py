@@ -13,7 +13,6 @@ from kqlib.errors import KqError
 from kqlib.topics import Plan
 from kqlib.virtual import names
 from kqlib.virtual.ownership import PartitionMap
-from tests.patience import WAIT
 
 
 def test_three_topics_are_planned_from_one_name() -> None:
@@ -84,14 +83,6 @@ def test_the_map_follows_its_records_and_the_greater_version_is_newer() -> None:
     assert made.answer() == found
     made.update(0, *records[0])  # another reader begins at the beginning: that is known already
     assert made.answer() == found
-
-
-def test_without_its_packages_a_node_says_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['uvicorn'] = None; from kqlib import virtual; virtual.topics('games', 2); virtual.Node"
-    )
-    response = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT, check=False)
-    assert 'virtual.Node needs uvicorn, which is not installed. Run pip install "kqlib[virtual]"' in response.stderr
 
 
 def test_a_nodes_warning_is_not_printed_in_a_lesson() -> None:

@@ -259,15 +259,6 @@ def test_a_refused_request_never_reaches_the_broker_and_its_answer_keeps_its_tur
     assert wire.seen()[1].error == "REBALANCE_IN_PROGRESS"
 
 
-def test_an_answer_gets_an_error_code_after_the_broker_has_done_it(wire, broker, connect):
-    broker.answer = bytes(6)  # throttle time 0, no error
-    client = connect()
-    wire.error("Heartbeat", 25)
-    assert client.ask(HEARTBEAT) == (1, bytes(5) + b"\x19")
-    assert client.ask(HEARTBEAT) == (2, bytes(6))
-    assert len(broker.came) == 2
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_the_connection_is_closed_before_or_after_a_request(wire, broker, connect, when):
     client = connect()
