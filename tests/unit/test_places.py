@@ -32,12 +32,10 @@ def home(monkeypatch, tmp_path):
         (CACHE, "linux", {"KQ_CACHE": ""}, ".cache/kqlib"),
         (CACHE, "linux", {"KQ_CACHE": "beside"}, "beside"),
         (CACHE, "darwin", {"XDG_CACHE_HOME": "~/xdg"}, "Library/Caches/kqlib"),
-        (CACHE, "darwin", {"KQ_CACHE": "~/mine"}, "mine"),
         (STATE, "linux", {}, ".local/state/kqlib"),
         (STATE, "linux", {"XDG_STATE_HOME": "~/xdg"}, "xdg/kqlib"),
         (STATE, "linux", {"XDG_STATE_HOME": "~/xdg", "KQ_STATE": "~/mine"}, "mine"),
         (STATE, "darwin", {}, "Library/Application Support/kqlib"),
-        (STATE, "darwin", {"KQ_STATE": "~/mine"}, "mine"),
     ],
 )
 def test_a_place_is_what_its_variable_names_else_the_systems_habit(monkeypatch, place, platform, env, expected):

@@ -35,14 +35,6 @@ def play() -> Playground:
     )
 
 
-def test_a_terminal_gets_the_picture_in_words_and_what_the_controls_say(play: Playground) -> None:
-    assert repr(play).splitlines() == [
-        "key  partitions",
-        "ARS           4",
-        "playground 'toy' · key: ARS · partitions: 4 · [grow]",
-    ]
-
-
 def test_one_object_brings_the_twin_the_picture_and_the_live_view(play: Playground) -> None:
     bundle = play._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html", VIEW}

@@ -54,6 +54,11 @@ class Looker:
         return {AT: replace(self.seen, known=notes.get(*KEY) == "id")}
 
 
+def loader_of(notes: Any, looker: Any) -> Loader:
+    sender: Any = None
+    return Loader("here", looker, notes, sender, lambda: None)
+
+
 @pytest.mark.parametrize(
     ("committed", "known", "written", "error"),
     [
@@ -68,10 +73,8 @@ class Looker:
 def test_a_state_is_noted_when_it_is_there(
     committed: int | None, known: dict[tuple[Any, ...], str], written: list[Any], error: type[Exception] | None
 ) -> None:
-    notes: Any = Notes(known)
-    looker: Any = Looker(committed)
-    sender: Any = None
-    loader, loading = Loader("here", looker, notes, sender, lambda: None), Loading(AT, "raise")
+    notes, loading = Notes(known), Loading(AT, "raise")
+    loader = loader_of(notes, Looker(committed))
     loader.load([loading])
     assert loader.done.get(timeout=WAIT) is loading
     loader.close()
@@ -92,10 +95,8 @@ def test_a_state_is_noted_when_it_is_there(
 def test_a_topic_made_anew_is_left_alone_until_nobody_works_on_the_old_one(
     how: dict[str, Any], alone: bool, after: float | None, within: Any
 ) -> None:
-    notes: Any = Notes({} if "was" in how else {KEY: "older"})
-    looker: Any = Looker(None, alone)
-    sender: Any = None
-    loader, loading = Loader("here", looker, notes, sender, lambda: None), Loading(AT, "raise", **how)
+    notes, loading = Notes({} if "was" in how else {KEY: "older"}), Loading(AT, "raise", **how)
+    loader = loader_of(notes, Looker(None, alone))
     loader.load([loading])
     if after is None:
         within(5, lambda: "made anew" in loading.trouble)
@@ -108,10 +109,7 @@ def test_a_topic_made_anew_is_left_alone_until_nobody_works_on_the_old_one(
 
 
 def test_one_that_has_to_wait_holds_up_no_other() -> None:
-    notes: Any = Notes({})
-    looker: Any = Looker(None)
-    sender: Any = None
-    loader = Loader("here", looker, notes, sender, lambda: None)
+    loader = loader_of(Notes({}), Looker(None))
     loader.load([Loading(AT, "raise", was="older"), other := Loading(AT, "raise")])
     assert loader.done.get(timeout=WAIT) is other
     loader.load([late := Loading(AT, "raise")])
@@ -123,10 +121,8 @@ def test_one_that_has_to_wait_holds_up_no_other() -> None:
 def test_what_a_commit_skipped_is_noted_before_the_partition_is_anybodys(remembered: bool) -> None:
     ours, older = Ledger(4, 4, 1_000, "id"), Ledger(0, 0, 7, "id")
     in_memory, noted = (ours, older) if remembered else (older, ours)
-    notes: Any = Notes({KEY: "id", (*KEY[:2], "last", 0): {"floor": noted.floor, "text": noted.text()}})  # type: ignore[dict-item]
-    looker: Any = Looker(7, text="")
-    sender: Any = None
-    loader = Loader("here", looker, notes, sender, lambda: None)
+    notes = Notes({KEY: "id", (*KEY[:2], "last", 0): {"floor": noted.floor, "text": noted.text()}})  # type: ignore[dict-item]
+    loader = loader_of(notes, Looker(7, text=""))
     loader.load([loading := Loading(AT, "raise", last=(in_memory.floor, in_memory.text()))])
     assert loader.done.get(timeout=WAIT) is loading
     loader.close()
@@ -139,8 +135,6 @@ def test_what_a_commit_skipped_is_noted_before_the_partition_is_anybodys(remembe
 
 def test_a_state_counts_as_loaded_when_its_notes_are_stored() -> None:
     notes: Any = Notes({})
-    looker: Any = Looker(3)
-    sender: Any = None
     loadings, write = [Loading(AT, "raise")], notes.write
     seen = list[Any]()
 
@@ -150,7 +144,7 @@ def test_a_state_counts_as_loaded_when_its_notes_are_stored() -> None:
         raise Unreachable(address="h:1", why="no answer to a note")
 
     notes.write = unanswered
-    loader = Loader("here", looker, notes, sender, lambda: None)
+    loader = loader_of(notes, Looker(3))
     loader.load(loadings)
     assert loader.done.get(timeout=WAIT) is loadings[0]
     loader.close()

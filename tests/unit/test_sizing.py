@@ -100,11 +100,9 @@ def test_a_unit_is_read(read: object, text: str, value: float) -> None:
     ("change", "words"),
     [
         ({"--items": "2000"}, "--items: a rate is a number of items with /s, /min, /h or /d, as in 2000/s, not '2000'"),
-        ({"--items": "2k/s"}, "--items: a rate is"),
         ({"--items": "20/ms"}, "--items: a rate is"),
         ({"--items": "0/s"}, "--items: '0/s' must be above 0"),
         ({"--keep": "7"}, "--keep: a time is a number with ms, s, min, h or d, as in 40ms or 7d, not '7'"),
-        ({"--keep": "7 days"}, "--keep: a time is"),
         ({"--handler": "5m"}, "--handler: a time is"),
         ({"--handler": ""}, "--handler: a time is"),
         ({"--bytes": "9GB"}, "--bytes: a size is a number of bytes, or one with B, kB or MB"),

@@ -103,8 +103,6 @@ NUMBER = {"name": "number", "type": "int"}
     ("old", "new", "rule"),
     [
         (NUMBER, {"name": "number", "type": "string"}, "other type"),
-        (NUMBER, {"name": "count", "type": "int"}, "no default"),
-        ({"name": "number", "type": "bytes"}, {"name": "number", "type": "string"}, "not text"),
         (
             {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
             {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},

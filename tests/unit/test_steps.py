@@ -34,13 +34,6 @@ def test_a_step_adds_at_most_25_lines_of_code(which: str) -> None:
     assert 5 <= len(added) <= MOST
 
 
-def test_a_difference_names_the_function_of_each_change() -> None:
-    shown = kq.diff("08.2")
-    assert "@@ Queue.claim\n         attempt = self.ledger.claim(offset)\n+        self.save()" in shown.text
-    assert "@@ main" not in shown.text
-    assert shown._repr_markdown_().startswith("```diff\n@@ the first lines\n")
-
-
 def test_a_step_is_taken_and_the_next_one_replaces_it(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert kq.take("08.1").Ledger(3, 3, {}).text() == ""
     module = kq.take("08.2")

@@ -238,18 +238,6 @@ def test_an_item_twice_in_one_ack_is_refused_the_second_time() -> None:
     assert error.value.done == [item.receipt] and log.depth() == 0
 
 
-def test_a_release_can_be_due_later_and_an_extended_lease_ends_later() -> None:
-    log = Log()
-    log.put("q", b"0", b"1")
-    a, b = log.claim(n=2, lease=10)
-    log.verb("release", a, more=(20.0,))
-    log.verb("extend", b, more=(100.0,))
-    log.now += 15
-    assert log.claim() == []
-    log.now += 10
-    assert datas(log.claim(n=5)) == [(b"0", 2)]
-
-
 def test_with_order_by_key_one_item_of_a_key_is_out() -> None:
     log = Log()
     for key, data in ((b"A", b"A1"), (b"B", b"B1"), (b"A", b"A2"), (b"B", b"B2")):
@@ -290,22 +278,6 @@ def test_a_letter_and_its_items_end_are_written_together_even_if_the_next_item_m
     with pytest.raises(Missing):
         log.store.claim(("q", "c"), 1, 30.0, out)
     assert [each.topic for each in out.outs] == ["games", "games.offsets"]
-
-
-def test_a_redriven_letter_is_a_new_item_of_its_queue() -> None:
-    log = Log()
-    log.put("q", b"bad", key=b"k")
-    log.verb("bury", log.claim()[0], more=("broken",))
-    assert log.depth("q.dead") == 1
-    assert log.do(lambda out: log.store.redrive(("q.dead", "c"), 5, out)) == 1
-    item = log.claim()[0]
-    assert (item.record.data, item.record.key, item.attempt, item.record.own_headers.get("kq-reason")) == (
-        b"bad",
-        b"k",
-        1,
-        None,
-    )
-    assert log.depth("q.dead") == 0
 
 
 REFUSED: tuple[tuple[Callable[[Log], Any], type[KqError], str], ...] = (

@@ -319,24 +319,6 @@ def more(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_process_is_killed_just_before_or_just_after_its_nth_request(wire, broker, connect, sender, when):
-    other = connect("x")
-    assert sender.stdout.readline() == "1\n"
-    for _ in range(5):
-        other.ask(PRODUCE)
-    wire.kill(sender.pid, "Produce", 3, when)
-    more(sender)
-    assert sender.stdout.readline() == "2\n"
-    more(sender)
-    assert sender.wait(WAIT) == -9
-    assert sender.stdout.readline() == ""
-    assert len(broker.came) == (7 if when == "before" else 8)
-    assert other.ask(PRODUCE)[0] == 6
-    assert [(each.nth, each.accident) for each in wire.seen(sender.pid)] == [(1, ""), (2, ""), (3, f"killed {when}")]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")
-@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_is_stopped_and_its_request_or_answer_waits_until_it_goes_on(wire, broker, sender, when, within):
     assert sender.stdout.readline() == "1\n"
     wire.kill(sender.pid, "Produce", 2, when, "STOP")
