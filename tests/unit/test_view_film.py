@@ -23,12 +23,6 @@ RECORDING: dict[str, Any] = {
 }
 
 
-def test_the_text_has_every_sentence_and_the_first_frame() -> None:
-    lines = repr(view.film(RECORDING)).splitlines()
-    assert lines[:3] == ["film: a letter", "1  It is dead.", "2  A broker, too."]
-    assert "p0  C✕0 |floor·end" in lines[4]
-
-
 def test_the_first_frame_is_a_still_and_the_slider_and_the_buttons_step() -> None:
     film = view.film(RECORDING)
     bundle = film._repr_mimebundle_()

@@ -2,7 +2,6 @@
 
 import html.parser
 import random
-import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -42,11 +41,9 @@ from tests.unit.view_examples import (
     HOSTILE,
     ITEMS,
     LEASES,
-    NO,
     PAIRS,
     ROWS,
     SVG,
-    TABLES,
     TIMES,
     Pair,
     words,
@@ -243,16 +240,6 @@ def test_a_group_in_words():
     ]
 
 
-def test_a_line_goes_from_each_partition_to_the_member_that_has_it():
-    shown = GALLERY["a group"]
-    assert len(elements(shown, "line", "hold")) == 3
-    assert words(shown).count("nobody") == 1
-    assert words(shown).count("idle") == 1  # a busy one says busy
-    assert len(elements(shown, "rect", "box idle")) == 2
-    # none for a partition that is not behind
-    assert numbers(shown, "rect", "lag", "width") == [7.2, 180, 4.6]
-
-
 def test_on_the_map_a_line_goes_from_each_queue_to_its_partition_and_from_there_to_its_node():
     assert len(elements(EXAMPLES["owners"], "line", "hold")) == 3 + 2
     shown = GALLERY["nobody has one"]
@@ -271,18 +258,6 @@ def test_of_too_many_boxes_the_first_and_the_last_are_shown():
 
 
 # --- timeline ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_timeline_in_words():
-    assert GALLERY["a timeline"].text.splitlines() == [
-        "scores over time · 4 members · 3 changes",
-        "             ann, ben join       cem joins      ann crashes",
-        "ann                         ■■■  ■■·        □□  ✕",
-        "ben                         ■■■  ■■·        ■■  ■■           ■■■",
-        "cem                                         ■■  ■■           ■■",
-        "dia                                         –                –",
-        "stood still                      4 of 6         2 of 6",
-    ]
 
 
 def test_blocks_of_one_member_never_lie_over_each_other():
@@ -316,12 +291,6 @@ def test_the_boxes_of_a_record_are_as_wide_as_its_longest_content_and_the_page_a
 
 
 # --- matrix ------------------------------------------------------------------------------------------------------------
-
-
-def test_each_cell_of_the_matrix_has_its_sentence_as_a_tooltip():
-    assert TABLES["matrix"].html.count("title=") == 4
-    assert f'title="{html.escape(NO)}"' in TABLES["matrix"].html
-    assert matrix(PAIRS).title == "3 of 4 pairs read"
 
 
 @pytest.mark.parametrize(
@@ -372,15 +341,6 @@ def test_the_picture_of_a_matrix_says_the_rule_and_has_the_tables_twin():
 )
 def test_a_line_of_a_ladder_says_what_there_is(rungs, line):
     assert line in Ladder(rungs, COSTS).text.splitlines()
-
-
-def test_what_a_rung_newly_keeps_is_bold_and_what_was_seen_opens_under_its_sign():
-    page = TABLES["ladder"].html
-    bold = [re.sub("<.*?>", "", cell) for cell in page.split("<td") if "font-weight:600" in cell]
-    assert [cell.partition(">")[2].strip() for cell in bold] == ["✓ 3"]
-    assert re.search('title="1 never came"><details><summary[^>]*>✗</summary>1 never came</details>', page)
-    assert TABLES["ladder"].reasons == "released comes back, auto-commit: 1 never came"
-    assert 'title="1 never came">✗ 1 never came<' in Ladder(AUTO, COSTS).html
 
 
 class Balanced(html.parser.HTMLParser):

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.queue.item import Put
 from kqlib.virtual.errors import NotFound, Rewind
-from kqlib.virtual.index import KEY, RecordCache, StoredRecord, StoredState
+from kqlib.virtual.index import RecordCache, StoredRecord, StoredState
 from kqlib.virtual.names import queue_of
 from kqlib.virtual.store import NOTHING, ItemStore, Missing, Place, Writes
+from tests.unit.records import Rec
 
 ONE = Place("games", 0, 1, "u8F_x-3kTUqPZr2bGv0aWg", 2_000)
 
@@ -50,8 +51,7 @@ class Log:
     def _end(self, value: Any, out: Writes) -> Any:
         for at, each in enumerate(out.outs):
             if each.topic == "games":
-                key = next((value for name, value in each.headers or () if name == KEY), None)
-                kept = StoredRecord(len(self.data), each.value, key, tuple(each.headers or ()), 5_000)
+                kept = StoredRecord.of(Rec(len(self.data), each.key, each.headers, each.value, int(self.now * 1000)))
                 out.places[at] = kept.offset
                 self.data.append((queue_of(each.key), kept))
                 self.store.arrive(self.data[-1:])

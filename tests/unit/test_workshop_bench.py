@@ -9,7 +9,6 @@ import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.workshop import bench
-from kqlib.workshop.view import Band, bands
 
 
 @pytest.mark.parametrize(
@@ -83,9 +82,3 @@ def test_a_clock_of_cpu_does_not_count_the_time_that_a_way_waits() -> None:
     ticks = iter(range(100))
     assert bench.in_turn({"waits": lambda: None}, most=1, clock=lambda: float(next(ticks))) == {"waits": 1.0}
     assert bench.in_turn({"waits": lambda: time.sleep(0.05)}, most=1, clock=time.process_time)["waits"] < 0.04
-
-
-def test_a_band_is_drawn_between_its_ends_and_an_open_one_to_the_edge() -> None:
-    svg = bands([Band("a", 0.5, 2, "w"), Band("b", 10, None, "w"), Band("c", None, 0.1, "w")], "t").svg
-    assert [svg.count(f"class='{kind}'") for kind in ("band", "open", "same", "dot")] == [1, 2, 1, 0]
-    assert bands([Band("a", 0.5, 2, "w", 1.4, "1.4 ×")], "t").svg.count("class='dot'") == 1
