@@ -21,6 +21,26 @@ def scope(path: str = "/queues", headers: list[tuple[bytes, bytes]] = KNOWN) -> 
     return {"type": "http", "method": "POST", "path": path, "headers": headers}
 
 
+def ask(tokens: list[Token], asked: dict[str, Any]) -> tuple[int, RequestLimits]:
+    """The status of the answer to a request, and the limits after it."""
+    statuses: list[int] = []
+
+    async def app(*_: Any) -> None:
+        statuses.append(200)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    limits = RequestLimits(app, tokens, Counter())
+    asyncio.run(limits(asked, receive, send))
+    [status] = statuses
+    return status, limits
+
+
 def long_poll(asked: dict[str, Any], body: bytes) -> tuple[int, int, int]:
     """What one request holds before its body came, while it is answered, and after that."""
     held: list[int] = []
@@ -69,18 +89,5 @@ def test_when_no_space_is_left_only_who_needs_some_is_refused(
     monkeypatch: pytest.MonkeyPatch, path: str, headers: list[tuple[bytes, bytes]], status: int
 ) -> None:
     monkeypatch.setattr(request_limits, "BODIES", BODY - 1)
-    response: list[int] = []
-
-    async def app(*_: Any) -> None:
-        response.append(200)
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            response.append(message["status"])
-
-    made = RequestLimits(app, [Token(TOKEN)], Counter())
-    asyncio.run(made(scope(path, headers), receive, send))
-    assert (response, made._bytes, made._at_once) == ([status], 0, 0)
+    found, limits = ask([Token(TOKEN)], scope(path, headers))
+    assert (found, limits._bytes, limits._at_once) == (status, 0, 0)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.virtual import routes
-from kqlib.virtual.request_limits import OPEN, RequestLimits
+from kqlib.virtual.request_limits import OPEN
 from kqlib.virtual.tokens import Token, read
+from tests.unit.test_virtual_limits import ask
 
 TOKENS = """
 [all]
@@ -61,20 +59,7 @@ def status(tokens: list[Token], request: str, sent: str | None) -> int:
     path, _, query = url.partition("?")
     headers = [(b"authorization", f"Bearer {sent}".encode())] if sent else []
     scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": headers}
-    answered: list[int] = []
-
-    async def app(*_: Any) -> None:
-        answered.append(200)
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            answered.append(message["status"])
-
-    asyncio.run(RequestLimits(app, tokens, Counter())(scope, receive, send))
-    return answered[0]
+    return ask(tokens, scope)[0]
 
 
 @pytest.fixture
