@@ -71,11 +71,6 @@ def test_a_wrong_name_or_value_is_a_sentence(play: Playground, does: Any, says: 
         does(play)
 
 
-def test_an_action_draws_again_when_it_is_done_and_gives_the_controls_back(play: Playground) -> None:
-    assert "8" in repr(play.press("grow").picture)
-    assert not any(hand.disabled for hand in play.widget.children[0].children)
-
-
 def test_an_action_that_fails_is_reported(play: Playground) -> None:
     def fail(**_: Any) -> None:
         raise ValueError("no such member")

@@ -265,8 +265,6 @@ GOAL_OR_NOT = ["null", inner(field("p", "int"), MAYBE)]
 # what, schema, a value, the words that name the place
 NOT_WHOLE: dict[str, tuple[Any, Any, str]] = {
     "a union with null": (record(field("n", "int"), MAYBE), {"n": 1}, "'m' is missing, and it has no default"),
-    "a null": (one("null"), {}, "'a' is missing, and it has no default"),
-    "a text": (one("string"), {}, "'a' is missing, and it has no default"),
     "a date": (one(["null", {"type": "int", "logicalType": "date"}]), {}, "'a' is missing, and it has no default"),
     "in a record": (one(inner(MAYBE)), {"a": {}}, "'a.m' is missing, and it has no default"),
     "in a record in a union": (one(GOAL_OR_NOT), {"a": {"p": 1}}, "'a.m' is missing, and it has no default"),
