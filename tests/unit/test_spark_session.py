@@ -58,15 +58,6 @@ def test_a_reader_gets_the_address_what_makes_it_fast_and_committed_records_only
     }
 
 
-def test_a_writer_gets_the_address_and_its_topic() -> None:
-    assert sink(PLAIN, "scores") == {
-        "kafka.bootstrap.servers": "127.0.0.1:9",
-        "includeHeaders": "true",
-        "topic": "scores",
-    }
-    assert "topic" not in sink(PLAIN)
-
-
 def test_a_login_and_certificates_travel_as_text(tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     authority.write_text("-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n")
