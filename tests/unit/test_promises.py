@@ -21,7 +21,6 @@ from tests.unit.promise_queues import (
     CommitsOldState,
     DeafAsking,
     DeafClaiming,
-    NoOrder,
     Queue,
     RedrivesAnyId,
     SaysNoneAgain,
@@ -295,25 +294,6 @@ def test_the_deliveries_of_an_item_can_be_drawn_with_acks_that_came_too_late():
         "worker a            ¹ ⏱ expired · ² ✓ ack\n"
         "worker a, too late  ¹ ⛔ refused · ² ⛔ refused"
     )
-
-
-def test_scores_side_by_side_become_a_ladder():
-    only = ["extend", "order by key"]
-    two = Scores(
-        {"no order": scored(NoOrder, only).verdicts["memory"], "memory": scored(Queue, only).verdicts["memory"]},
-        {"no order": {"gives up": "order"}},
-    )
-    assert repr(two) == (
-        "kept of 2 promises  no order · 1  memory · 2\n"
-        "extend              ✓ 3           ✓ 3\n"
-        "order by key        ✗             *✓ 4*\n"
-        "gives up            order"
-    )
-    assert two.reasons == "order by key, no order: A2 came while the item before it was out"
-    assert repr(two.only("extend")) == (
-        "kept of 1 promise  no order · 1  memory · 1\nextend             ✓ 3           ✓ 3\ngives up           order"
-    )
-    assert set(two._repr_mimebundle_()) == {"text/plain", "text/html"}
 
 
 ONE = Scores({"mine": {"extend": Verdict(True, 3)}})

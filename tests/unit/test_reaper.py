@@ -136,21 +136,6 @@ def test_a_second_sigterm_does_not_stop_a_reaper_from_tidying_up(home, within):
     guard.close()
 
 
-STUBBORN = ["sh", "-c", 'trap "" TERM INT HUP; echo ready; while :; do sleep 0.05; done']
-
-
-def test_a_child_that_minds_no_signal_ends_when_its_reaper_is_closed(tmp_path, within):
-    log = tmp_path / "log"
-    guard = Reaper()
-    child = guard.start("a", STUBBORN, log)
-    within(10, lambda: log.exists() and log.read_text())
-    child.signal(signal.SIGTERM)
-    assert child.wait(0.3) is None
-    guard.close()
-    assert child.wait(0) == -signal.SIGKILL
-    assert not psutil.pid_exists(child.pid)
-
-
 CANNOT = {
     "no such file": (["/no/such/program"], {}, "No such file"),
     "not executable": ([__file__], {}, "Permission denied"),

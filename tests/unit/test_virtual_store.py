@@ -91,15 +91,6 @@ def test_a_page_ends_after_its_last_record() -> None:
     assert log.store.read("q", following, 3) == ([each for _, each in log.data[2:]], 5)
 
 
-def test_a_queue_appears_with_its_first_record_and_its_neighbours_are_never_seen() -> None:
-    log = Log()
-    assert log.put("q", b"0", b"1") == [0, 1] and log.put("other", b"x") == [2] and log.put("q", b"2") == [3]
-    found, following = log.store.read("q", 0, 10)
-    assert ([each.data for each in found], following) == ([b"0", b"1", b"2"], 4)
-    log.put("busy", *[b"x"] * 500)
-    assert [log.store.read("q", start, 10) for start in (4, 400)] == [([], 504)] * 2  # the next read begins at the end
-
-
 TRACKS: tuple[tuple[list[tuple[int, bool]], Any], ...] = (
     ([(0, False)], 0),  # offset 0 can be acked
     ([(0, False), (0, False)], 0),  # twice is fine
