@@ -126,7 +126,7 @@ def test_a_skip_is_a_failure_in_ci_and_a_long_proof_is_left_to_the_night(
     done = pytest_on(tmp_path, "-k", "not hangs", CI=ci, KQ_NIGHTLY=night, KQ_PATIENCE="1.5")
     assert outcome in done.stdout
     assert ("in CI that is a failure" in done.stdout) == bool(ci)
-    patient = "1.5: how many times longer this run waits than a quiet machine"  # said with a failure
+    patient = "1.5: how many times longer this run waits than a quiet machine"  # printed with a failure
     assert done.stdout.count(patient) == bool(ci)
 
 
