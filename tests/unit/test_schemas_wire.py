@@ -348,6 +348,12 @@ def test_a_default_of_bytes_is_bytes_for_who_writes_and_for_who_reads() -> None:
     assert new.decode(new.encode({})) == new.decode(old.encode({})) == {"b": b"\xff", "x": None, "y": b"\x01"}
 
 
+def test_a_record_that_holds_itself_is_checked_all_the_way_down() -> None:
+    codec = SHARED.codec("chain", record(field("v", "int"), field("next", array("R"))))
+    with pytest.raises(BadPayload, match=r"'next\[0\]\.v' takes a whole number"):
+        codec.encode({"v": 1, "next": [{"v": 2.5, "next": []}]})
+
+
 def chain(levels: int) -> bytes:
     return b"\x02" * levels + b"\0"
 

@@ -437,3 +437,12 @@ def test_a_client_is_closed_only_after_its_first_assignment(make, broker, monkey
     client.settings["stats_cb"]('{"cgrp": {"assignment_size": 1}}')
     closing.join(5)
     assert client.closed
+
+
+def test_settings_that_a_share_consumer_refuses_are_not_given_to_it():
+    given = {"auto.offset.reset": "earliest", "partitioner": "murmur2_random", "bootstrap.servers": "nowhere"}
+    cluster = SimpleNamespace(client=lambda **extra: given | extra)
+    settings = member.Member(cluster, "g", "football", 1, 30.0, threading.Condition(), lambda: 0.0)._settings()
+    assert "auto.offset.reset" not in settings
+    assert "partitioner" not in settings
+    assert settings["bootstrap.servers"] == "nowhere"
