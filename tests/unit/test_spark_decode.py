@@ -12,7 +12,7 @@ from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
 from kqlib.schemas import Registry
 from kqlib.schemas.form import canonical
 from kqlib.spark import decode, stream
-from kqlib.spark.decode import CAUSES, END, _random_end, cause_of
+from kqlib.spark.decode import CAUSES, END, _random_end, _with_end, cause_of
 from kqlib.workshop import games
 
 
@@ -86,6 +86,14 @@ def test_the_bytes_behind_a_value_fit_in_one_place_only() -> None:
     for end in ends:
         assert len(end) == END
         assert all(end[:size] != end[-size:] for size in range(1, END))
+
+
+def test_a_schema_with_an_end_keeps_the_names_of_the_value() -> None:
+    plain = json.loads(_with_end(canonical(games.schema(1))))
+    assert "namespace" not in plain
+    assert plain["fields"][0]["type"]["namespace"] == "kq.games"
+    nameless = json.loads(_with_end(canonical(record({"name": "a", "type": "int"}))))
+    assert "namespace" not in nameless["fields"][0]["type"]
 
 
 NUMBER = {"name": "number", "type": "int"}
