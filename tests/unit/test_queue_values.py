@@ -63,11 +63,6 @@ WRONG = {
         NotAllowed,
         "cap is a number of seconds from 0 to 900, not 1000",
     ),
-    "not a number": (
-        lambda: Retry.fixed(float("nan")),
-        NotAllowed,
-        "first is a number of seconds from 0 to 900, not nan",
-    ),
     "much jitter": (lambda: Retry(jitter=2), NotAllowed, "jitter is a share from 0 to 1, not 2"),
     "an exception alone": (
         lambda: Retry(only=OSError),

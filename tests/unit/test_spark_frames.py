@@ -38,10 +38,6 @@ WRONG = {
         lambda: frames.offsets(None, "football", {0: 5, 1: 5}, {0: 0}, {0: 9}),
         "'football' has the partitions 0: say an offset for each of them",
     ),
-    "a partition too few": (
-        lambda: frames.offsets(None, "football", {0: 5}, {0: 0, 1: 0}, {0: 9, 1: 9}),
-        "'football' has the partitions 0, 1",
-    ),
     "an offset that retention has deleted": (
         lambda: frames.offsets(None, "football", {0: 5}, {0: 7}, {0: 9}),
         "begins at offset 7 and you ask for 5: retention has deleted 2 records. Ask from 7 or 'earliest'",
