@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pprint
 import re
 import shlex
@@ -20,7 +21,7 @@ from kqlib.errors import Closed, JavaMissing, KqError, NoSpark, NotAllowed
 from kqlib.kafka import Kafka, settings
 from kqlib.runtime import java
 from kqlib.spark import jvm, session, sink, source
-from kqlib.spark.jvm import MODULES, Jvm, archived
+from kqlib.spark.jvm import MODULES, Jvm, archived, zipped
 
 MODULE = sys.modules["kqlib.spark.session"]  # the module; the name is the function's
 PLAIN = Kafka("127.0.0.1:9")
@@ -158,6 +159,17 @@ def test_the_modules_are_opened_that_sparks_own_launcher_opens() -> None:
     assert theirs - {f"--add-modules={java.VECTOR}"} == set(MODULES)
 
 
+def test_kqlib_travels_as_a_zip_that_python_imports_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "little"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("WORD = 'here'\n")
+    (package / "inner" / "__init__.py").write_text("")
+    travels = zipped(package, tmp_path / "out")
+    monkeypatch.syspath_prepend(travels)
+    assert importlib.import_module("little").WORD == "here"
+    assert str(importlib.import_module("little.inner").__file__).startswith(str(travels))
+
+
 def test_small_defaults_and_ones_own_on_top(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": 9, "spark.executor.memory": None}
     with pytest.raises(KqError, match="no JVM"):
@@ -184,6 +196,18 @@ def test_the_quick_compiler_alone_serves_an_embedded_cluster_unless_one_says_oth
     levels = [[word[-1] for word in started[2] if "TieredStopAtLevel" in word] for started in no_jvm]
     assert levels == [["1"], ["1", "4"], [], []]  # Java takes the last one
     assert {(started[1], started[3]["spark.sql.shuffle.partitions"]) for started in no_jvm} == {("800m", "4")}
+
+
+def test_on_a_cluster_what_executors_need_goes_along(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        monkeypatch.setenv("KQ_SPARK_MASTER", f"spark://127.0.0.1:{master.getsockname()[1]}")
+        with pytest.raises(KqError, match="no JVM"):
+            session()
+    given = no_jvm[0][3]
+    assert given["spark.jars"] == "/jars/one.jar"
+    assert given["spark.executorEnv.JAVA_HOME"] == str(java.spark_home())
+    assert "limits.string.maxLength" in given["spark.executor.extraJavaOptions"]
+    assert given["spark.driver.host"] == "127.0.0.1"
 
 
 def test_a_master_where_nobody_listens_is_named_at_once(no_jvm: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
