@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kqlib.errors import NotAllowed
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop import snapshot, view
-from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.playground import Playground, dropdown
 from kqlib.workshop.play.scene import Scene, cluster_of
 from kqlib.workshop.view.picture import Picture
 
@@ -28,11 +28,6 @@ LATE = 60_000  # milliseconds until a record that is not acknowledged has failed
 
 def brokers(lab: Lab) -> Playground:
     """Kill, pause and cut off brokers while you send: `kq.play.brokers(lab)`."""
-    import ipywidgets as widgets
-
-    def pick(name: str, options: list[Any], value: Any) -> widgets.Dropdown:
-        return widgets.Dropdown(options=options, value=value, description=name)
-
     cluster: Any = cluster_of(lab, "brokers")
     if not cluster.embedded:
         raise NotAllowed("this kills brokers, so it needs a cluster of its own: unset KQ_BOOTSTRAP")
@@ -40,9 +35,9 @@ def brokers(lab: Lab) -> Playground:
         each.start()
     ids = cluster.brokers
     controls = {
-        "who": pick("broker", ids, ids[0]),
-        "acks": pick("acks", ["1", "all"], "all"),
-        "min_isr": pick("min ISR", list(range(1, len(ids) + 1)), min(2, len(ids))),
+        "who": dropdown("broker", ids),
+        "acks": dropdown("acks", ["1", "all"], "all"),
+        "min_isr": dropdown("min ISR", range(1, len(ids) + 1), min(2, len(ids))),
     }
     scene = _BrokersScene(lab, controls)
     return scene.watch(Playground("brokers", scene.draw, controls, scene.actions))

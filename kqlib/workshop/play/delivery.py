@@ -9,15 +9,13 @@ from __future__ import annotations
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.workshop import delivery as crashes
-from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.playground import Playground, dropdown
 from kqlib.workshop.view.crash import Counts, Place, crash
 from kqlib.workshop.view.picture import Picture
 
 
 def delivery(cluster: Kafka) -> Playground:
     """Pick an order and a crash point, and run it for real: `kq.play.delivery(lab.cluster)`."""
-    import ipywidgets as widgets
-
     if not isinstance(cluster, Kafka):
         raise NotAllowed(f"this wants a cluster, as in kq.play.delivery(lab.cluster), not {type(cluster).__name__}")
     counts: dict[Place, Counts] = {}  # what was run so far
@@ -32,11 +30,9 @@ def delivery(cluster: Kafka) -> Playground:
         outcomes = crashes.table(cluster, [order]).outcomes
         counts.update({place: outcome.counts for place, outcome in outcomes.items()})
 
-    def pick(name: str, options: list[str]) -> widgets.Dropdown:
-        return widgets.Dropdown(options=options, description=name, style={"description_width": "initial"})
-
+    style = {"description_width": "initial"}
     controls = {
-        "order": pick("order", list(crashes.ORDERS)),
-        "killed_after": pick("killed after", list(crashes.CRASHES)),
+        "order": dropdown("order", crashes.ORDERS, style=style),
+        "killed_after": dropdown("killed after", crashes.CRASHES, style=style),
     }
     return Playground("delivery", draw, controls, {"run it": run, "all of the row": row})

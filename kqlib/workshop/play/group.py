@@ -14,7 +14,7 @@ from kqlib.errors import NotInTime
 from kqlib.topics import Plan, Topic
 from kqlib.workshop.groups import Group
 from kqlib.workshop.groups.group import NAMES
-from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.playground import Playground, dropdown
 from kqlib.workshop.play.scene import Scene, cluster_of
 from kqlib.workshop.view.picture import Picture
 
@@ -31,12 +31,9 @@ CHANGES = 4  # changes that are read at a glance
 
 def group(where: Lab | Kafka) -> Playground:
     """Let members join, keep them busy, kill them: `kq.play.group(lab)`."""
-    import ipywidgets as widgets
-
     scene = _GroupScene(where)
-    who = widgets.Dropdown(options=list(NAMES[:MEMBERS]), value="ben", description="who")
-    see = widgets.Dropdown(options=["now", "over time"], description="see")
-    return scene.watch(Playground("group", scene.draw, {"who": who, "see": see}, scene.actions))
+    controls = {"who": dropdown("who", NAMES[:MEMBERS], "ben"), "see": dropdown("see", ["now", "over time"])}
+    return scene.watch(Playground("group", scene.draw, controls, scene.actions))
 
 
 class _GroupScene(Scene):

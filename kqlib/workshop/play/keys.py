@@ -7,11 +7,13 @@ In:  nothing; the games of `games.py`. Out: `keys()`: a Playground over the pict
 
 from __future__ import annotations
 
+import ipywidgets as widgets
+
 from kqlib.errors import NotAllowed
 from kqlib.keys import Hash, partition, spread
 from kqlib.text import spelled
 from kqlib.workshop import games, view
-from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.playground import Playground, dropdown
 from kqlib.workshop.view.letters import letters
 from kqlib.workshop.view.picture import Picture
 
@@ -22,12 +24,10 @@ LETTERS = letters(TEN)  # a game keeps its letter and its colour, whatever is ty
 
 def keys() -> Playground:
     """Type a key, slide the partitions, switch the hash: `kq.play.keys()`."""
-    import ipywidgets as widgets
-
     controls = {
         "key": widgets.Text("LAL-BOS", description="key"),
         "partitions": widgets.IntSlider(4, 1, MOST, description="partitions"),
-        "hash": widgets.Dropdown(options=["murmur2", "crc32"], description="hash"),
+        "hash": dropdown("hash", ["murmur2", "crc32"]),
     }
     return Playground("keys", draw, controls)
 

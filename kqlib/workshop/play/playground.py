@@ -14,17 +14,22 @@ from __future__ import annotations
 import html
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ipywidgets as widgets
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import forks
+from kqlib.workshop.view.film import VIEW
 from kqlib.workshop.view.picture import Picture
 from kqlib.workshop.view.table import Table
 
-VIEW = "application/vnd.jupyter.widget-view+json"
+
+def dropdown(name: str, options: Iterable[Any], value: Any = None, **more: Any) -> widgets.Dropdown:
+    """A control to pick one of these; the first one at the beginning, unless another is given."""
+    every = list(options)
+    return widgets.Dropdown(options=every, value=every[0] if value is None else value, description=name, **more)
 
 
 class Playground:

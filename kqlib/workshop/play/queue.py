@@ -26,7 +26,7 @@ from kqlib.queue import Put, Site, look, state
 from kqlib.queue.dead import DEAD
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop import snapshot, view
-from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.playground import Playground, dropdown
 from kqlib.workshop.play.scene import Scene, cluster_of
 from kqlib.workshop.view.deliveries import Delivery, deliveries
 from kqlib.workshop.view.lane import State
@@ -55,12 +55,9 @@ _open: weakref.WeakValueDictionary[str, _QueueScene] = weakref.WeakValueDictiona
 
 def queue(where: Lab | Kafka) -> Playground:
     """Add workers, stall and kill them, and see what becomes of the queue: `kq.play.queue(lab)`."""
-    import ipywidgets as widgets
-
     scene = _QueueScene(where)
-    who = widgets.Dropdown(options=list(WORKERS), description="who")
-    see = widgets.Dropdown(options=["now", "deliveries"], description="see")
-    return scene.watch(Playground("queue", scene.draw, {"who": who, "see": see}, scene.actions))
+    controls = {"who": dropdown("who", WORKERS), "see": dropdown("see", ["now", "deliveries"])}
+    return scene.watch(Playground("queue", scene.draw, controls, scene.actions))
 
 
 @dataclass

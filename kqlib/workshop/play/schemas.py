@@ -6,13 +6,12 @@ In:  the versions of the games' schema and two that were refused. Out: `schemas(
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from kqlib.errors import IncompatibleSchema
 from kqlib.schemas import LEVELS, Registry, check, compare, sources
 from kqlib.workshop import games
-from kqlib.workshop.play.playground import Playground
+from kqlib.workshop.play.playground import Playground, dropdown
 from kqlib.workshop.view.table import Cell, Table
 
 KNOWN: dict[str, int | str] = {
@@ -24,15 +23,10 @@ EVENTS, EVENT = 40, 8  # of a match day of forty events the ninth is sent: a goa
 
 def schemas() -> Playground:
     """Pick a reader, a writer and a level: `kq.play.schemas()`."""
-    import ipywidgets as widgets
-
-    def pick(name: str, options: Iterable[str], value: str) -> Any:
-        return widgets.Dropdown(options=list(options), value=value, description=name)
-
     controls = {
-        "reader": pick("reader", KNOWN, "v3"),
-        "writer": pick("writer", KNOWN, "v1"),
-        "level": pick("level", LEVELS, "BACKWARD"),
+        "reader": dropdown("reader", KNOWN, "v3"),
+        "writer": dropdown("writer", KNOWN, "v1"),
+        "level": dropdown("level", LEVELS, "BACKWARD"),
     }
     return Playground("schemas", draw, controls)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from kqlib.errors import NotAllowed
@@ -53,12 +54,10 @@ class Film:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         still = f"<p><b>{escape(self.title)}</b></p>{self.words(1)}{self.pictures(1)}"
-        try:
-            live = self._widget()._repr_mimebundle_() or {}
-        except ImportError:  # ipywidgets
-            live = {}
-        bundle = {"text/plain": repr(self), "text/html": still}
-        return {**bundle, VIEW: live[VIEW]} if VIEW in live else bundle
+        bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": still}
+        with suppress(ImportError):  # ipywidgets
+            bundle[VIEW] = self._widget()._repr_mimebundle_()[VIEW]
+        return bundle
 
     def _widget(self) -> Any:
         import ipywidgets as widgets
