@@ -104,6 +104,11 @@ class _Replica:
         """How many pixels of its first line are not for its name."""
         return 12 + 14 * self.leads + (width(self.end, NORMAL) + 6 if self.end else 0)
 
+    @property
+    def least(self) -> float:
+        """How wide it must be for its words."""
+        return max(width(self.name, NORMAL, bold=True) + self.reserved, width(self.note, NORMAL) + 12)
+
 
 def cluster(brokers: Iterable[Broker], partitions: Iterable[Partition], title: str = "cluster") -> Picture:
     """The picture of a cluster: which broker holds, leads and lags behind in what."""
@@ -147,7 +152,7 @@ def _draw_brokers(canvas: Canvas, all_brokers: Sequence[Broker], held: Sequence[
     wide = min(WIDEST, (WIDE - 2 * EDGE - GAP * (in_a_row - 1)) / in_a_row)
     inner = wide - 2 * GAP
     every = [replica for replicas in held for replica in replicas]
-    least = max((max(_least(each), width(each.note, NORMAL) + 12) for each in every), default=inner)
+    least = max((each.least for each in every), default=inner)
     across = max(1, int((inner + GAP) // (least + GAP)))
     size = (inner - GAP * (across - 1)) / across, HIGH if any(each.note for each in every) else LOW
     for first in range(0, len(all_brokers), in_a_row):
@@ -163,11 +168,6 @@ def _draw_brokers(canvas: Canvas, all_brokers: Sequence[Broker], held: Sequence[
                 left, top = place % across * (size[0] + GAP), place // across * (size[1] + GAP)
                 canvas.add(_replica(replica, x + GAP + left, canvas.y + HEAD + top, *size))
         canvas.y += high + GAP
-
-
-def _least(replica: _Replica) -> float:
-    """How wide a replica's first line gets."""
-    return width(replica.name, NORMAL, bold=True) + replica.reserved
 
 
 def _broker(broker: Broker, x: float, y: float, wide: float, high: float) -> str:

@@ -16,6 +16,7 @@ every machine, and it turns dark with its page.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -83,19 +84,20 @@ class _Plot:
 def _scale(values: Sequence[float]) -> list[float]:
     """The ticks of the upright axis, from the lowest up, in round numbers (1, 2 or 5, and zeros); 0 is among them."""
     low, high = min([0, *values]), max([0, *values])
-    rough, ten = (high - low) / 4, 1.0
-    while ten * 10 <= rough:
-        ten *= 10
-    pace = next(ten * each for each in (1, 2, 5, 10) if ten * each >= rough or each == 10)
-    return [at * pace for at in range(math.floor(low / pace), max(math.ceil(high / pace), 1) + 1)]
+    pace = _round((high - low) / 4)
+    return [float(at * pace) for at in range(math.floor(low / pace), max(math.ceil(high / pace), 1) + 1)]
 
 
 def _ticks(steps: int) -> list[int]:
     """The steps with a number below: a dozen at most, the first and the last one always."""
-    paces = (each * 10**zeros for zeros in range(9) for each in (1, 2, 5))
-    pace = next(each for each in paces if steps / each <= NUMBERS)
+    pace = _round(steps / NUMBERS)
     inner = [at for at in range(pace, steps, pace) if at > 1 and steps - at >= pace / 2]
     return list(dict.fromkeys([1, *inner, steps])) if steps else []
+
+
+def _round(least: float) -> int:
+    """The first of 1, 2, 5, 10, 20, 50, … that is not smaller."""
+    return next(each * 10**zeros for zeros in itertools.count() for each in (1, 2, 5) if each * 10**zeros >= least)
 
 
 def _in_words(value: float) -> str:

@@ -85,11 +85,6 @@ class Placing:
         """Each key's partition; records without a key have none of their own."""
         return {one.key: one.partition for one in self.placed if one.key is not None}
 
-    @property
-    def even(self) -> float:
-        """A partition's even share of the records."""
-        return _size(self.placed) / (self.partitions or 1)
-
 
 def spread(
     found: kq_keys.Spread, title: str = "keys", mark: Key = None, letters: Mapping[Key, str] | None = None

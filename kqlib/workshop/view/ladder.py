@@ -77,10 +77,6 @@ def _cells(steps: Sequence[Kept | None]) -> list[Cell]:
             continue
         new = bool(step.kept) and place > 0 and not any(left and left.kept for left in steps[:place])
         seen = f" {step.seen}" if step.seen and len(steps) == 1 else ""
-        cells.append(Cell(_sign(step) + seen, step.seen, strong=new))
+        sign = f"✓ {step.trials}" if step.kept and step.trials else SIGNS[step.kept]
+        cells.append(Cell(sign + seen, step.seen, strong=new))
     return cells
-
-
-def _sign(step: Kept) -> str:
-    """'✓ 10', '✗' or '–'."""
-    return f"✓ {step.trials}" if step.kept and step.trials else SIGNS[step.kept]

@@ -89,10 +89,7 @@ def _letter_and_key(letter: str, name: str, dot: str, x: float, y: float) -> str
 
 def _one_letter(key: bytes) -> bool:
     """Is it one letter? A digit is not: '121' could be key 1 at offset 21, or key 12 at 1."""
-    try:
-        readable = key.decode()
-    except UnicodeDecodeError:
-        return False
+    readable = key.decode(errors="replace")  # what does not decode becomes a sign that is no letter
     return len(readable) == 1 and readable.isalpha()
 
 

@@ -53,8 +53,7 @@ class Arrow:
 
 def wire(requests: Iterable[Any], title: str = "wire", polls: bool = False) -> Picture:
     """The picture of requests in their order. polls: with polls and heartbeats, whose number differs from run to run."""
-    chosen = [each for each in requests if polls or not each.poll]
-    arrows = _arrows(chosen)
+    arrows = _arrows([each for each in requests if polls or not each.poll])
     clients = list(dict.fromkeys(each.client for each in arrows))
     brokers = sorted({each.broker for each in arrows}, key=lambda name: (len(name), name))
     canvas = Canvas(title, f"{count(len(clients), 'client')}, {count(len(arrows), 'request')}", y=30)
@@ -68,26 +67,17 @@ def wire(requests: Iterable[Any], title: str = "wire", polls: bool = False) -> P
 
 def _arrows(requests: Sequence[Any]) -> list[Arrow]:
     """Requests between named ends: two processes with one client id get a number each."""
-    names: dict[tuple[str, int | None], str] = {}
     processes: dict[str, list[int | None]] = {}
     for each in requests:
         mine = processes.setdefault(each.client, [])
         if each.pid not in mine:
             mine.append(each.pid)
-    for client, pids in processes.items():
-        for at, pid in enumerate(pids, 1):
-            names[client, pid] = f"{client} {at}" if len(pids) > 1 else client
-    return [
-        Arrow(
-            names[each.client, each.pid],
-            str(each.broker),
-            f"{each.api} {each.nth}",
-            each.what,
-            each.error,
-            each.accident,
-        )
-        for each in requests
-    ]
+    arrows = []
+    for each in requests:
+        mine = processes[each.client]
+        name = f"{each.client} {mine.index(each.pid) + 1}" if len(mine) > 1 else each.client
+        arrows.append(Arrow(name, str(each.broker), f"{each.api} {each.nth}", each.what, each.error, each.accident))
+    return arrows
 
 
 # --- the drawing -------------------------------------------------------------------------------------------------------
