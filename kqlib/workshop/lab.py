@@ -293,7 +293,7 @@ class Lab:
         if self.cluster.embedded and not self._listed(group):
             return None
         found, gone = list[Any](), "GROUP_ID_NOT_FOUND"
-        error = self._ask(lambda _: self.cluster.describe_group(group, 4), found.append, gone)
+        error = self._ask(lambda _: found.append(self.cluster.describe_group(group, 4)), fine=gone)
         if error:
             raise NotAllowed(f"group '{group}' could not be looked up: {error.str()}")
         return found[0] if found and found[0].state != "DEAD" else None
@@ -303,9 +303,7 @@ class Lab:
         there = self.admin.list_consumer_groups(request_timeout=10).result(15)
         return bool(there.errors) or group in {one.group_id for one in there.valid}
 
-    def _ask(
-        self, call: Callable[[AdminClient], Any], take: Callable[[Any], object] = lambda _: None, fine: str = ""
-    ) -> KafkaError | None:
+    def _ask(self, call: Callable[[AdminClient], object], fine: str = "") -> KafkaError | None:
         """Ask again while leader, controller or coordinator move. None if all is well or the answer is `fine`, else the error."""
         from confluent_kafka import KafkaError, KafkaException
 
@@ -313,7 +311,7 @@ class Lab:
         while True:
             admin = self.admin  # held while it works: a temporary one may never answer
             try:
-                take(call(admin))
+                call(admin)
                 return None
             except (KafkaException, TimeoutError) as failed:
                 late = isinstance(failed, TimeoutError)

@@ -34,7 +34,7 @@ def put(cluster: Kafka, topic: str, each: int, partitions: int) -> None:
 
 def processes(*groups: Group) -> set[int]:
     """The members' processes that run."""
-    pids = {member.pid for group in groups for member in group._members.values()}
+    pids = {member._fork.pid for group in groups for member in group._members.values()}
     return {pid for pid in pids if not gone({pid})}
 
 

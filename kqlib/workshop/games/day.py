@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from random import Random
 from typing import Any, TypeVar
 
@@ -152,13 +153,9 @@ def _game(random: Random, sport: str, game: str, times: int) -> list[Event]:
 def _times(day: Sequence[Event], sport: str, n: int) -> list[int]:
     """How often each is sent: once at least, the rest by audience, n in all."""
     audience = [DERBY if event.game == SPORTS[sport].games[0] else 1 for event in day]
-    spare, seen, given, times = n - len(day), 0, 0, []
-    for each in audience:
-        seen += each
-        upto = spare * seen // sum(audience)
-        times.append(1 + upto - given)
-        given = upto
-    return times
+    spare = n - len(day)
+    given = [spare * seen // sum(audience) for seen in accumulate(audience)]
+    return [1 + upto - before for before, upto in pairwise([0, *given])]
 
 
 def _sent(random: Random, event: Event) -> Event:

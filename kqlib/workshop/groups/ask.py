@@ -9,7 +9,7 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING
 
-from kqlib.errors import NotAllowed, TopicMissing
+from kqlib.errors import NotAllowed
 from kqlib.kafka import reading, words
 from kqlib.kafka.reading import described
 from kqlib.workshop.groups.values import Assignment, Lag, Part
@@ -48,12 +48,7 @@ def partitions(cluster: Kafka, group: str, topics: tuple[str, ...]) -> list[Part
     check_group(group)
     if not topics:
         raise NotAllowed(f"of which topic? As in lag(cluster, {group!r}, 'football')")
-    there, parts = cluster.describe().topics, []
-    for topic in dict.fromkeys(topics):
-        if topic not in there:
-            raise TopicMissing(topic=topic)
-        parts += [(topic, number) for number in sorted(there[topic].partitions)]
-    return parts
+    return [(topic, number) for topic in dict.fromkeys(topics) for number in cluster.partitions(topic)]
 
 
 def clocks(cluster: Kafka, group: str, session: float | None = None, heartbeat: float | None = None) -> None:

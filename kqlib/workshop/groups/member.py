@@ -16,6 +16,8 @@ from typing import Any, TypedDict
 
 from confluent_kafka import Consumer, TopicPartition
 
+from kqlib import text
+
 BATCH = 500
 TICK = 0.05  # seconds that a poll waits, and so how soon a word is noticed
 LATE = "_MAX_POLL_EXCEEDED"
@@ -44,10 +46,7 @@ def main(line: Connection, orders: Orders) -> None:
     try:
         Member(orders, words, line.send).live()
     except Exception as error:
-        inner = error.args[0] if error.args else error
-        line.send(
-            {"what": "failed", "at": time.monotonic(), "why": inner.str() if hasattr(inner, "str") else str(inner)}
-        )
+        line.send({"what": "failed", "at": time.monotonic(), "why": text.words(error)})
 
 
 def _listen(line: Connection, words: queue.SimpleQueue[str]) -> None:

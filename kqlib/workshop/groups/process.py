@@ -54,11 +54,6 @@ class MemberProcess:
         self._listener.start()
 
     @property
-    def pid(self) -> int:
-        """Its process."""
-        return self._fork.pid
-
-    @property
     def over(self) -> bool:
         """Has it left, crashed or failed?"""
         return self.state in END

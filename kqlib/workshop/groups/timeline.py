@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import inf
 from typing import Literal
 
@@ -142,28 +143,22 @@ class Timeline:
     def _row(self, name: str, moments: Sequence[tuple[float, float]]) -> Row:
         """A member's blocks, in columns."""
         mine = [span for span in self.spans if span.member == name]
-        busy = {at for at, when in enumerate(moments) for span in mine if span.what == "busy" and span.over(*when)}
-        there = {at for at, when in enumerate(moments) for span in mine if span.what == "in" and span.over(*when)}
-        blocks = []
-        for span in sorted((s for s in mine if isinstance(s.what, tuple)), key=lambda span: (span.start, -span.end)):
-            for first, last in _stretches([at for at, when in enumerate(moments) if span.over(*when)]):
-                blocks.append(Block(first, last))
-        crashed = {
-            at
-            for at, (start, end) in enumerate(moments)
-            for c in self.crashes
-            if c.member == name and start <= c.at < end
-        }
-        return Row(name, blocks, frozenset(there), frozenset(busy), frozenset(crashed))
+        columns = {span: [at for at, when in enumerate(moments) if span.over(*when)] for span in mine}
+        held = sorted((s for s in mine if isinstance(s.what, tuple)), key=lambda span: (span.start, -span.end))
+        blocks = [Block(first, last) for span in held for first, last in _stretches(columns[span])]
+        there, busy = (
+            frozenset(at for span in mine if span.what == word for at in columns[span]) for word in ("in", "busy")
+        )
+        died = [event.at for event in self.crashes if event.member == name]
+        crashed = frozenset(at for at, (start, end) in enumerate(moments) for when in died if start <= when < end)
+        return Row(name, blocks, there, busy, crashed)
 
 
 def _stretches(columns: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Neighbouring columns as first and last: [1, 2, 3, 5] is (1, 3), (5, 5)."""
-    for at, column in enumerate(columns):
-        if at == 0 or columns[at - 1] != column - 1:
-            first = column
-        if at == len(columns) - 1 or columns[at + 1] != column + 1:
-            yield first, column
+    for _, group in groupby(enumerate(columns), lambda pair: pair[1] - pair[0]):
+        stretch = [column for _, column in group]
+        yield stretch[0], stretch[-1]
 
 
 def _spans(events: Sequence[Event]) -> Iterator[Span]:

@@ -104,13 +104,8 @@ class Work:
     @property
     def records(self) -> int:
         """On how many different records."""
-        total = 0
-        for runs in self.runs.values():
-            after = -1  # everything before this offset is counted
-            for first, last in sorted(runs):
-                total += max(0, last + 1 - max(first, after))
-                after = max(after, last + 1)
-        return total
+        offsets = (set[int]().union(*(range(first, last + 1) for first, last in runs)) for runs in self.runs.values())
+        return sum(map(len, offsets))
 
     @property
     def again(self) -> int:
