@@ -8,10 +8,7 @@ died, or what the user's judge says), 2 an error, or a run that could not be jud
 from __future__ import annotations
 
 import argparse
-import importlib.util
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from kqlib.command.output import tell
 from kqlib.errors import NotAllowed
@@ -21,13 +18,12 @@ The command finds its work in the environment: KQ_BOOTSTRAP, KQ_TOPIC, KQ_RESULT
 example: kq crash -- python worker.py
 A result belongs to the item that the last whole number in its value names.
 """
+NAMED = "{!r} names no function; write the file and the name, as in my.py:judge"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq crash`."""
     parser.usage = "kq crash [OPTIONS] -- COMMAND …"
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--items", type=int, default=4, metavar="N", help="how many items each run has (default: 4)")
     kinds = ("kill", "stop", "drop-answer", "cut", "error")
@@ -68,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         raise NotAllowed("which command? It stands behind --, as in: kq crash -- python worker.py")
     if args.html and not Path(args.html).parent.is_dir():
         raise NotAllowed(f"there is no directory {Path(args.html).parent} for the report")
+    from kqlib.command.functions import function
     from kqlib.workshop.crash import crash
     from kqlib.workshop.crash.verdict import last_number
 
@@ -85,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
         takeover=args.takeover,
         patient=args.patient,
         allow=[word.strip() for word in args.allow.split(",") if word.strip()],
-        item_of=_function(args.id) if args.id else last_number,
-        judge=_function(args.judge) if args.judge else None,
+        item_of=function(args.id, NAMED) if args.id else last_number,
+        judge=function(args.judge, NAMED) if args.judge else None,
         at_once=args.at_once,
         points_only=args.points,
     )
@@ -100,22 +97,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(report)
     return 0 if args.points else report.status
-
-
-def _function(text: str) -> Callable[..., Any]:
-    """A function by its file and name: my.py:judge."""
-    file, _, name = text.rpartition(":")
-    path = Path(file)
-    if not file or not path.is_file():
-        raise NotAllowed(f"{text!r} names no function; write the file and the name, as in my.py:judge")
-    found = importlib.util.spec_from_file_location(path.stem, path)
-    assert found and found.loader
-    module = importlib.util.module_from_spec(found)
-    try:
-        found.loader.exec_module(module)
-    except Exception as error:  # whatever is wrong in that file
-        raise NotAllowed(f"{file} cannot be loaded: {type(error).__name__}: {error}") from None
-    function: Any = getattr(module, name, None)
-    if not callable(function):
-        raise NotAllowed(f"{file} has no function {name!r}")
-    return function

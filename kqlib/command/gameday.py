@@ -30,8 +30,6 @@ Commands of kq find the cluster unless KQ_BOOTSTRAP names another one. This line
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq gameday`."""
     parser.usage = "kq gameday WORD …"
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     under = parser.add_subparsers(prog="kq gameday", title="words", metavar="WORD", dest="word", required=True)
     add = under.add_parser("start", help="start the system").add_argument
     add("--seed", type=int, default=7, metavar="N", help="another number hides other faults (default: 7)")

@@ -1,8 +1,9 @@
 """The command `kq`: what is typed becomes a call of one of the functions below, which returns the exit status.
 
 In:  arguments. Out: answers on stdout, notices and errors on stderr. Exit status: 0 success, 1 nothing done, 2 error, 130 Ctrl-C.
-The short commands are here. Those in `MODULES` are modules beside this one, each with `arguments(parser)` and `run(args)`; the
-first line of a module's docstring is its help. A command imports what it needs when it runs, so that `kq --help` is quick.
+The short commands are here. Those in `MODULES` are modules beside this one, each with `arguments(parser)` and `run(args)`. The
+first line of a module's docstring is its help, and its EPILOG, if it has one, is the end of `kq NAME --help`.
+A command imports what it needs when it runs, so that `kq --help` is quick.
 """
 
 from __future__ import annotations
@@ -266,7 +267,8 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     add("--to-config", metavar="FILE", help="with copy: settings of a client of that cluster")
     for name in MODULES:
         module = import_module(f"kqlib.command.{name}")
-        module.arguments(named(name, (module.__doc__ or "").split("\n", 1)[0], module.run))
+        how = {"epilog": getattr(module, "EPILOG", None), "formatter_class": shape}
+        module.arguments(named(name, (module.__doc__ or "").split("\n", 1)[0], module.run, **how))
     add = command(kafka, epilog="Everything after TOOL goes to the tool as it is.", usage="kq kafka [TOOL [ARGS…]]")
     add("tool", nargs="?", metavar="TOOL", help="its name; without one, all of them are listed")
     return whole, made

@@ -32,8 +32,6 @@ Made {files} in {place}. Next:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq new`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("template", metavar="TEMPLATE", help="what to start from: service or two-sports")
     parser.add_argument(
         "directory", metavar="DIR", type=Path, help="where to make it; its last part is the project's name"

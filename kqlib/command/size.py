@@ -23,8 +23,6 @@ The constants, and where they were measured: docs/costs.md.
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq size`."""
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--items", required=True, metavar="RATE", help="items at the busiest time: 2000/s, 90/min, 500/h or 1000000/d")
     add("--bytes", required=True, metavar="SIZE", help="the data of an item: 900, 20kB or 1MB")

@@ -145,7 +145,7 @@ def test_puts_fail_below_min_insync_replicas_but_never_for_more_than_there_are(
 ) -> None:
     part = SimpleNamespace(id=0, replicas=[*range(replicas)], isrs=[*range(in_sync)])
     there = {"football": SimpleNamespace(partitions={0: part})}
-    found = topics.too_few({"football": {"min.insync.replicas": str(least)}}, there)
+    found = list(topics.too_few({"football": {"min.insync.replicas": str(least)}}, there))
     assert bool(found) == ill
     if ill:
         assert found[0][0].endswith("partition 0 has 1 replicas in sync and needs 2")

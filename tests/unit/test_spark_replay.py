@@ -46,8 +46,11 @@ WRONG = {
         "a time looks like 2026-05-01T00:00Z, not 'yesterday'",
     ),
     "a place that is none": (lambda: pipeline._place("0:1,"), "a time looks like"),
-    "a function without a file": (lambda: again.function("fix"), "--with names a file and a function in it"),
-    "a file that is not there": (lambda: again.function("no.py:fix"), "not 'no.py:fix'"),
+    "a function without a file": (
+        lambda: again.function("fix", again.WITH),
+        "--with names a file and a function in it",
+    ),
+    "a file that is not there": (lambda: again.function("no.py:fix", again.WITH), "not 'no.py:fix'"),
 }
 
 
@@ -70,9 +73,9 @@ def test_a_place_is_typed_as_a_word_a_time_or_offsets() -> None:
 
 def test_a_function_comes_out_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "mend.py").write_text("def fix(item):\n    return b'mended'\nnot_one = 3\n")
-    assert again.function(f"{tmp_path}/mend.py:fix")(None) == b"mended"
+    assert again.function(f"{tmp_path}/mend.py:fix", again.WITH)(None) == b"mended"
     with pytest.raises(NotAllowed, match=r"mend.py has no function 'not_one'"):
-        again.function(f"{tmp_path}/mend.py:not_one")
+        again.function(f"{tmp_path}/mend.py:not_one", again.WITH)
 
 
 def test_a_replay_shows_its_counts_by_partition() -> None:

@@ -57,7 +57,6 @@ HOME = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What can be typed."""
-    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.usage = "kq pipeline WORD …"
     under = parser.add_subparsers(prog="kq pipeline", metavar="WORD", dest="word", required=True, title="words")
     add = {}

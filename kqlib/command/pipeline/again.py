@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kqlib.command.functions import function
 from kqlib.command.output import NOT_DONE
 from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
+WITH = "--with names a file and a function in it, like mend.py:fix, not {!r}"
+
 
 def replay(args: argparse.Namespace, cluster: Kafka) -> int:
     """A backfill, or dead letters put back."""
-    made = function(args.made) if args.made else None
+    made = function(args.made, WITH) if args.made else None
     if args.dead:
         return written(args, _repair(args, cluster, made))
     if args.target is None:
@@ -45,19 +46,3 @@ def _repair(args: argparse.Namespace, cluster: Kafka, fix: Any) -> object:
         raise NotAllowed("dead letters go back to their own queue: no TARGET with --dead")
     with Site(cluster, args.site) as site:
         return repair(site.queue(args.source), fix or (lambda item: item.data), n=args.n, dry=not args.yes)
-
-
-def function(text: str) -> Any:
-    """A function out of a file: mend.py:fix."""
-    file, _, name = text.rpartition(":")
-    path = Path(file)
-    if not file or not path.is_file():
-        raise NotAllowed(f"--with names a file and a function in it, like mend.py:fix, not {text!r}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise NotAllowed(f"{path.name} has no function {name!r}")
-    return found

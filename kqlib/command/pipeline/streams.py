@@ -14,8 +14,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kqlib.command.functions import function
 from kqlib.command.output import tell
-from kqlib.command.pipeline.again import function, written
+from kqlib.command.pipeline.again import WITH, written
 from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
         raise NotAllowed(f"--yes, --run and --with go with a retry: {way}")
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
     if args.retry:
-        how = {"mend": function(args.made) if args.made else None, "run": args.named, "dry": not args.yes}
+        how = {"mend": function(args.made, WITH) if args.made else None, "run": args.named, "dry": not args.yes}
         return written(args, put_back(session(cluster), cluster, args.source, args.target, **how))
 
     def each(good: Any, bad: Any, batch: int) -> None:

@@ -47,7 +47,6 @@ PLANNED = "The topic must be there: plan it and apply the plan (kq topics --help
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Define what can be typed after `kq queue`."""
-    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
     parser.usage = "kq queue WORD …"
     under = parser.add_subparsers(prog="kq queue", metavar="WORD", dest="word", required=True, title="words")
     add = {name: _word(under, name, text) for name, (_, text) in WORDS.items()}

@@ -23,13 +23,10 @@ from kqlib.errors import BrokerDied, NotAllowed
 from kqlib.runtime import archive, program
 
 HOST = "127.0.0.1"
-PEERS, CONTROLLER = (
-    "PEERS",
-    "CONTROLLER",
-)  # listeners for brokers among themselves (if they are on the wire), for controllers
+PEERS = "PEERS"  # the listener for brokers among themselves, if they are on the wire
+CONTROLLER = "CONTROLLER"
 # Ports that no client's own is drawn from: a restarted broker finds its port free.
 BELOW_EPHEMERAL = range(20_000, 32_000)
-FOREVER_MINUTES = 2**31 - 1
 COMPLAINT = re.compile(r"\S+ (ERROR|FATAL) |Exception in thread|Error ")  # a log's line that says what went wrong
 CHECKPOINT = "bootstrap.checkpoint"
 LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -56,9 +53,7 @@ LAB = {
     "metadata.max.idle.interval.ms": "10000",  # the default writes an empty record twice a second: a third of an idle broker's work
     "num.io.threads": "4",
     "num.network.threads": "2",
-    "offsets.retention.minutes": str(
-        FOREVER_MINUTES
-    ),  # Kafka forgets commits after seven days; a lab that slept would lose its state
+    "offsets.retention.minutes": str(2**31 - 1),  # by default commits are forgotten after seven days
     "offsets.topic.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",

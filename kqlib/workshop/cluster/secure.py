@@ -67,26 +67,16 @@ class Security:
 
 def allow_app(admin: Any) -> None:
     """Give `app` what an application needs: read, write, commit, transactions; nothing that creates, deletes or configures."""
-    from confluent_kafka.admin import (
-        AclBinding,
-        AclOperation,
-        AclPermissionType,
-        ResourcePatternType,
-        ResourceType,
-    )
+    from confluent_kafka import admin as ka
 
     on = {
-        ResourceType.TOPIC: (
-            AclOperation.READ,
-            AclOperation.WRITE,
-            AclOperation.DESCRIBE,
-            AclOperation.DESCRIBE_CONFIGS,
-        ),
-        ResourceType.GROUP: (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS),
-        ResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
+        "TOPIC": ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"),
+        "GROUP": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
+        "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE"),
     }
+    everything, allow = ka.ResourcePatternType.LITERAL, ka.AclPermissionType.ALLOW
     rules = [
-        AclBinding(kind, "*", ResourcePatternType.LITERAL, "User:app", "*", operation, AclPermissionType.ALLOW)
+        ka.AclBinding(ka.ResourceType[kind], "*", everything, "User:app", "*", ka.AclOperation[operation], allow)
         for kind, operations in on.items()
         for operation in operations
     ]

@@ -9,7 +9,7 @@ import html
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kqlib.text import as_json, count
@@ -90,16 +90,8 @@ class Report:
             wrong = [sum(bool(getattr(run.verdict, kind)) for run in mine) for kind in KINDS[:3]]
             ends = [sum(run.died for run in mine), len(mine) - len(reached), sum(bool(run.failed) for run in mine)]
             rows.append([place, len(mine), *wrong, *ends])
-        columns = [
-            f"{WORDS.get(self.accident, self.accident)} …",
-            "runs",
-            "lost",
-            "doubled",
-            "order",
-            "died",
-            "not reached",
-            "failed",
-        ]
+        accident = WORDS.get(self.accident, self.accident)
+        columns = [f"{accident} …", "runs", *KINDS[:3], "died", "not reached", "failed"]
         kept = [at for at in range(len(columns)) if at < 5 or any(row[at] for row in rows)]
         return Table([[row[at] for at in kept] for row in rows], [columns[at] for at in kept], self.title)
 
@@ -208,9 +200,7 @@ class Report:
                     "points": _spelled(run.points),
                     "reached": run.reached,
                     **{kind: list(getattr(run.verdict, kind)) for kind in KINDS},
-                    "lives": [
-                        {"ended": life.ended, "code": life.code, "notes": list(life.notes)} for life in run.lives
-                    ],
+                    "lives": list(map(asdict, run.lives)),
                     "died": run.died,
                     "failed": run.failed,
                     "seconds": round(run.seconds, 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -138,12 +139,8 @@ def states(site: Site) -> dict[State, Seen]:
     for name in sorted({name for name, _ in used}):
         queues = [queue for user, queue in used if user == name and queue in ids]
         parts = [(queue, part) for queue in queues for part in ids[queue][1]]
-        looker = state.Looker(site.cluster, name, wait=False)
-        try:
-            for (queue, part), each in looker.look(parts, notes=site._notes).items():
-                found[name, queue, part] = each
-        finally:
-            looker.close()
+        with closing(state.Looker(site.cluster, name, wait=False)) as looker:
+            found |= {(name, *at): each for at, each in looker.look(parts, notes=site._notes).items()}
     return found
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kqlib.errors import NotAllowed
 from kqlib.text import as_json
@@ -49,7 +50,7 @@ def show(queue: str, site: str, json: bool) -> int:
         who, own = user(cluster), cluster._own
     rows = [(verb, right, has[right]) for verb, some in by.items() for right in some]
     if json:
-        print(as_json([_plain(*row) for row in rows]))
+        print(as_json([{"verb": verb, **asdict(right), "granted": given} for verb, right, given in rows]))
     else:
         print(f"what {who} may do in '{queue}' for site '{site}'")
         for verb, some in by.items():
@@ -66,11 +67,6 @@ def line(verb: str, has: Mapping[Right, bool | None]) -> str:
     unknown = ", ".join(str(right) for right, given in has.items() if given is None)
     words = "; ".join([f"lacks {lacking}"] * bool(lacking) + [f"not known: {unknown}"] * bool(unknown))
     return f"{'✗' if lacking else '?' if unknown else '✓'} {verb:<11}  {words}".rstrip()
-
-
-def _plain(verb: str, right: Any, given: bool | None) -> dict[str, Any]:
-    what = {"operation": right.operation, "kind": right.kind, "name": right.name, "prefixed": right.prefixed}
-    return {"verb": verb, **what, "granted": given}
 
 
 def acls(queue: str, site: str, user: str) -> str:

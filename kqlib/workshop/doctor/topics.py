@@ -6,7 +6,7 @@ In:  a cluster, the states of its sites. Out: a finding each; what this user may
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +58,13 @@ def check(cluster: Kafka, states: Mapping[State, Seen] | None) -> Iterator[Findi
     yield finding("sizes", _too_small(settings, waiting), "what waits can be buried and put back")
 
 
-def finding(name: str, threats: list[Threat], well: str) -> Finding:
+def finding(name: str, threats: Iterable[Threat], well: str) -> Finding:
     """A line for each threat, and each remedy once; without a threat, that all is well."""
-    if not threats:
+    found = list(threats)
+    if not found:
         return Finding(name, True, well)
-    remedies = dict.fromkeys(how for _, how in threats)
-    return Finding(name, False, "\n".join(what for what, _ in threats), "; ".join(remedies))
+    remedies = dict.fromkeys(how for _, how in found)
+    return Finding(name, False, "\n".join(what for what, _ in found), "; ".join(remedies))
 
 
 def _settings(cluster: Kafka, names: list[str]) -> tuple[dict[str, dict[str, str]], list[str]]:
@@ -125,33 +126,28 @@ def _finite(settings: dict[str, str]) -> str:
     return " and ".join([*limits, f"above {most} bytes a partition"] if most != "-1" else limits)
 
 
-def _vanish(kept: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> list[Threat]:
+def _vanish(kept: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> Iterator[Threat]:
     """A limit by age threatens once the oldest item has waited for half of it; one by size does with the next burst of puts."""
-    found: list[Threat] = []
     for name, settings in kept.items():
         milliseconds, since = int(settings["retention.ms"]), waiting.get(name, Waiting()).since
         age = time.time() - since if since < float("inf") else 0.0
         if milliseconds != -1 and age > milliseconds / 2000:
             what = f"'{name}' deletes records after {how_long(milliseconds / 1000)}; its oldest item waits for {how_long(age)}"
-            found.append((what, ALTER.format(topic=name, setting="retention.ms=-1")))
+            yield what, ALTER.format(topic=name, setting="retention.ms=-1")
         if settings["retention.bytes"] != "-1" and since < float("inf"):
             what = f"'{name}' deletes records above {settings['retention.bytes']} bytes a partition, done or not"
-            found.append((what, ALTER.format(topic=name, setting="retention.bytes=-1")))
-    return found
+            yield what, ALTER.format(topic=name, setting="retention.bytes=-1")
 
 
-def _compacted(settings: Mapping[str, dict[str, str]]) -> list[Threat]:
-    found: list[Threat] = []
+def _compacted(settings: Mapping[str, dict[str, str]]) -> Iterator[Threat]:
     for name, each in settings.items():
         if "compact" in each["cleanup.policy"]:
             what = f"'{name}' is compacted: an item is gone as soon as a later one has its key"
-            found.append((what, ALTER.format(topic=name, setting="cleanup.policy=delete")))
-    return found
+            yield what, ALTER.format(topic=name, setting="cleanup.policy=delete")
 
 
-def too_few(settings: Mapping[str, dict[str, str]], there: Mapping[str, Any]) -> list[Threat]:
+def too_few(settings: Mapping[str, dict[str, str]], there: Mapping[str, Any]) -> Iterator[Threat]:
     """A broker asks for as many in sync as min.insync.replicas says, but never for more than there are replicas."""
-    found: list[Threat] = []
     for name, each in settings.items():
         for part in there[name].partitions.values():
             needs = min(int(each["min.insync.replicas"]), len(part.replicas))
@@ -159,22 +155,19 @@ def too_few(settings: Mapping[str, dict[str, str]], there: Mapping[str, Any]) ->
                 in_sync = f"partition {part.id} has {len(part.isrs)} replicas in sync and needs {needs}"
                 names = f"kq kafka topics --describe --topic {name}"
                 remedy = f"start the brokers that are down; this names them: {names}"
-                found.append((f"puts into '{name}' fail now: {in_sync}", remedy))
+                yield f"puts into '{name}' fail now: {in_sync}", remedy
                 break
-    return found
 
 
-def _too_small(settings: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> list[Threat]:
+def _too_small(settings: Mapping[str, dict[str, str]], waiting: Mapping[str, Waiting]) -> Iterator[Threat]:
     """What waits in a queue is buried into `.dead`; what waits there is put back into the queue."""
-    found: list[Threat] = []
     for name, each in settings.items():
         into, verb = (name.removesuffix(DEAD), "put back") if name.endswith(DEAD) else (name + DEAD, "buried whole")
         largest = waiting.get(name, Waiting()).largest
         if into in settings and largest > (limit := int(settings[into]["max.message.bytes"])):
             what = f"'{into}' takes records of {limit} bytes; one of {largest} waits in '{name}' and cannot be {verb}"
             more = int(each["max.message.bytes"])
-            found.append((what, ALTER.format(topic=into, setting=f"max.message.bytes={max(more, largest)}")))
-    return found
+            yield what, ALTER.format(topic=into, setting=f"max.message.bytes={max(more, largest)}")
 
 
 def made_anew(site: Site, states: Mapping[State, Seen]) -> list[Threat]:

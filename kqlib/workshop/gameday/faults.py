@@ -25,7 +25,7 @@ from kqlib.queue import look, state
 from kqlib.queue.broker_settings import topic_settings
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import Plan
-from kqlib.workshop.gameday.system import ARCHIVE, AWAY, DAY, QUEUE, SCORES, SITES, System
+from kqlib.workshop.gameday.system import ARCHIVE, DAY, QUEUE, SCORES, SITES, System
 
 ANSWER = 10.0 * PATIENCE  # seconds for one answer of the cluster
 BEHIND = 20  # items in the log that a site has not done when its offsets are reset
@@ -313,6 +313,3 @@ def _throttled(system: System) -> bool:
         answers = system.cluster.admin.describe_configs([asked], request_timeout=ANSWER)
         found.append(answers[asked].result(ANSWER).get("leader.replication.throttled.rate"))
     return any(each is not None and not each.is_default and int(each.value) < 2**62 for each in found)
-
-
-__all__ = ["AWAY", "FAULTS", "Fault", "Made"]

@@ -16,9 +16,9 @@ from random import Random
 from kqlib.errors import NotAllowed
 from kqlib.runtime.patience import PATIENCE
 from kqlib.text import count
-from kqlib.workshop.gameday.faults import AWAY, FAULTS, Made
+from kqlib.workshop.gameday.faults import FAULTS, Made
 from kqlib.workshop.gameday.grade import Entry, Report
-from kqlib.workshop.gameday.system import Counts, System
+from kqlib.workshop.gameday.system import AWAY, Counts, System
 
 FIRST, LAST = 0.05, 0.65  # of a game: in this part of it faults come
 CHECK = 10.0  # seconds from one look at a fault to the next

@@ -54,4 +54,3 @@ LATE_ACK = Promise(
 LATE_COMMIT = Promise(
     "late commit ignored", "A state of an older topic does not count for the new one.", 3, late_commit
 )
-OWNERS = (LATE_ACK, LATE_COMMIT)

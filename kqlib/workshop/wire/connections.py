@@ -259,8 +259,7 @@ class Answers(Direction):
         note.done, note.answer = self.traffic.loop.time(), head
         if waiting:
             self.traffic.loop.call_soon(self.reply)
-        rule = self.traffic.rule_for_answer(note)
-        return (note, rule) if rule else None
+        return (note, note.rule) if note.rule else None
 
     def error(self, note: Note, rule: Rule, frame: bytes) -> None:
         messages = self.traffic.messages

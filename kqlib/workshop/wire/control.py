@@ -54,14 +54,14 @@ class Proxy:
 
     def call(self, name: str, within: float = ANSWER, /, **how: Any) -> Any:
         """Give the proxy a command, and return its answer."""
-        data = pickle.dumps((name, how))
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(within)
                 line.connect(str(self._address))
-                line.sendall(len(data).to_bytes(8, "big") + data)
+                line.sendall(pickle.dumps((name, how)))
+                line.shutdown(socket.SHUT_WR)
                 with line.makefile("rb") as answer:
-                    well, value = pickle.loads(answer.read(int.from_bytes(answer.read(8), "big")))
+                    well, value = pickle.load(answer)
         except TimeoutError:
             raise NotInTime(seconds=within, why="the wire to answer", last="nothing") from None
         except (OSError, EOFError):

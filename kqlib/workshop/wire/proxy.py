@@ -44,15 +44,13 @@ class Proxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One command, and its answer."""
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
-            size = int.from_bytes(await reader.readexactly(8), "big")
-            name, how = pickle.loads(await reader.readexactly(size))
+        with suppress(ConnectionError, EOFError, pickle.UnpicklingError):
+            name, how = pickle.loads(await reader.read())
             try:
                 answer = (True, await getattr(self, f"do_{name}")(**how))
             except Exception as error:
                 answer = (False, f"{type(error).__name__}: {error}")
-            data = pickle.dumps(answer)
-            writer.write(len(data).to_bytes(8, "big") + data)
+            writer.write(pickle.dumps(answer))
             await writer.drain()
         writer.close()
 
@@ -109,7 +107,7 @@ class Proxy:
         """What crossed."""
         begun = self._begun
         return [
-            {**vars(each), "at": each.at - begun, "done": each.done and each.done - begun, "reply": b""}
+            {**vars(each), "at": each.at - begun, "done": each.done and each.done - begun, "reply": b"", "rule": None}
             for each in self.traffic.notes[listener]
         ]
 

@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 from kqlib.workshop.wire.messages import Messages
@@ -35,7 +34,6 @@ class Origin:
 class Note:
     """A request that crossed, and its answer. Times are the loop's."""
 
-    number: int
     at: float
     listener: str
     broker: int
@@ -49,6 +47,7 @@ class Note:
     answer: bytes = b""
     accident: str = ""
     reply: bytes = b""  # ours, instead of the broker's
+    rule: Rule | None = None  # what happens to its answer
 
 
 @dataclass
@@ -107,8 +106,6 @@ class Traffic:
         self.notes: dict[str, deque[Note]] = {}
         self.counts: Counter[tuple[str, int | str, int]] = Counter()  # by listener, owner and kind
         self.totals: dict[str, Counter[int]] = {}  # by listener, then by kind
-        self._numbers = count(1)
-        self._answer_rules: dict[int, Rule] = {}  # by a note's number: what happens to its answer
 
     def add_listener(self, listener: str) -> None:
         """Begin to count what crosses here."""
@@ -121,7 +118,6 @@ class Traffic:
         self.counts[key] += 1
         self.totals[origin.listener][kind] += 1
         made = Note(
-            number=next(self._numbers),
             at=self.loop.time(),
             listener=origin.listener,
             broker=origin.broker,
@@ -142,13 +138,9 @@ class Traffic:
             if rule.when == "before":
                 now = now or rule
             else:
-                self._answer_rules.setdefault(note.number, rule)
+                note.rule = note.rule or rule
         delay = sum(each.delay for each in self.connection_rules if fits(each, origin))
         return now or (Rule("delay", origin.listener, note.kind, delay=delay) if delay else None)
-
-    def rule_for_answer(self, note: Note) -> Rule | None:
-        """What happens to the answer of this request."""
-        return self._answer_rules.pop(note.number, None)
 
     def _due(self, note: Note, origin: Origin) -> Iterator[Rule]:
         """The rules that are about this request, after each has counted it."""
