@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -189,9 +190,10 @@ def _owner(site: Site, name: str, id_: str) -> str:
 def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
     """How it stands for a site: a word, and the details."""
     topic, partition, offset = look.place(id_)
-    at, looker = (topic, partition), state.Looker(site.cluster, name, wait=False)
+    at = (topic, partition)
     try:
-        seen = looker.look([at], notes=site._notes)[at]
+        with closing(state.Looker(site.cluster, name, wait=False)) as looker:
+            seen = looker.look([at], notes=site._notes)[at]
         ledger = look.ledger_of(site._notes, name, at, seen)
     except (LedgerCorrupt, LedgerLost) as error:
         return "unknown", str(error)
@@ -199,8 +201,6 @@ def _stand(site: Site, name: str, id_: str) -> tuple[str, str]:
         if name == site.name:
             raise
         return "unknown", f"its state could not be read: {error}"
-    finally:
-        looker.close()
     mark = site._notes.mark(name, topic, partition, seen.topic_id)
     word, how = standing(ledger, seen, mark, offset)
     if word == "done" and offset >= mark:

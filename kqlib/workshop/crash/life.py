@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -327,6 +326,6 @@ def _ids(crossed: Sequence[Crossing]) -> frozenset[tuple[str, str]]:
     found = set()
     for each in crossed:
         for key in ("GroupId", "TransactionalId"):
-            with suppress(KeyError):
-                found |= {(key, each.request[key])} if each.request[key] else set()
+            if name := each.request.get(key):
+                found.add((key, name))
     return frozenset(found)

@@ -42,11 +42,8 @@ class Verdict:
         words = [f"{kind} {named(getattr(self, kind))}" for kind in ("lost", "doubled") if getattr(self, kind)]
         words += [f"out of order: {', '.join(self.order)}"] if self.order else []
         words += self.judge
-        words += (
-            [f"{count(self.strange, 'result')} that {'names' if self.strange == 1 else 'name'} no item"]
-            if self.strange
-            else []
-        )
+        if self.strange:
+            words.append(f"{count(self.strange, 'result that names', 'results that name')} no item")
         return ", ".join(words) or "each item has one result"
 
 

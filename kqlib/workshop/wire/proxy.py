@@ -31,7 +31,6 @@ class Proxy:
 
     async def listen(self, listener: str, brokers: int, tls: ssl.SSLContext | None) -> None:
         """A port for each broker."""
-        self.traffic.add_listener(listener)
         for broker in range(1, brokers + 1):
             server = await self.traffic.loop.create_server(
                 lambda broker=broker: Connection(self.traffic, listener, broker).requests,

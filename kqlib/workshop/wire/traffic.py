@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kqlib.workshop.wire.messages import Messages
@@ -103,14 +104,9 @@ class Traffic:
         self.rules: list[Rule] = []
         self.connection_rules: list[ConnectionRule] = []
         self.groups: dict[str, int] = {}  # by listener: the process group that a rule without a target kills
-        self.notes: dict[str, deque[Note]] = {}
+        self.notes: dict[str, deque[Note]] = defaultdict(partial(deque, maxlen=MOST))  # by listener
         self.counts: Counter[tuple[str, int | str, int]] = Counter()  # by listener, owner and kind
-        self.totals: dict[str, Counter[int]] = {}  # by listener, then by kind
-
-    def add_listener(self, listener: str) -> None:
-        """Begin to count what crosses here."""
-        self.notes[listener] = deque(maxlen=MOST)
-        self.totals[listener] = Counter()
+        self.totals: dict[str, Counter[int]] = defaultdict(Counter)  # by listener, then by kind
 
     def note(self, origin: Origin, kind: int, version: int, size: int, head: bytes) -> Note:
         """A request has come."""
