@@ -24,11 +24,12 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 NO_DIRECTORY = "-"
 WHOLE_GROUP = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)  # these also reach a child's own children
 _ENDING = threading.Lock()
+C = TypeVar("C", bound="Child")
 
 
 class Reaper:
@@ -51,17 +52,15 @@ class Reaper:
         env: Mapping[str, str] | None = None,
     ) -> Child:
         """Start a child whose output goes to the end of `log`."""
-        child = Child(self, name)
+        return self.begin(Child(self, name), command, log, env)
+
+    def begin(self, child: C, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> C:
+        """The same for a child that is made already, of a class of its own."""
         with self._children_lock:
-            self._children[name] = child
+            self._children[child.name] = child
             if self._gone:
                 child.finished(-signal.SIGKILL, "its reaper is gone")
-        self.tell(
-            start=name,
-            command=list(command),
-            log=str(log),
-            env=dict(env) if env else None,
-        )
+        self.tell(start=child.name, command=list(command), log=str(log), env=dict(env) if env else None)
         return child
 
     def tell(self, **order: Any) -> None:
@@ -111,7 +110,7 @@ class Child:
         self.pid: int | None = None
         self.code: int | None = None
         self.why = ""
-        self._reaper, self._name = reaper, name
+        self._reaper, self.name = reaper, name
         self._started, self._ended = threading.Event(), threading.Event()
 
     @property
@@ -134,7 +133,7 @@ class Child:
         SIGKILL, SIGSTOP and SIGCONT reach its own children as well, any other signal only itself.
         """
         self._started.wait(10)
-        self._reaper.tell(signal=int(number), to=self._name)
+        self._reaper.tell(signal=int(number), to=self.name)
 
     def began(self, pid: int) -> None:
         """The reaper reports that it runs."""

@@ -68,7 +68,7 @@ class Children:
 
     def run(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> Command:
         """Start a command. Its output is added to the file `log`."""
-        return Command(self._reaper.start(name, command, log, env))
+        return self._reaper.begin(Command(self._reaper, name), command, log, env)
 
     def fork(self, function: Callable[..., object], *arguments: Any) -> Fork:
         """Run `function(connection, *arguments)` in a process of its own. `NotAllowed` if they cannot be pickled."""
@@ -112,11 +112,7 @@ class Child:
     """One process, to be paused, resumed and killed."""
 
     paused = False
-
-    @property
-    def pid(self) -> int | None:
-        """Its number, as soon as it has one."""
-        raise NotImplementedError
+    pid: int | None  # as soon as it has one
 
     def signal(self, number: int) -> None:
         """Send it a signal. Nothing happens if it is gone."""
@@ -136,38 +132,12 @@ class Child:
         self.paused = False
 
 
-class Command(Child):
+class Command(reaper.Child, Child):
     """A command that was started."""
 
-    def __init__(self, child: reaper.Child) -> None:
-        self._child = child
-
-    @property
-    def pid(self) -> int | None:
-        """Its number, as soon as it has one."""
-        return self._child.pid
-
-    def started(self) -> int:
-        """Wait until it has a number, which is also that of its process group, and return it. 0 if it did not start."""
-        return self._child.started(START)
-
-    @property
-    def alive(self) -> bool:
-        """Does it run? A paused one does."""
-        return self._child.alive
-
-    @property
-    def why(self) -> str:
-        """How it ended, in words."""
-        return self._child.why or f"exit code {self._child.code}"
-
-    def signal(self, number: int) -> None:
-        """Send it a signal. The reaper sends it, so that no other process is hit."""
-        self._child.signal(number)
-
-    def wait(self, seconds: float | None = None) -> int | None:
-        """Its exit code. None if it still runs after so many seconds."""
-        return self._child.wait(seconds)
+    def finished(self, code: int, why: str) -> None:
+        """It has ended: `why` says how, in words."""
+        super().finished(code, why or f"exit code {code}")
 
     def stop(self, seconds: float) -> None:
         """End it by SIGTERM, and by SIGKILL if it still runs after so many seconds."""
@@ -187,18 +157,13 @@ class Fork(Child):
 
     def __init__(self, line: Connection) -> None:
         self._line = line
-        self._pid: int = line.recv()
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._pid
+        self.pid: int = line.recv()
 
     def signal(self, number: int) -> None:
         """Send it a signal. Its pid is its own until the `Children` are closed."""
         if not self._line.closed:
             with suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+                os.kill(self.pid, number)
 
     def send(self, value: Any) -> None:
         """Send it a value. `ChildEnded` if it is gone."""

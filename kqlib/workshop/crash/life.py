@@ -20,7 +20,7 @@ from pathlib import Path
 from kqlib.errors import Closed, NotAllowed
 from kqlib.kafka import reading
 from kqlib.runtime.patience import PATIENCE
-from kqlib.workshop.children import Children, Command
+from kqlib.workshop.children import START, Children, Command
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.crash.leaving import tidy
 from kqlib.workshop.crash.verdict import Id, Judge, Pair, Verdict, judged, last_number, make_items
@@ -211,7 +211,7 @@ class Runner:
     def _live(self, name: str, log: Path) -> Life:
         """Start the command and watch it until its end."""
         running = [self._start(name, log)]
-        self.wire.set_group(running[0].started())
+        self.wire.set_group(running[0].started(START))
         try:
             return self._watch(running, name, log)
         finally:

@@ -67,18 +67,23 @@ def zombie(scenario: Scenario) -> None:
     a.put("1", "2")
     old = a.expect_all("1", "2")
     scenario.wait(AT_WORK)
-    a.pause()
-    b = scenario.worker(lease=DEATH)
-    try:
-        new = b.expect_all("1", "2")
-    except Broken as broken:
-        raise Broken(f"a worker slept past its session, and {broken.seen}", broken.item) from None
-    finally:
-        a.resume()
+    b, new = taken_over(scenario, a)
     for claim in old:
         if not a.ack_refused(claim):
             raise Broken(f"b had {claim.data}, and the ack of a, who had slept, was taken", claim.data)
     b.ack(*new)
+
+
+def taken_over(scenario: Scenario, sleeper: Worker) -> tuple[Worker, list[Claim]]:
+    """A worker sleeps past its session, until another one has 1 and 2."""
+    sleeper.pause()
+    other = scenario.worker(lease=DEATH)
+    try:
+        return other, other.expect_all("1", "2")
+    except Broken as broken:
+        raise Broken(f"a worker slept past its session, and {broken.seen}", broken.item) from None
+    finally:
+        sleeper.resume()
 
 
 def recreated(scenario: Scenario) -> None:
@@ -88,6 +93,11 @@ def recreated(scenario: Scenario) -> None:
     a.ack(*a.expect_all(*names(3)))
     a.leave()
     scenario.world.recreate()
+    starts_clean(scenario)
+
+
+def starts_clean(scenario: Scenario) -> None:
+    """A new worker gets what is put now, and nothing else."""
     b = scenario.worker()
     new = ["new 1", "new 2", "new 3"]
     b.put(*new)

@@ -6,7 +6,7 @@ In:  a `Scenario`. Out: as in `checks.py`. They are not in `PROMISES`: `kq.promi
 from __future__ import annotations
 
 from kqlib.workshop.promises.checks import names
-from kqlib.workshop.promises.crashes import DEATH
+from kqlib.workshop.promises.crashes import DEATH, starts_clean, taken_over
 from kqlib.workshop.promises.scenario import Scenario
 from kqlib.workshop.promises.values import Broken, Promise
 
@@ -16,14 +16,7 @@ def late_ack(scenario: Scenario) -> None:
     a = scenario.worker(lease=DEATH)
     a.put("1", "2")
     old = a.expect_all("1", "2")
-    a.pause()
-    b = scenario.worker(lease=DEATH)
-    try:
-        b.expect_all("1", "2")
-    except Broken as broken:
-        raise Broken(f"a worker slept past its session, and {broken.seen}", broken.item) from None
-    finally:
-        a.resume()
+    b, _ = taken_over(scenario, a)
     b.leave()
     new = a.expect_all("1", "2")
     for claim in old:
@@ -41,11 +34,7 @@ def late_commit(scenario: Scenario) -> None:
     scenario.world.recreate()
     a.ack_refused(first)  # taken or refused: what counts is what it does to the new topic
     a.leave()
-    b = scenario.worker()
-    new = ["new 1", "new 2", "new 3"]
-    b.put(*new)
-    b.ack(*b.expect_all(*new))
-    b.expect_nothing("again although it was done")
+    starts_clean(scenario)
 
 
 LATE_ACK = Promise(

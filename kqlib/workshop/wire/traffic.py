@@ -36,7 +36,6 @@ class Note:
     """A request that crossed, and its answer. Times are the loop's."""
 
     at: float
-    listener: str
     broker: int
     owner: tuple[int | None, str]  # the process, if the system tells it, and the client id
     kind: int
@@ -115,7 +114,6 @@ class Traffic:
         self.totals[origin.listener][kind] += 1
         made = Note(
             at=self.loop.time(),
-            listener=origin.listener,
             broker=origin.broker,
             owner=(origin.pid, origin.client),
             kind=kind,
