@@ -11,7 +11,6 @@ beside this file. They have the hash of the queues, the judge, the locks and Jav
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -22,7 +21,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kqlib.runtime import java
 from kqlib.runtime.patience import PATIENCE
 from kqlib.runtime.places import write_atomic
 from kqlib.workshop.children import ROOT, packed
@@ -31,10 +29,10 @@ from kqlib.workshop.crash import Report, crash, crash_cluster
 from kqlib.workshop.crash.verdict import Pair, last_number, named
 from kqlib.workshop.ladder import LEDGER, Ledger
 from kqlib.workshop.promises.share import SHARE
+from kqlib.workshop.promises.store import KQLIB, digest
 from kqlib.workshop.view import Table
 
 STORED = Path(__file__).with_name("crash_points.json")
-KQLIB = Path(__file__).resolve().parents[2]
 # What a score depends on: the queues, what they are made of, the judge.
 CODE = ("queue", "share", "kafka", "workshop/promises", "workshop/crash", "workshop/wire", "workshop/ladder.py")
 ITEMS = 4
@@ -179,12 +177,10 @@ def _cell(score: Score | None, trial: Trial) -> str:
 
 def code_hash() -> str:
     """The hash of what the scores depend on."""
-    release = java.find().home / "release"
-    files = [KQLIB.parent / "requirements.lock", KQLIB / "runtime" / "jars.lock"]
+    files = [KQLIB / "runtime" / "jars.lock"]
     for each in CODE:
         files += sorted((KQLIB / each).rglob("*.py")) or [KQLIB / each]
-    parts = [release.read_bytes() if release.exists() else b"", *(file.read_bytes() for file in files)]
-    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    return digest(files).hex()
 
 
 def all_queues() -> dict[str, Factory]:

@@ -72,12 +72,13 @@ def _ground() -> bytes:
     from confluent_kafka import libversion, version
 
     files = sorted(file for file in KQLIB.rglob("*") if file.suffix in CODE)
-    used = java.find()
-    release = used.home / "release"
-    parts = [
-        f"{sys.version} {version()} {libversion()} {used}".encode(),
-        release.read_bytes() if release.exists() else b"",
-    ]
+    return digest(files, f"{sys.version} {version()} {libversion()} {java.find()}".encode())
+
+
+def digest(files: Sequence[Path], *more: bytes) -> bytes:
+    """The hash of these files and their names, of the lock, of the Java that is used, and of what else is given."""
+    release = java.find().home / "release"
+    parts = [*more, release.read_bytes() if release.exists() else b""]
     for file in (*files, KQLIB.parent / "requirements.lock"):
         parts += [str(file.relative_to(KQLIB.parent)).encode(), file.read_bytes()]
     return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).digest()
