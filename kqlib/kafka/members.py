@@ -16,15 +16,14 @@ import selectors
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from kqlib.runtime.patience import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from confluent_kafka.admin import AdminClient
 
 IDLE = 20.0  # seconds without a question until the child ends
 START = 10.0 * PATIENCE  # seconds more for the first answer: the child has to start
@@ -132,8 +131,6 @@ class Asker:
 
 def _group(answer: dict[str, Any]) -> Group:
     """The answer as values, or the error that it is."""
-    from confluent_kafka import KafkaError, KafkaException
-
     if error := answer.get("error"):
         raise KafkaException(KafkaError(*error))
     members = [
@@ -153,8 +150,6 @@ def _pairs(places: list[list[Any]] | None) -> list[Place] | None:
 
 def main() -> None:
     """Answer questions, one a line, until none comes any more."""
-    from confluent_kafka.admin import AdminClient
-
     admin = AdminClient(json.loads(sys.stdin.readline()))
     while True:
         idle = threading.Timer(IDLE, os._exit, [0])
@@ -168,8 +163,6 @@ def main() -> None:
 
 
 def _answer(admin: AdminClient, group: str, seconds: float, operations: bool) -> dict[str, Any]:
-    from confluent_kafka import KafkaException
-
     how: dict[str, Any] = {"include_authorized_operations": operations, "request_timeout": seconds}
     try:
         found = admin.describe_consumer_groups([group], **how)[group].result(seconds)

@@ -13,11 +13,12 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
+
 from kqlib.errors import NotAllowed, NotInTime, NotNow, Unreachable
+from kqlib.kafka.clients import Consumer
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
-
     from kqlib.kafka import Kafka
     from kqlib.kafka.members import Member
 
@@ -49,8 +50,6 @@ def read(
 
     `NotInTime` if nothing arrives for `timeout` seconds before that.
     """
-    from confluent_kafka import KafkaError, TopicPartition
-
     with closing(_reader(cluster)) as reader:
         if ends is None:
             ends = {at: end for at, (_, end) in _bounds(cluster, reader, starts).items()}
@@ -91,42 +90,27 @@ def records(
 
 def _reader(cluster: Kafka, **client: Any) -> Consumer:
     """A consumer in no group. At a log's end the broker would wait 500 ms for more."""
-    from kqlib.kafka.clients import Consumer
-
     quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "group_protocol": "classic"}
     return Consumer(cluster.client(group_id=LOOKER, **quick, **client))
 
 
 def _bounds(cluster: Kafka, reader: Consumer, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
-    from confluent_kafka import TopicPartition
-
-    def ask(at: Place) -> tuple[int, int]:
-        low, end = reader.get_watermark_offsets(TopicPartition(*at), timeout=TIMEOUT)
-        return low, end
-
-    return {at: asked(cluster, partial(ask, at)) for at in places}
+    ask = partial(reader.get_watermark_offsets, timeout=TIMEOUT)
+    return {at: asked(cluster, partial(ask, TopicPartition(*at))) for at in places}
 
 
 def committed(cluster: Kafka, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
     """A group's commits. A consumer asks, in the group's name but not in the group: the AdminClient's call for this ends the
     whole process when the coordinator is not there to answer (librdkafka issue 5040)."""
-    from confluent_kafka import TopicPartition
-
-    from kqlib.kafka.clients import Consumer
-
     places = [TopicPartition(topic, number) for number in partitions]
     quiet = {"group_protocol": "classic", "isolation_level": "read_uncommitted"}  # does not wait for open transactions
-    reader = Consumer(cluster.client(group_id=group, **quiet))
-    try:
+    with closing(Consumer(cluster.client(group_id=group, **quiet))) as reader:
         found = asked(cluster, lambda: reader.committed(places, timeout=TIMEOUT))
         return {part.partition: part.offset for part in found if part.offset >= 0}
-    finally:
-        reader.close()
 
 
 def described(cluster: Kafka, group: str) -> list[Member]:
     """The group's members; none when there is no group."""
-    from confluent_kafka import KafkaException
 
     def ask() -> list[Member]:
         try:
@@ -136,14 +120,11 @@ def described(cluster: Kafka, group: str) -> list[Member]:
                 return []
             raise
 
-    found: list[Member] = asked(cluster, ask)
-    return found
+    return asked(cluster, ask)
 
 
 def asked(cluster: Kafka, ask: Callable[[], Any]) -> Any:
     """The answer, as `patient` gets it. `Unreachable` if none came, `NotAllowed` if this user lacks a right."""
-    from confluent_kafka import KafkaException
-
     try:
         return patient(ask, TIMEOUT)
     except KafkaException as error:
@@ -159,8 +140,6 @@ def patient(ask: Callable[[], Any], seconds: float, dead: Callable[[], bool] | N
 
     dead: judges the client that was asked, which also learns who leads now. If it was dead, its successor is asked too.
     """
-    from confluent_kafka import KafkaException
-
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -176,8 +155,6 @@ def patient(ask: Callable[[], Any], seconds: float, dead: Callable[[], bool] | N
 
 def answered(found: Any) -> Any:
     """This answer about an offset. If a leader is silent, librdkafka gives OFFSET_INVALID and no error: that raises _TIMED_OUT."""
-    from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
-
     if found.offset == OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer from a leader"))
     return found
