@@ -18,7 +18,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
 from confluent_kafka import AcknowledgeType
@@ -341,9 +340,7 @@ class ShareQueue(Putting, WorkMixin):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
