@@ -87,8 +87,7 @@ class _Tests:
 
     def function(self, expression: str) -> Callable[[Any], bool]:
         """The expression as a function of v."""
-        made: Callable[[Any], bool] = eval(f"lambda v: {expression}", self.known)
-        return made
+        return eval(f"lambda v: {expression}", self.known)
 
     def test(self, schema: Any, x: str, y: str) -> str:
         """The expression that tests x; '' where there is nothing to test."""

@@ -104,8 +104,7 @@ class SchemaStore(MockSchemaRegistryClient):
 
     def _find(self, subject: str, plain: Schema) -> RegisteredSchema | None:
         with suppress(SchemaRegistryError):
-            found: RegisteredSchema = MockSchemaRegistryClient.lookup_schema(self, subject, plain)
-            return found
+            return MockSchemaRegistryClient.lookup_schema(self, subject, plain)
         return None
 
     def _register_first_edition(self, subject: str, schema: Any) -> Any:

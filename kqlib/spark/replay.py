@@ -153,8 +153,7 @@ def _checked(made: Any) -> DataFrame:
     if not {"key", "value", "timestamp"} <= set(columns):
         has = ", ".join(columns) or "nothing"
         raise NotAllowed(f"a transform returns a frame with key, value and timestamp; this one has {has}")
-    frame: DataFrame = made
-    return frame
+    return made
 
 
 def _by_partition(frame: DataFrame) -> tuple[dict[int, int], int | None]:

@@ -271,8 +271,7 @@ class PartitionServer:
             self._tidied = time.monotonic()
             self._sweep()
             self.store.forget_idle(out)
-        tidied: set[str] = self.store.tidy()
-        return tidied
+        return self.store.tidy()
 
     def _arrive(self, messages: list[Any]) -> set[str]:
         self._taken_in += len(messages)

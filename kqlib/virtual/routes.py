@@ -96,8 +96,7 @@ async def _node(request: Request) -> Any:
 
 
 async def _server(request: Request, q: Queue) -> PartitionServer:
-    server: PartitionServer = request.app.state.node.server_of(q)
-    return server
+    return request.app.state.node.server_of(q)
 
 
 Node = Annotated[Any, Depends(_node)]
@@ -131,8 +130,7 @@ async def _gone(request: Request) -> None:
 @router.get("/map")
 async def partition_map(node: Node) -> dict[str, Any]:
     """Which node owns which partition."""
-    answer: dict[str, Any] = node.map.answer()
-    return answer
+    return node.map.answer()
 
 
 @router.get("/health")
@@ -323,8 +321,7 @@ async def queues(node: Node, prefix: Text = "", after: Text = "", limit: Limit =
 async def queue(server: Server, q: Queue) -> dict[str, Any]:
     """One queue and its consumers."""
     run: Run = lambda store, _: store.queue(q) | {"consumers": store.consumers(q)}  # noqa: E731
-    found: dict[str, Any] = await ask(server, run)
-    return found
+    return await ask(server, run)
 
 
 @router.get("/queues/{q}/consumers")
@@ -336,8 +333,7 @@ async def consumers(server: Server, q: Queue) -> dict[str, Any]:
 @router.get(CONSUMER)
 async def consumer(server: Server, q: Queue, c: Consumer) -> dict[str, Any]:
     """One consumer."""
-    found: dict[str, Any] = await ask(server, lambda store, _: store.consumer(q, c))
-    return found
+    return await ask(server, lambda store, _: store.consumer(q, c))
 
 
 @router.get(CONSUMER + "/depth")

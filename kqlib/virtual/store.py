@@ -478,8 +478,7 @@ class ItemStore:
 
     def _state(self, queue: str, consumer: str) -> dict[str, Any] | None:
         stored = self.index.stored(queue, consumer)
-        state: dict[str, Any] | None = None if stored is None else json.loads(stored.value)
-        return state
+        return None if stored is None else json.loads(stored.value)
 
     def _ledger(self, name: Name, entry: QueueEntry, state: dict[str, Any]) -> ConsumerLedger:
         """The consumer's ledger, from memory or from its stored state."""
