@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from kqlib.errors import NotAllowed
+from kqlib.runtime import places
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.spark.plan import local
 
@@ -83,16 +84,13 @@ def stop(home: str) -> bool:
 def note(home: str, **values: Any) -> None:
     """Tell others what the stream of this directory does now: `noted` returns it, also when the process has ended."""
     if local_home(home):
-        new = local(home) / f".{NOTE}.new"
-        new.write_text(json.dumps(values))
-        new.replace(local(home) / NOTE)  # in one step
+        places.write_atomic(local(home) / NOTE, json.dumps(values))
 
 
 def noted(home: str) -> dict[str, Any]:
     """What was noted last; {} if nothing was."""
     path = local(home) / NOTE
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return found
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def local_home(home: str) -> bool:
