@@ -151,8 +151,7 @@ def _choice(hash: Any) -> Choice:
 
     if hash not in ("murmur2", "crc32"):
         raise NotAllowed(f"hash is 'murmur2' (Java, Spark, kqlib) or 'crc32' (librdkafka's default), not {hash!r}")
-    choice: Choice = murmur2 if hash == "murmur2" else consistent
-    return choice
+    return murmur2 if hash == "murmur2" else consistent
 
 
 def _partitions(n: Any) -> int:
@@ -172,18 +171,13 @@ def _bytes(key: Any) -> bytes:
         why = "a null key has no partition of its own: clients send such records to one for a while, then to another"
         raise NotAllowed(f"{why}. Leave them out, or give them a key")
     if not isinstance(key, str):
-        raise NotAllowed(f"a key is bytes, or text for its UTF-8 form, not {type(key).__name__}: {_instead(key)}")
+        binary = isinstance(key, bytearray | memoryview)
+        how = "say bytes(key)" if binary else "turn it into what your producer sends, as in str(key).encode()"
+        raise NotAllowed(f"a key is bytes, or text for its UTF-8 form, not {type(key).__name__}: {how}")
     try:
         return key.encode()
     except UnicodeEncodeError:
         raise NotAllowed(f"{key!r} has no UTF-8 form, so no producer sends it: take bytes") from None
-
-
-def _instead(key: Any) -> str:
-    """What to write instead."""
-    if isinstance(key, bytearray | memoryview):
-        return "say bytes(key)"
-    return "turn it into what your producer sends, as in str(key).encode()"
 
 
 def _counted(keys: Any) -> Mapping[Key, int]:
