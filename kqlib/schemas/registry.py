@@ -60,11 +60,10 @@ class Registry:
 
         name, text = _subject(subject), form.canonical(schema)
         try:
-            number: int = self._ask(lambda: self.client.register_schema(name, Schema(text, "AVRO")), f"'{name}'")
+            return self._ask(lambda: self.client.register_schema(name, Schema(text, "AVRO")), f"'{name}'")
         except IncompatibleSchema as error:
             verdict = self.check(name, text)  # the same sentences for every kind of registry
             raise (error if verdict else verdict.refusal(name)) from None
-        return number
 
     def check(self, subject: str, schema: Any) -> rules.Verdict:
         """Would `register` accept this schema? True or False, with the reasons. Nothing is registered."""
@@ -74,7 +73,7 @@ class Registry:
     def level(self, subject: str | None = None) -> str:
         """The level of a subject: its own, else the common one. Without a subject: the common one."""
         if subject is not None:
-            own: str | None = self._or_none(lambda: self.client.get_compatibility(_subject(subject)))
+            own = self._or_none(lambda: self.client.get_compatibility(_subject(subject)))
             if own is not None:
                 return own
         return str(self._ask(lambda: self.client.get_compatibility(None), "the common level"))
@@ -142,22 +141,17 @@ class Registry:
         except SchemaRegistryError as error:
             raise self._error(error, what) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NoRegistry(address=self._address(), why=str(error) or type(error).__name__) from None
+            address = str(self.client.config().get("url"))
+            raise NoRegistry(address=address, why=str(error) or type(error).__name__) from None
 
     def _error(self, error: Any, what: str) -> KqError:
         if error.http_status_code == 404:
-            return UnknownSchema(f"{what} is not in this registry ({self._where}). {self._hint(what)}".rstrip())
+            own = self._where == "in memory" and what.startswith("schema ")
+            hint = " It knows only what this process registered; Registry(cluster=…) is shared" if own else ""
+            return UnknownSchema(f"{what} is not in this registry ({self._where}).{hint}")
         if error.http_status_code == 409:
             return IncompatibleSchema(f"{what}: {error.error_message}. Nothing was registered")
         return NotAllowed(f"the registry refuses {what}: {error.error_message}")
-
-    def _hint(self, what: str) -> str:
-        if self._where == "in memory" and what.startswith("schema "):
-            return "It knows only what this process registered; Registry(cluster=…) is shared"
-        return ""
-
-    def _address(self) -> str:
-        return str(self.client.config().get("url"))
 
 
 def _client(level: str | None, cluster: Kafka | None, url: str | Mapping[str, Any] | None) -> Any:
