@@ -21,6 +21,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import CorruptPayload, IncompatibleSchema, NotAllowed, UnknownSchema
@@ -199,27 +200,18 @@ def _with_end(schema: str) -> str:
 # --- why a row could not be decoded: runs on an executor, for bad rows only ------------------------------------------------
 
 
-class _Expected:
-    """The schemas that were known when the plan was made, for a codec."""
-
-    def __init__(self, writers: Mapping[int, str], others: Mapping[int, Cause]) -> None:
-        self._writers, self._others = writers, others
-
-    def schema(self, number: int) -> str:
-        """The schema of that id."""
-        if number not in self._writers:
-            cause, why = self._others.get(
-                number, ("unknown id", f"schema {number} is none of those that are expected here")
-            )
-            raise UnknownSchema(why, cause=cause)
-        return self._writers[number]
-
-
 def cause_of(data: bytes | None, writers: Mapping[int, str], others: Mapping[int, Cause], reader: str) -> Cause:
     """Why these bytes could not be decoded. others: the causes of ids that are not in `writers`."""
     if data is None:
         return "null", CAUSES["null"]
-    codec = Codec(_Expected(writers, others))  # type: ignore[arg-type]
+
+    def schema(number: int) -> str:
+        if number not in writers:
+            cause, why = others.get(number, ("unknown id", f"schema {number} is none of those that are expected here"))
+            raise UnknownSchema(why, cause=cause)
+        return writers[number]
+
+    codec = Codec(SimpleNamespace(schema=schema))  # it registers nothing
     codec.schema = reader
     try:
         codec.decode(bytes(data))
