@@ -86,7 +86,8 @@ class AuditRequest:
 
     def read_state(self, cluster: Kafka) -> QueueState:
         """The state of the queue, its results and, if it has any, its dead letters."""
-        topics = [self.queue, self.results] + [self.queue + DEAD] * frames.exists(cluster, self.queue + DEAD)
+        letters = self.queue + DEAD
+        topics = [self.queue, self.results] + [letters] * (letters in cluster.describe().topics)
         return queue_state.read_state(cluster, self.queue, self.site, topics)
 
     def unseen(self, cluster: Kafka, seen: QueueState, known: Ends) -> dict[int, int]:

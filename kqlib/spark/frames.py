@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import Closed, NotAllowed, TopicMissing
+from kqlib.errors import Closed, NotAllowed
 from kqlib.kafka import Kafka, settings
 from kqlib.queue import state
 from kqlib.queue.dead import DEAD
@@ -230,15 +230,6 @@ def offsets(cluster: Kafka, topic: str, at: Place, lows: Offsets, ends: Offsets)
         if offset > ends[number]:
             raise NotAllowed(f"'{topic}', partition {number} ends at offset {ends[number]} and you ask for {offset}")
     return dict(at)
-
-
-def exists(cluster: Kafka, topic: str) -> bool:
-    """Does this topic exist?"""
-    try:
-        cluster.partitions(topic)
-    except TopicMissing:
-        return False
-    return True
 
 
 # --- what a queue leaves behind -----------------------------------------------------------------------------------------
