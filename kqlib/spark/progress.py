@@ -58,15 +58,15 @@ class Progress:
             return cls()
         last = next((each for each in reversed(reports) if each["numInputRows"]), reports[-1])
         rate, total = last.get("processedRowsPerSecond") or 0.0, sum(int(each["numInputRows"]) for each in reports)
-        operators = reports[-1].get("stateOperators") or ()
+        behind, operators = lags(reports[-1]), reports[-1].get("stateOperators") or ()
         return cls(
             int(last["batchId"]),
             int(last["numInputRows"]),
             float(rate),
-            lag(reports[-1]),
+            sum(behind.values()),
             total,
             seconds=(last.get("durationMs") or {}).get("triggerExecution", 0) / 1000,
-            lags=lags(reports[-1]),
+            lags=behind,
             watermark=(reports[-1].get("eventTime") or {}).get("watermark"),
             state_rows=sum(int(each["numRowsTotal"]) for each in operators),
             state_bytes=sum(int(each["memoryUsedBytes"]) for each in operators),
@@ -102,13 +102,8 @@ def ends(report: Any) -> Offsets:
     return _offsets(report, "endOffset")
 
 
-def lag(report: Any) -> int:
-    """How many records were there that this batch has not read."""
-    return sum(lags(report).values())
-
-
 def lags(report: Any) -> dict[str, int]:
-    """The same by partition, as in {'games/0': 12}."""
+    """How many records were there that this batch has not read, by partition, as in {'games/0': 12}."""
     read = ends(report)
     return {
         f"{topic}/{number}": max(0, offset - read.get(topic, {}).get(number, 0))
