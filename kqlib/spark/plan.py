@@ -43,9 +43,8 @@ def plan(cluster: Kafka, home: str, source: str, target: str, *, tables: bool = 
     """What the stream from `source` to `target` would do with this directory. tables: it keeps standings there."""
     path = local(home) / "checkpoint"
     begun, done = _newest(path / "offsets"), _newest(path / "commits")
-    note = path.parent / snapshot.FILE
-    if note.exists() or any(path.glob("*")) or any((path.parent / "current").glob("*")):
-        noted = note.read_text() if note.exists() else None
+    noted = snapshot.LocalFiles(str(path.parent)).read(snapshot.FILE)
+    if noted is not None or any(path.glob("*")) or any((path.parent / "current").glob("*")):
         snapshot.check_owner(home, noted, snapshot.identity(cluster, source, target))
     if tables:
         snapshot.Snapshot(None, str(path.parent)).check()

@@ -1,4 +1,4 @@
-"""Records as JSON: data, keys and the headers_to_bytes of headers are bytes, so they are base64 there. Pure."""
+"""Records as JSON: data, keys and the values of headers are bytes, so they are base64 there. Pure."""
 
 from __future__ import annotations
 

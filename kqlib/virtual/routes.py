@@ -250,8 +250,7 @@ def _page(store: ItemStore, queue: str, tracked: int | None, start: int, limit: 
 @router.post(CONSUMER + "/offset")
 async def done(server: Server, q: Queue, c: Consumer, body: bodies.Done) -> dict[str, Any]:
     """This consumer has done everything up to this offset."""
-    run: Run = lambda store, out: store.track(q, c, body.offset, body.allow_rewind, out)  # noqa: E731
-    return {"tracked": await ask(server, run)}
+    return {"tracked": await ask(server, lambda store, out: store.track(q, c, body.offset, body.allow_rewind, out))}
 
 
 # --- a queue with leases ---------------------------------------------------------------------------------------------
@@ -320,8 +319,7 @@ async def queues(node: Node, prefix: Text = "", after: Text = "", limit: Limit =
 @router.get("/queues/{q}")
 async def queue(server: Server, q: Queue) -> dict[str, Any]:
     """One queue and its consumers."""
-    run: Run = lambda store, _: store.queue(q) | {"consumers": store.consumers(q)}  # noqa: E731
-    return await ask(server, run)
+    return await ask(server, lambda store, _: store.queue(q) | {"consumers": store.consumers(q)})
 
 
 @router.get("/queues/{q}/consumers")
