@@ -7,6 +7,10 @@ Pure and not locked. An item that is not leased is in one of these places:
     back        open and ready: released, expired, due, or its key became free. These go first, the older offset before the newer
     later       open, and due later
     waiting     open, while another item of its key is busy (order="key")
+
+`Ahead`: the commit that stores the acks of one claim counts the attempts of the next one too. They are stored before a worker sees
+an item, here one commit earlier. So an item may be counted once, and once only, although no worker has seen it: only where claims
+are large, since a crash counts for whole claims anyway.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from itertools import islice
 from kqlib.errors import KqError, Unreachable
 from kqlib.queue.arguments import LONGEST_DELAY
 from kqlib.queue.item import for_site, held_back
+from kqlib.queue.leases import Claimed
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.terms import Terms, warn_once
 from kqlib.queue.window import Window
@@ -32,11 +37,17 @@ TOO_FAR = (
     "item waits that long. Correct the clock of the machine that put it, or choose a shorter delay"
 )
 
+COUNT_FROM = 100  # items of one claim
+FEW = 3  # attempts at most: then one that nobody made would bury an item, or send it out alone
+NOTHING = range(0)
+# Seconds for which a commit allows a claim. A process that stood still for longer may have lost the partition: its claim is committed.
+COUNTED_FOR = 0.5
+
 
 class Order:
     """The items of one partition that are not leased."""
 
-    def __init__(self, terms: Terms, ledger: Ledger, window: Window, ending: Container[int] = ()) -> None:
+    def __init__(self, terms: Terms, ledger: Ledger, window: Window, ending: Container[int]) -> None:
         """ending: the items that a transaction acks or buries now."""
         self.terms = terms
         self.ledger = ledger
@@ -50,9 +61,8 @@ class Order:
         # Batches of fresh ones: the offset behind each, and when it came.
         self._arrivals: deque[tuple[int, float]] = deque()
         self._due_at: dict[int, float] = {}  # when delayed items are due, once that was computed
-        self._aside: dict[
-            int, tuple[KqError, bool]
-        ] = {}  # items that could not be buried: why, and was the item given up?
+        # Items that could not be buried: why, and was the item given up?
+        self._aside: dict[int, tuple[KqError, bool]] = {}
 
     def add(self, offsets: list[int]) -> None:
         """Add new items, in the log's order."""
@@ -238,3 +248,46 @@ class Order:
         yield from (offset for _, offset in self.later)
         for waiting in self._waiting.values():
             yield from waiting
+
+
+class Ahead:
+    """What the next claim from one partition will take, if it is like the last one."""
+
+    def __init__(self, terms: Terms, ledger: Ledger, order: Order) -> None:
+        self.ledger = ledger
+        self.order = order
+        self.counted = NOTHING  # offsets whose first attempt is stored, although they were not claimed then
+        self.took = 0  # how many the last claim took
+        self._since = 0.0  # when the commit began that stored it
+        most = terms.max_attempts
+        self._may = terms.order == "any" and (most is None or most > FEW)
+
+    def state(self) -> tuple[Ledger, range]:
+        """The state to commit, and what it counts ahead."""
+        if self.took < COUNT_FROM or not self._may or self.order.back or not self.order.fresh:
+            return self.ledger, NOTHING
+        ledger = self.ledger.copy()
+        offsets = self.order.row(self.took)
+        given = len(ledger.claim(offsets))
+        return ledger, range(offsets[0], offsets[given - 1] + 1) if given else NOTHING
+
+    def sent(self, counted: range) -> None:
+        """A state is on its way. It may be stored or not: only what the last one counts as well is certain."""
+        if self.counted:
+            self.counted = range(max(self.counted.start, counted.start), min(self.counted.stop, counted.stop))
+
+    def stored(self, counted: range, since: float) -> None:
+        """The state that was sent at this time is stored."""
+        self.counted = counted
+        self._since = since
+
+    def covers(self, claimed: Claimed, now: float) -> bool:
+        """Are the attempts of this claim stored, by a commit that is new enough to show that the partition is still ours?"""
+        if not self.counted or self.expired(now):
+            return False
+        inside = self.counted.start <= min(claimed.offsets) and max(claimed.offsets) < self.counted.stop
+        return inside and max(claimed.attempts) == 1
+
+    def expired(self, now: float) -> bool:
+        """Is the commit too old to allow a claim?"""
+        return now - self._since > COUNTED_FOR

@@ -14,13 +14,12 @@ from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 from kqlib.errors import KqError
-from kqlib.queue.ahead import Ahead
 from kqlib.queue.incidents import Stored
 from kqlib.queue.item import Item, Job, Outcome, Place, Record
 from kqlib.queue.leases import Claimed, Lease, Leases
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.losses import Losses
-from kqlib.queue.order import BURY_AGAIN_AFTER, Order
+from kqlib.queue.order import BURY_AGAIN_AFTER, Ahead, Order
 from kqlib.queue.terms import Terms
 from kqlib.queue.window import Arrived, Window
 
@@ -205,20 +204,17 @@ class Partition:
 
     def _is_ready(self, offset: int) -> bool:
         """Can it be handed out again? If not, it is read again or buried."""
-        if self.ledger.attempts(offset) is None or offset in self.leases:
+        most, made = self.terms.max_attempts, self.ledger.attempts(offset)
+        if made is None or offset in self.leases:
             return False
         if offset not in self.window.records:
             self.window.read_again(offset)
             return False
-        if self._spent(offset):
+        if most is not None and made >= most:
             self.ending[offset] = None
             self.used_up.append(offset)
             return False
         return True
-
-    def _spent(self, offset: int) -> bool:
-        most = self.terms.max_attempts
-        return most is not None and (self.ledger.attempts(offset) or 0) >= most
 
     def _goes_alone(self, offset: int) -> bool:
         """Is the next attempt one of its last two, and were the earlier ones made by an owner that died?

@@ -26,11 +26,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge
 from kqlib.kafka.clients import Producer
-from kqlib.queue.ahead import NOTHING
 from kqlib.queue.answers import REFUSED, RIGHTS, TOO_LARGE, ending_lacks, first, not_allowed
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.clients import RECONNECT_WITHIN, SETTINGS, judge
 from kqlib.queue.item import Out, Place
+from kqlib.queue.order import NOTHING
 from kqlib.queue.partition import Partition
 
 log = logging.getLogger("kqlib.queue")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.queue import ahead
+from kqlib.queue import order
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import Partition
 from tests.unit.records import Rec
@@ -66,7 +66,7 @@ STEPS = st.lists(
 @given(STEPS)
 @settings(max_examples=400, deadline=None)
 def test_whatever_is_stored_counts_the_attempt_of_each_item_that_is_handed_out(steps: list[Any]) -> None:
-    before, ahead.COUNT_FROM = ahead.COUNT_FROM, 2
+    before, order.COUNT_FROM = order.COUNT_FROM, 2
     try:
         stored, out, end = Stored(some := owner()), list[int](), 20
         arrive(some, *(Rec(at) for at in range(end)))
@@ -88,7 +88,7 @@ def test_whatever_is_stored_counts_the_attempt_of_each_item_that_is_handed_out(s
             elif out:
                 (some.unclaim if what == "give back" else some.release)(out.pop(), 0)
     finally:
-        ahead.COUNT_FROM = before
+        order.COUNT_FROM = before
 
 
 def streaming(**how: Any) -> Partition:
