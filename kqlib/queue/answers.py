@@ -79,6 +79,14 @@ def as_ours(
     return kind(address=address, why=f"{words} (asked to {doing}). {safe}".rstrip("."))
 
 
+def refused(
+    error: KafkaError, cluster: Kafka, doing: str, right: Right, safe: str, *, topic: str = "", **whose: str
+) -> KqError:
+    """The same, for what needs this right on this cluster. whose: `queue` and `site`, as `not_allowed` takes them."""
+    lacks = not_allowed(right, cluster, safe, **whose)
+    return as_ours(error, cluster.bootstrap, doing, safe, topic, lacks=lacks)
+
+
 def is_refused(error: KafkaError) -> bool:
     """Is it certain that nothing was stored?"""
     return error.code() in REFUSED | RIGHTS | NO_TOPIC

@@ -85,9 +85,7 @@ class Assigned:
         self.on_lost: dict[str, str] = {}
         self.latest: dict[Place, int] = {}  # where each log ended when on_lost="latest" was chosen
         self.lost: Counter[str] = Counter()  # items that on_lost="latest" skipped in partitions that were ours
-        self.last: dict[
-            Place, Stored
-        ] = {}  # the last state that was committed of partitions that are not ours any more
+        self.last: dict[Place, Stored] = {}  # the last committed states of partitions that are not ours any more
         self.subscribed: set[str] = set()
         self.joined: set[str] = set()  # topics whose assignment is known
         self.begun: dict[str, float] = {}  # topic -> when its first claim began to wait for what the group says
@@ -153,27 +151,18 @@ class Assigned:
     def ids_of(self, topics: Iterable[str]) -> dict[str, str] | None:
         """The ids of those topics that exist; None: no answer in time. Asked without the lock."""
         with suppress(KqError):
-            return {
-                name: found[0] for name, found in state.topic_ids(self.cluster, sorted(topics), TOPICS_WITHIN).items()
-            }
+            found = state.topic_ids(self.cluster, sorted(topics), TOPICS_WITHIN)
+            return {name: topic_id for name, (topic_id, _) in found.items()}
         return None
 
     # --- loading and dropping ---
 
     def load(self, ours: Iterable[Place], was: str = "") -> None:
         """Begin to read the states of these."""
-        new = [
-            Loading(
-                at,
-                self.on_lost.get(at[0], "raise"),
-                was,
-                self.ended.pop(at, ""),
-                self.decided_after,
-                self.latest.get(at, 0),
-                self.last.get(at),
-            )
-            for at in ours
-        ]
+        new = list[Loading]()
+        for at in ours:
+            chosen, ended, latest = self.on_lost.get(at[0], "raise"), self.ended.pop(at, ""), self.latest.get(at, 0)
+            new.append(Loading(at, chosen, was, ended, self.decided_after, latest, self.last.get(at)))
         self.loadings |= {each.at: each for each in new}
         self.begin_loading(new)
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import patient
-from kqlib.queue.answers import as_ours, first, not_allowed
+from kqlib.queue.answers import first, refused
 from kqlib.queue.clients import judge
 from kqlib.queue.rights import Right
 from kqlib.topic_rules import RECORD_BYTES
@@ -51,9 +51,8 @@ def set_session(cluster: Kafka, group: str, session: float) -> None:
             raise NotAllowed(
                 f"session={session:g} is refused by the cluster: {first(error).str()}. Use session=None"
             ) from None
-        safe = "Nothing was changed."
-        lacks = not_allowed(Right("ALTER_CONFIGS", "group", group), cluster, safe)
-        raise as_ours(first(error), cluster.bootstrap, "set the group's session", safe, lacks=lacks) from None
+        doing, right = "set the group's session", Right("ALTER_CONFIGS", "group", group)
+        raise refused(first(error), cluster, doing, right, "Nothing was changed.") from None
 
 
 def alter_group(cluster: Kafka, group: str, values: Mapping[str, Any]) -> None:

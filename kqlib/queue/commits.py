@@ -46,10 +46,6 @@ class Sent(NamedTuple):
     ahead: range  # offsets whose attempts it counts ahead
     state: Stored
 
-    def request(self) -> tuple[Place, int, str]:
-        """The partition, its floor, and the text beside it."""
-        return self.partition.at, *self.state
-
 
 class Commits:
     """The commits of one consumer."""
@@ -73,9 +69,7 @@ class Commits:
             if not due or now < assigned.next_try:
                 return not due
             sent = self.send(changed, now)
-        errors = self._commit(
-            [TopicPartition(*at, floor, metadata=text) for at, floor, text in map(Sent.request, sent)]
-        )
+        errors = self._commit([TopicPartition(*p.at, floor, metadata=text) for p, _, _, (floor, text) in sent])
         answered_first = time.monotonic() - now < ASKED_ONCE
         with assigned.changed:
             self.answered(sent, errors, now, answered_first)

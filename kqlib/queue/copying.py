@@ -10,7 +10,7 @@ record that counts. The transactional id is the group's name, so a second copy a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from kqlib.kafka.clients import Consumer, Producer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.answers import as_ours, first
+from kqlib.queue.item import batches
 
 RECORDS, BYTES = 2_000, 4_000_000  # of one transaction, about
 SECONDS = 30.0  # for one answer
@@ -51,7 +52,8 @@ def copy(source: Kafka, topic: str, target: Kafka, name: str) -> int:
         bounds = reading.bounds(source, topic)
         starts = {at: max(start, bounds[at][0]) for at, start in starts.items()}
         copied = 0
-        for batch in _batches(reading.read(source, starts, {at: end for at, (_, end) in bounds.items()})):
+        records = reading.read(source, starts, {at: end for at, (_, end) in bounds.items()})
+        for batch in batches(records, len, BYTES, RECORDS):
             _write(producer, committer, name, batch, origin)
             copied += len(batch)
         return copied
@@ -83,20 +85,6 @@ def _reached(target: Kafka, committer: Consumer, name: str, numbers: Sequence[in
     if other := next(reading.read(target, starts, ends), None):
         raise NotAllowed(f"'{name}' has records already, as in partition {other.partition()}. Nothing was copied")
     return found
-
-
-def _batches(messages: Iterator[Any]) -> Iterator[list[Any]]:
-    """Records of about one transaction each."""
-    batch: list[Any] = []
-    size = 0
-    for message in messages:
-        batch.append(message)
-        size += len(message)
-        if len(batch) >= RECORDS or size >= BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _write(producer: Producer, committer: Consumer, name: str, batch: Sequence[Any], origin: str) -> None:

@@ -184,18 +184,15 @@ class Fetch:
 
     def _next(self, starving: bool, pause: float) -> list[Any]:
         """The next records. If a claim starves, wait for the first one in poll(), else for what other threads ask for."""
+        first = list[Any]()
         if starving:
-            first = self.assigned.consumer.poll(pause)
-            if first is None:
+            if (message := self.assigned.consumer.poll(pause)) is None:
                 return []
-            return [first, *self._at_hand()]
-        self.assigned.wake.wait(pause)
-        self._commit()  # before anything else: a verb waits for it
-        return self._at_hand()
-
-    def _at_hand(self) -> list[Any]:
-        """What the client has now. To wait for more would be latency."""
-        return list(self.assigned.consumer.consume(self.many, 0))
+            first = [message]
+        else:
+            self.assigned.wake.wait(pause)
+            self._commit()  # before anything else: a verb waits for it
+        return [*first, *self.assigned.consumer.consume(self.many, 0)]  # to wait for more would be latency
 
     def _arrive(self, messages: list[Any]) -> None:
         by: dict[Place, list[Any]] = defaultdict(list)

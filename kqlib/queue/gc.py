@@ -8,7 +8,7 @@ offsets there, or a share group. What commits nowhere (Spark keeps its offsets i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from confluent_kafka.admin import AclOperation
 from kqlib.errors import KqError, NotAllowed, Unreachable
 from kqlib.kafka.reading import described
 from kqlib.queue import state
-from kqlib.queue.answers import as_ours, first, not_allowed
+from kqlib.queue.answers import first, not_allowed, refused
 from kqlib.queue.dead import DEAD
 from kqlib.queue.item import Place
 from kqlib.queue.look import happened
@@ -137,11 +137,8 @@ def _floors(site: Site, name: str, parts: list[Place]) -> dict[int, int]:
 
     Without a state that is the log's beginning.
     """
-    looker = state.Looker(site.cluster, name, wait=False)
-    try:
+    with closing(state.Looker(site.cluster, name, wait=False)) as looker:
         seen = looker.look(parts)
-    finally:
-        looker.close()
     return {
         number: min(
             [
@@ -155,11 +152,8 @@ def _floors(site: Site, name: str, parts: list[Place]) -> dict[int, int]:
 
 def _commits(site: Site, group: str, parts: list[Place]) -> bool:
     """Has this group an offset in any of them? Asked by a consumer that never joins."""
-    looker = state.Looker(site.cluster, group, wait=False)
-    try:
+    with closing(state.Looker(site.cluster, group, wait=False)) as looker:
         return any(offset is not None for offset, _ in looker.committed(parts, PATIENCE).values())
-    finally:
-        looker.close()
 
 
 def _forget(site: Site, queue: str, names: set[str]) -> None:
@@ -179,7 +173,6 @@ def _answer(site: Site, future: Any, doing: str, right: Right) -> Any:
         return future.result(PATIENCE + 1)
     except KafkaException as error:
         safe = "What was done before stays done."
-        lacks = not_allowed(right, site.cluster, safe, site=site.name)
-        raise as_ours(first(error), site.cluster.bootstrap, doing, safe, lacks=lacks) from None
+        raise refused(first(error), site.cluster, doing, right, safe, site=site.name) from None
     except TimeoutError:
         raise Unreachable(address=site.cluster.bootstrap, why=f"no answer (asked to {doing})") from None

@@ -5,8 +5,9 @@ In:  a record of the log, a lease. Out: frozen values. An `Item` is made when it
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -217,6 +218,23 @@ def put_of(value: Any) -> Put:
     if isinstance(value, tuple) and len(value) == 2:
         return Put(*value)
     raise BadPayload(f"put_many takes Put(…) values or (data, key) pairs, not {type(value).__name__}")
+
+
+def batches(
+    some: Iterable[Any], bytes_of: Callable[[Any], int], most: int, many: int = sys.maxsize
+) -> Iterator[list[Any]]:
+    """Parts of at most so many bytes and elements. An element that is larger is a part of its own."""
+    batch = list[Any]()
+    taken = 0
+    for each in some:
+        own = bytes_of(each)
+        if batch and (taken + own > most or len(batch) == many):
+            yield batch
+            batch, taken = [], 0
+        batch.append(each)
+        taken += own
+    if batch:
+        yield batch
 
 
 def size(value: bytes | None, key: bytes | None, headers: Headers) -> int:

@@ -20,10 +20,9 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import described
 from kqlib.queue import copying, ledger_text, state
 from kqlib.queue.answers import as_ours, first
+from kqlib.queue.incidents import Run
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.site import Site
-
-Run = tuple[int, int, int]  # start, end, attempts
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ def move(source: Kafka, topic: str, target: Kafka, name: str, site: str) -> Move
 
 def _ledgers(site: Site, topic: str) -> dict[int, Ledger]:
     """What the site has of each partition in which it has worked, purge marks applied."""
-    looker = state.Looker(site.cluster, site.name, wait=True)
-    with closing(looker):
-        seen = looker.look([(topic, n) for n in site.cluster.partitions(topic)], notes=site._notes)
+    seen = site._waiter.look([(topic, n) for n in site.cluster.partitions(topic)], notes=site._notes)
     found = {}
     for (_, n), each in seen.items():
         ledger = state.ledger_from(each, "raise", f"'{topic}', partition {n}")
@@ -111,9 +108,7 @@ def _text(new: ledger_text.State, n: int) -> str:
 
 def _refuse_other(site: Site, parts: list[TopicPartition]) -> None:
     """Has the site worked on the target already?"""
-    looker = state.Looker(site.cluster, site.name, wait=True)
-    with closing(looker):
-        there = looker.committed([(part.topic, part.partition) for part in parts])
+    there = site._waiter.committed([(part.topic, part.partition) for part in parts])
     for part in parts:
         if there[part.topic, part.partition] not in ((None, ""), (part.offset, part.metadata)):
             raise NotAllowed(f"site '{site.name}' has another state in '{part.topic}' already. No state was written")

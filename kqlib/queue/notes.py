@@ -37,7 +37,7 @@ from kqlib.errors import KqError, Unreachable
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER, answered, patient
-from kqlib.queue.answers import as_ours, first, is_refused, not_allowed, not_there
+from kqlib.queue.answers import first, is_refused, not_there, refused
 from kqlib.queue.clients import Kept, judge
 from kqlib.queue.rights import READ_NOTES, WRITE_NOTES
 from kqlib.queue.sender import Record, Sender, Sent
@@ -107,8 +107,7 @@ class Notes:
         if len(errors) == len(notes) and all(map(is_refused, errors)):
             safe = UNCHANGED
         for error in errors:
-            lacks = not_allowed(WRITE_NOTES, self.cluster, safe)
-            raise as_ours(error, self.cluster.bootstrap, f"write to '{QUEUES}'", safe, QUEUES, lacks=lacks)
+            raise refused(error, self.cluster, f"write to '{QUEUES}'", WRITE_NOTES, safe, topic=QUEUES)
         if None in sent.ids:
             raise Unreachable(address=self.cluster.bootstrap, why=f"no answer to a note. {safe}".rstrip("."))
         end = max(int(id_.rpartition("/")[2]) for id_ in sent.ids if id_) + 1
@@ -155,8 +154,7 @@ class Notes:
         if error is None:
             why = f"'{QUEUES}' could not be read to its end. {safe}"
             return Unreachable(address=self.cluster.bootstrap, why=why.rstrip("."))
-        lacks = not_allowed(READ_NOTES, self.cluster, safe)
-        return as_ours(error, self.cluster.bootstrap, f"read '{QUEUES}'", safe, lacks=lacks)
+        return refused(error, self.cluster, f"read '{QUEUES}'", READ_NOTES, safe)
 
     def _read(self) -> None:
         while not self._stop:

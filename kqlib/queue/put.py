@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from kqlib.errors import Closed, KqError, NotAllowed, NotNow, PayloadTooLarge, QueueDeleted, Unreachable
 from kqlib.kafka.cluster import Kafka, lacks
-from kqlib.queue.answers import TOO_LARGE, as_ours, granted, is_refused, not_allowed
+from kqlib.queue.answers import TOO_LARGE, granted, is_refused, refused
 from kqlib.queue.broker_settings import record_limits, topic_settings
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.dead import REDRIVE_BYTES
@@ -143,8 +143,8 @@ class Putting(SinglePut):
         if not is_refused(error) and (few := too_few(cluster, self.name)):
             # the client retries that, and only says that time is up
             return NotNow(address=address, why=f"{few}. {safe}".rstrip("."))
-        right = not_allowed(WRITE_QUEUE.of(self.name, ""), cluster, safe, site=self.site.name)
-        return as_ours(error, address, f"put into '{self.name}'", safe, self.name, lacks=right)
+        right = WRITE_QUEUE.of(self.name, "")
+        return refused(error, cluster, f"put into '{self.name}'", right, safe, topic=self.name, site=self.site.name)
 
     def _usable(self) -> None:
         self.site._check_open()

@@ -77,13 +77,13 @@ class Queue(Claiming, WorkMixin):
             try:
                 self._save(list(by), wait, RIDING)
             except (LeaseLost, Unreachable) as error:
-                gone = [partition for partition in by if unsaved(partition)]
+                gone = {partition.number: partition for partition in by if unsaved(partition)}
                 if not gone:
                     raise
                 why, named = why or str(error.facts["why"]), set(map(id, refused))
-                held = [item for item in items if id(item) not in named]
-                unknown = _of(held, {partition: by[partition] for partition in gone if unsure(partition)})
-                refused += _of(held, {partition: by[partition] for partition in gone if not unsure(partition)})
+                held = [item for item in items if id(item) not in named and item.partition in gone]
+                unknown = [item for item in held if unsure(gone[item.partition])]
+                refused += [item for item in held if not unsure(gone[item.partition])]
         if unknown:
             raise maybe_acked(len(items), refused, unknown, why, self.site.cluster.bootstrap)
         if len(refused) == len(items) > 0:
@@ -308,17 +308,12 @@ class Queue(Claiming, WorkMixin):
             partition = self._session.partitions.get((self.name, number))
             if partition is None:
                 raise NotAllowed(f"{id}: another process has its partition; discard it there, or close that one")
+            unread = "it is not there, or done already"
             if offset < self._ends({partition}).get(partition, 0):
-                self._session.changed.wait_for(
+                read = self._session.changed.wait_for(
                     lambda: partition.window.target() > offset or bool(partition.dropped), READ_WITHIN
                 )
-                unread = (
-                    ""
-                    if partition.window.target() > offset
-                    else f"it could not be read: {partition.full or 'no answer'}"
-                )
-            else:
-                unread = "it is not there, or done already"
+                unread = "" if read else f"it could not be read: {partition.full or 'no answer'}"
             if why := partition.dropped or unread or partition.discard(offset):
                 raise NotAllowed(f"{id}: {why}. Nothing was changed")
             self._save([partition], True, "The discard is noted, and stored with the next commit that succeeds")
@@ -390,9 +385,3 @@ class Queue(Claiming, WorkMixin):
 
     def __repr__(self) -> str:
         return f"Queue('{self.name}', site '{self.site.name}')"
-
-
-def _of(items: Sequence[Item], partitions: dict[Partition, set[int]]) -> list[Item]:
-    """Those that are acked in one of these partitions."""
-    acked = {(partition.number, offset) for partition, offsets in partitions.items() for offset in offsets}
-    return [item for item in items if (item.partition, item.offset) in acked]

@@ -51,13 +51,13 @@ class Reader:
         self._kept = Kept(cluster, self._made)
         self._counted: dict[tuple[str, str, int], Counted] = {}  # by site: what one puts back is no item of another
 
-    def read(self, at: Place, start: int, end: int, most: int, seconds: float = PATIENCE) -> tuple[list[Any], bool]:
+    def read(self, at: Place, start: int, end: int, most: int) -> tuple[list[Any], bool]:
         """Up to `most` records from start on and below end. The second value says whether these are all."""
         with self._lock:
-            found, whole = self._first(at, start, end, most, seconds / 3)
+            found, whole = self._first(at, start, end, most, PATIENCE / 3)
             if not found and not whole:
                 self._kept.dead()
-                found, whole = self._first(at, start, end, most, seconds * 2 / 3)
+                found, whole = self._first(at, start, end, most, PATIENCE * 2 / 3)
             return found, whole
 
     def _first(self, at: Place, start: int, end: int, most: int, seconds: float) -> tuple[list[Any], bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from typing import Any
 from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import dead, look, state
 from kqlib.queue.claim import Claiming
-from kqlib.queue.item import Item, Out
+from kqlib.queue.item import Item, Out, batches
 from kqlib.queue.partition import Partition
 from kqlib.queue.transactions import Ack, Ending
 
@@ -157,9 +157,10 @@ class Redrive:
                 if meant and (out := self._out(item)) is not None:
                     going[item] = out
             self._hold_back([item for item in items if self.dry_run or item not in going])
-            for some in _batches(going, self._limit):
+            # Kafka refuses a batch that is larger than its topic takes as a whole.
+            for some in batches(going, lambda item: going[item].size, self._limit):
                 if not self.dry_run:
-                    self._move(some)
+                    self._move(some, [going[item] for item in some])
                 self.moved += len(some)
         except BaseException:
             self.letters._unclaim(items)
@@ -186,12 +187,12 @@ class Redrive:
             self.refused[letter.id] = why
         return None if why else out
 
-    def _move(self, some: dict[Item, Out]) -> None:
+    def _move(self, some: list[Item], outs: list[Out]) -> None:
         """Put these back and ack their letters, all or nothing."""
         self.into._usable()
         with self.letters._session.changed:
             acks = [Ack(self.letters._held(item), item.offset, item.lease) for item in some]
-            self.into.site._end(Ending(list(some.values()), acks))
+            self.into.site._end(Ending(outs, acks))
 
     def _hold_back(self, items: list[Item]) -> None:
         """Make these due at the end only. That is kept in memory: if this process dies, they are due at once."""
@@ -219,18 +220,3 @@ class Redrive:
         if (more := len(self.refused) - NAMED) > 0:
             fields = {"queue": self.letters.name}
             log.warning("'%s': %d more were not put back", self.letters.name, more, extra=fields)
-
-
-def _batches(going: dict[Item, Out], most: int) -> Iterator[dict[Item, Out]]:
-    """Parts that one batch of the topic takes. Kafka refuses a larger batch as a whole."""
-    some: dict[Item, Out] = {}
-    taken = 0
-    for item, out in going.items():
-        if some and taken + out.size > most:
-            yield some
-            some = {}
-            taken = 0
-        some[item] = out
-        taken += out.size
-    if some:
-        yield some

@@ -85,14 +85,9 @@ def commands(verbs: Iterable[str], queue: str, site: str, user: str) -> list[str
     operations: dict[tuple[str, str, bool], list[str]] = {}
     for right in _least(right for verb in verbs for right in by[verb]):
         operations.setdefault((right.kind, right.name, right.prefixed), []).append(right.operation)
-    return [
-        " ".join(
-            [
-                f"kq kafka acls --add --allow-principal {quote(f'User:{user}')}",
-                *(f"--operation {each}" for each in some),
-                f"--{kind} {quote(name)}",
-                *["--resource-pattern-type prefixed"] * prefixed,
-            ]
-        )
-        for (kind, name, prefixed), some in operations.items()
-    ]
+    found = list[str]()
+    for (kind, name, prefixed), some in operations.items():
+        what = "".join(f"--operation {each} " for each in some) + f"--{kind} {quote(name)}"
+        pattern = " --resource-pattern-type prefixed" * prefixed
+        found.append(f"kq kafka acls --add --allow-principal {quote(f'User:{user}')} {what}{pattern}")
+    return found

@@ -21,7 +21,7 @@ from kqlib.kafka.clients import AdminClient, Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import LOOKER, answered, patient
 from kqlib.queue import incidents
-from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed
+from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, refused
 from kqlib.queue.clients import ANSWER_WITHIN, Kept, judge
 from kqlib.queue.incidents import Incident, Seen, Stored
 from kqlib.queue.item import Place
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kqlib.queue")
 ASK_FOR = 2.0 * PATIENCE  # seconds for one answer about topics
+READ, UNCHANGED = "read the committed state", "Nothing was changed."  # what was asked, and what is safe
 ANSWER = 0.5  # seconds for a coordinator's answer, until the client is asked whether it found one
 
 
@@ -69,8 +70,9 @@ class Looker:
         lasts = _asked(self.cluster, there, OffsetSpec.latest(), seconds)  # after the commits: no state reaches beyond
         found = {}
         for at in there:
-            topic_id, epoch = ids[at[0]][0], _epoch(lasts[at].leader_epoch)
-            found[at] = Seen(topic_id, lows[at], lasts[at].offset, *commits[at], epoch, known=noted[at] == topic_id)
+            topic_id, last = ids[at[0]][0], lasts[at]
+            epoch = -1 if last.leader_epoch is None else last.leader_epoch
+            found[at] = Seen(topic_id, lows[at], last.offset, *commits[at], epoch, known=noted[at] == topic_id)
         return found | _checked(self.cluster, found, seconds)
 
     def committed(self, partitions: list[Place], seconds: float = 5.0) -> dict[Place, tuple[int | None, str]]:
@@ -80,15 +82,12 @@ class Looker:
                 asked, patience = [TopicPartition(*at) for at in partitions], 0.0 if self._wait else seconds
                 found = patient(lambda: self._ask(asked, seconds), patience, self._kept.dead) if partitions else []
         except KafkaException as error:
-            safe = "Nothing was changed."
-            lacks = not_allowed(SEE_GROUP.of("", self.site), self.cluster, safe, partitions[0][0])
-            doing = "read the committed state"
-            raise as_ours(first(error), self.cluster.bootstrap, doing, safe, lacks=lacks) from None
+            right = SEE_GROUP.of("", self.site)
+            raise refused(first(error), self.cluster, READ, right, UNCHANGED, queue=partitions[0][0]) from None
         for part in found:
             if part.error is not None:  # no answer is not "no commit"
-                doing, safe = "read the committed state", "Nothing was changed."
-                lacks = not_allowed(Right("DESCRIBE", "topic", part.topic), self.cluster, safe, site=self.site)
-                raise as_ours(part.error, self.cluster.bootstrap, doing, safe, lacks=lacks)
+                right = Right("DESCRIBE", "topic", part.topic)
+                raise refused(part.error, self.cluster, READ, right, UNCHANGED, site=self.site)
         return {(p.topic, p.partition): (p.offset if p.offset >= 0 else None, p.metadata or "") for p in found}
 
     def _ask(self, partitions: list[TopicPartition], seconds: float) -> Any:
@@ -129,7 +128,7 @@ def topic_ids(cluster: Kafka, topics: list[str], seconds: float = 5.0) -> dict[s
         try:
             answer = patient(partial(_described, cluster, name, seconds, asked), seconds, dead)
         except KafkaException as error:
-            ours = as_ours(first(error), cluster.bootstrap, f"look at '{name}'", "Nothing was changed.", name)
+            ours = as_ours(first(error), cluster.bootstrap, f"look at '{name}'", UNCHANGED, name)
             raise ours from None
         except TimeoutError:
             raise Unreachable(address=cluster.bootstrap, why=f"no answer about '{name}'") from None
@@ -194,15 +193,10 @@ def _asked(cluster: Kafka, partitions: list[Place], spec: Any, seconds: float) -
     try:
         return patient(ask, seconds, partial(judge, cluster))
     except KafkaException as error:
-        safe = "Nothing was changed."
-        lacks = not_allowed(Right("DESCRIBE", "topic", ", ".join(sorted({t for t, _ in partitions}))), cluster, safe)
-        raise as_ours(first(error), cluster.bootstrap, "look at the log's bounds", safe, lacks=lacks) from None
+        right = Right("DESCRIBE", "topic", ", ".join(sorted({topic for topic, _ in partitions})))
+        raise refused(first(error), cluster, "look at the log's bounds", right, UNCHANGED) from None
     except TimeoutError:
         raise Unreachable(address=cluster.bootstrap, why="no answer about the log's bounds") from None
-
-
-def _epoch(leader: int | None) -> int:
-    return -1 if leader is None else leader
 
 
 def _checked(cluster: Kafka, found: dict[Place, Seen], seconds: float) -> dict[Place, Seen]:
@@ -235,7 +229,7 @@ def _checked(cluster: Kafka, found: dict[Place, Seen], seconds: float) -> dict[P
 def check_read(message: Any, cluster: Kafka) -> None:
     """Raise `NotAllowed` if this error of a reader in no group says that it may not read the topic."""
     if (error := message.error()) is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        raise not_allowed(READ_QUEUE.of(message.topic(), ""), cluster, "Nothing was changed.")
+        raise not_allowed(READ_QUEUE.of(message.topic(), ""), cluster, UNCHANGED)
 
 
 def _doubt(at: Place, seen: Seen) -> TopicPartition | None:
