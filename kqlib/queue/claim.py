@@ -211,8 +211,9 @@ class Claiming(Putting):
             partition = partitions[(self._first_partition + place) % len(partitions)]
             claimed = partition.claim(n)
             n -= len(claimed.offsets)
-            if partition.used_up:
-                self._bury_used_up(partition)
+            used_up, partition.used_up = partition.used_up, []
+            for offset in used_up:  # by releases or by crashes
+                self._session.endings.ask(self._burial(partition, offset, "its attempts are used up"))
             if claimed.offsets:
                 taken.append((partition, claimed))
             if not n:
@@ -290,12 +291,6 @@ class Claiming(Putting):
         """Is a record below these ends unread, and does no limit stop the reading?"""
         self._session.fetch.full_ones()
         return any(partition.window.target() < ends[partition] and not partition.why_blocked() for partition in mine)
-
-    def _bury_used_up(self, partition: Partition) -> None:
-        """Bury items whose attempts are used up, by releases or by crashes."""
-        offsets, partition.used_up = partition.used_up, []
-        for offset in offsets:
-            self._session.endings.ask(self._burial(partition, offset, "its attempts are used up"))
 
     def _burial(self, partition: Partition, offset: int, reason: str, lease: int = 0) -> Ending:
         """The dead letter of an item and its ack, in one transaction. lease: its number; 0: no worker has it."""

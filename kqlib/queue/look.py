@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kqlib.errors import LedgerCorrupt, LedgerLost, NotAllowed, TopicMissing
@@ -151,7 +150,8 @@ def depths(site: Connection, queues: list[str], own: Mapping[Place, View] | None
         counts[queue] = sum(known + end - start for known, (_, start, end) in left.values())
         unread |= {at: part for at, (_, part) in left.items() if 0 < part[2] - part[1] <= COUNTED}
     deadline = time.monotonic() + COUNT_WITHIN * len(queues)
-    for (queue, _), others in site._reader.others(site.name, unread, partial(_ours, site=site.name), deadline).items():
+    found = site._reader.others(site.name, unread, lambda record: for_site(record.headers(), site.name), deadline)
+    for (queue, _), others in found.items():
         counts[queue] -= others
     return counts | unreadable
 
@@ -167,11 +167,6 @@ def _known_and_unread(
         ledger.purge(max(each.low, mark))
     start = max(start, ledger.top)
     return ledger.open + fresh, (each.topic_id, start, max(start, each.end))
-
-
-def _ours(record: Any, site: str) -> bool:
-    """Is it an item of this site? Another site's may be one that it has put back for itself."""
-    return for_site(record.headers(), site)
 
 
 def purge(site: Connection, queue: str, *more: tuple[Key, Any]) -> None:
@@ -198,7 +193,7 @@ def _first(site: Connection, at: Place, each: incidents.Seen, mark: int, n: int)
     for start, end in [*((start, end) for start, end, _ in ledger.runs()), (ledger.top, each.end)]:
         while start < end and len(found) < n:
             records, whole = site._reader.read(at, start, end, n - len(found))
-            found += [Item(*at, record, 0, 0.0, 0, 0) for record in records if _ours(record, site.name)]
+            found += [Item(*at, record, 0, 0.0, 0, 0) for record in records if for_site(record.headers(), site.name)]
             if whole or not records:
                 break
             start = records[-1].offset() + 1  # noqa: PLW2901 - another site's took places

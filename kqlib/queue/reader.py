@@ -17,9 +17,8 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicPartition
 
 from kqlib.errors import NotAllowed
-from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import LOOKER
+from kqlib.kafka.reading import made
 from kqlib.queue.clients import Kept
 from kqlib.queue.item import Place
 from kqlib.queue.state import check_read
@@ -125,10 +124,8 @@ class Reader:
             if refused:
                 self._kept.close()
 
-    def _made(self) -> Consumer:
-        quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_max_messages_kbytes": 8_192}
-        how = {"group_id": LOOKER, "group_protocol": "classic", "isolation_level": "read_committed"}
-        return Consumer(self.cluster.client(**how, **quick))
+    def _made(self) -> Any:
+        return made(self.cluster, queued_max_messages_kbytes=8_192)
 
     def close(self) -> None:
         """Done reading."""

@@ -47,7 +47,8 @@ class Retry:
             raise NotAllowed(f"jitter is a share from 0 to 1, not {self.jitter!r}")
         for what in ("only", "never"):
             kinds = getattr(self, what)
-            if not isinstance(kinds, tuple) or not all(map(_is_exception, kinds)):
+            known = isinstance(kinds, tuple) and all(isinstance(each, type) for each in kinds)
+            if not known or not all(issubclass(each, BaseException) for each in kinds):
                 raise NotAllowed(f"{what} is a tuple of exception classes, like (OSError,), not {kinds!r}")
         if self.attempts is not None and (not isinstance(self.attempts, int) or self.attempts < 1):
             raise NotAllowed(f"attempts is a whole number, at least 1, or None, not {self.attempts!r}")
@@ -75,8 +76,3 @@ class Retry:
         plain = min(self.cap, SHAPES[self.shape](self.first, attempt))
         dice = random.Random(f"{self.seed} {item} {attempt}")  # the same on every Python, whatever runs beside it
         return min(LONGEST_DELAY, plain * (1 + self.jitter * dice.random()))
-
-
-def _is_exception(kind: object) -> bool:
-    """Is it a class of exceptions?"""
-    return isinstance(kind, type) and issubclass(kind, BaseException)

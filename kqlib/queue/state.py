@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +19,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.kafka.clients import AdminClient, Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import LOOKER, answered, patient
+from kqlib.kafka.reading import answered, made, patient
 from kqlib.queue import incidents
 from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, refused
 from kqlib.queue.clients import ANSWER_WITHIN, Kept, judge
@@ -207,11 +207,8 @@ def _checked(cluster: Kafka, found: dict[Place, Seen], seconds: float) -> dict[P
     doubts = [doubt for at, seen in found.items() if (doubt := _doubt(at, seen))]
     if not doubts:
         return {}
-    quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "queued_min_messages": 1}
-    level = {"group_protocol": "classic", "isolation_level": "read_committed", "auto_offset_reset": "latest"}
-    consumer = Consumer(cluster.client(group_id=LOOKER, **level, **quick))
     begins, deadline = dict[Place, int](), time.monotonic() + seconds
-    try:
+    with closing(made(cluster, queued_min_messages=1, auto_offset_reset="latest")) as consumer:
         consumer.assign(doubts)
         while len(begins) < len(doubts):
             if time.monotonic() > deadline:
@@ -221,8 +218,6 @@ def _checked(cluster: Kafka, found: dict[Place, Seen], seconds: float) -> dict[P
                 begins.setdefault((message.topic(), message.partition()), message.offset())
             elif message is not None:
                 check_read(message, cluster)
-    finally:
-        consumer.close()
     return {at: replace(found[at], kept=begin) for at, begin in begins.items()}
 
 

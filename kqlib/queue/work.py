@@ -1,10 +1,8 @@
 """Work: claim, handle and ack items in threads, on any queue that has the verbs.
 
 In:  a queue (`WorkMixin`), a handler, a number of threads, a `Retry`. Out: `Worked`. SIGTERM and Ctrl-C let running handlers end.
-One thread at a time claims, for all threads that are free. While a handler runs, the lease of its item is extended.
-A site's own queue (kqlib/queue/queue.py) overrides some methods of `WorkMixin`. There one commit serves a claim and the acks before
-it. While handlers take less than 10 ms it claims ahead, at most four items a thread. An item that no handler began with is given
-back, and its attempt does not count.
+One thread at a time claims, for all threads that are free. A site's own queue (kqlib/queue/queue.py) overrides some methods of
+`WorkMixin`. There one commit serves a claim and the acks before it, and an item that no handler began with is given back.
 """
 
 from __future__ import annotations
