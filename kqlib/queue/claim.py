@@ -73,10 +73,9 @@ class Claiming(Putting):
         *,
         empty: Callable[[list[KqError]], None] | None = None,
     ) -> list[Item]:
-        """jobs: gets a job for each item, if `work` claims. stop: ends the wait.
+        """jobs: gets a job for each item, if `work` claims. stop, empty: as `_claim_jobs` has them.
 
-        empty: called if nothing is left in my partitions: no item is ready, claimed, due later or unread. It gets the reasons of
-        items that cannot be buried: they do not count.
+        Nothing is left if no item of my partitions is ready, claimed, due later or unread. What cannot be buried does not count.
         """
         until = time.monotonic() + wait
         self._session.fetch.many = min(MOST_AT_ONCE, max(self._session.fetch.many, n))

@@ -71,9 +71,8 @@ def _origin(cluster: Kafka, topic: str) -> str:
 def _reached(target: Kafka, committer: Consumer, name: str, numbers: Sequence[int], origin: str) -> dict[int, int]:
     """The offset behind the last record of each partition that was copied. One that was not begun has to be empty."""
     found = {}
-    for part in reading.patient(
-        lambda: committer.committed([TopicPartition(name, n) for n in numbers], timeout=SECONDS), SECONDS
-    ):
+    asked = [TopicPartition(name, n) for n in numbers]
+    for part in reading.patient(lambda: committer.committed(asked, timeout=SECONDS), SECONDS):
         if part.offset < 0:
             continue
         if part.metadata != origin:

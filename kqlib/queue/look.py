@@ -140,10 +140,8 @@ def depths(site: Connection, queues: list[str], own: Mapping[Place, View] | None
     unread: dict[Place, tuple[str, int, int]] = {}
     for queue, parts in _all_seen(site, queues).items():
         try:
-            left = {
-                (queue, n): _known_and_unread(site, (queue, n), *both, (own or {}).get((queue, n)))
-                for n, both in parts.items()
-            }
+            places = {(queue, n): both for n, both in parts.items()}
+            left = {at: _known_and_unread(site, at, *both, (own or {}).get(at)) for at, both in places.items()}
         except (LedgerCorrupt, LedgerLost) as error:
             unreadable[queue] = error
             continue

@@ -51,9 +51,8 @@ def move(source: Kafka, topic: str, target: Kafka, name: str, site: str) -> Move
     with Site(target, site) as new:
         _refuse_other(new, parts)
         _commit(target, site, parts)
-        new._notes.write(
-            [((site, name, kind), note) for kind, note in notes.items() if note is not None], new._sender()
-        )
+        known = [((site, name, kind), note) for kind, note in notes.items() if note is not None]
+        new._notes.write(known, new._sender())
         new._notes.write([((site, name, "state", n), topic_id) for n in states], new._sender())
     return Moved(len(states), sum(end - start for each in states.values() for start, end, _ in each.runs))
 

@@ -221,6 +221,5 @@ def too_few(cluster: Kafka, topic: str) -> str:
     except (KqError, KeyError):  # it cannot be asked now
         return ""
     few = sum(count < least for count in counts)
-    return (
-        f"NotEnoughReplicas: {few} of {len(counts)} partitions have fewer than {least} replicas in sync" if few else ""
-    )
+    what = f"{few} of {len(counts)} partitions have fewer than {least} replicas in sync"
+    return f"NotEnoughReplicas: {what}" if few else ""
