@@ -340,20 +340,22 @@ class Claiming(Putting):
             raise lease_lost(item.id, why)
         return partition
 
-    def _save(self, partitions: list[Partition], wait: bool, safe: str) -> None:
-        if not wait:
-            return
+    def _save(self, partitions: list[Partition], safe: str) -> list[Partition]:
+        """Return when what was done in these partitions is stored. Returns those that were lost before that."""
         try:
-            self._session.save(partitions)
+            return self._session.save(partitions)
         except Unreachable as error:
             raise Unreachable(address=self.site.cluster.bootstrap, why=f"{error.facts['why']}. {safe}") from None
-        for partition in sorted(filter(unsaved, partitions), key=unsure, reverse=True):
-            gone = f"'{self.name}': {partition.dropped}, while the ack was on its way"
-            if not unsure(partition):
-                self._allowed("What was acked was not stored.")
-                raise LeaseLost(f"{gone}: it was not stored")
+
+    def _not_stored_in(self, lost: list[Partition]) -> KqError:
+        """The error for what was done in these partitions, which were lost before it was stored."""
+        partition = max(lost, key=unsure)
+        gone = f"'{self.name}': {partition.dropped}, while the ack was on its way"
+        if unsure(partition):
             why = f"{gone}, and a commit was not answered: it may have been stored, or not"
-            raise Unreachable(why, address=self.site.cluster.bootstrap)
+            return Unreachable(why, address=self.site.cluster.bootstrap)
+        self._allowed("What was acked was not stored.")
+        return LeaseLost(f"{gone}: it was not stored")
 
     def _unclaim(self, items: Sequence[Item]) -> None:
         """Make items ready again that no handler began with; the attempt does not count. Items of lost partitions are skipped."""
@@ -372,11 +374,6 @@ class Claiming(Putting):
             return next(
                 filter(None, (partition.why_blocked() or partition.order.why_aside() for partition in partitions)), ""
             )
-
-
-def unsaved(partition: Partition) -> bool:
-    """Was its partition taken away before what was done there was stored?"""
-    return bool(partition.dropped) and partition.saved < partition.version
 
 
 def unsure(partition: Partition) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from kqlib.errors import Closed, KqError, LeaseLost, NotAllowed, TopicMissing, Unreachable
 from kqlib.queue import arguments, dead, look
-from kqlib.queue.claim import ASSIGNED_WITHIN, READ_WITHIN, Claiming, unsaved, unsure
+from kqlib.queue.claim import ASSIGNED_WITHIN, READ_WITHIN, Claiming, unsure
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.item import Item, Job, Outcome, maybe_acked, not_acked
 from kqlib.queue.partition import Partition
@@ -55,7 +55,8 @@ class Queue(Claiming, WorkMixin):
             partition = self._held(item)
             partition.ack([item.offset])
             self._freed([partition])
-            self._save([partition], wait, RIDING)
+            if wait and (lost := self._save([partition], RIDING)):
+                raise self._not_stored_in(lost)
 
     def ack_many(self, items: Iterable[Item], wait: bool = True) -> None:
         """All of them done with one commit. What cannot be acked is in the error's `.items`; the others are done.
@@ -74,20 +75,17 @@ class Queue(Claiming, WorkMixin):
             for partition, offsets in by.items():
                 partition.ack(sorted(offsets))
             self._freed(list(by))
-            try:
-                self._save(list(by), wait, RIDING)
-            except (LeaseLost, Unreachable) as error:
-                gone = {partition.number: partition for partition in by if unsaved(partition)}
-                if not gone:
-                    raise
-                why, named = why or str(error.facts["why"]), set(map(id, refused))
+            if wait and (lost := self._save(list(by), RIDING)):
+                gone = {partition.number: partition for partition in lost}
+                why, named = why or str(self._not_stored_in(lost).facts["why"]), set(map(id, refused))
                 held = [item for item in items if id(item) not in named and item.partition in gone]
                 unknown = [item for item in held if unsure(gone[item.partition])]
                 refused += [item for item in held if not unsure(gone[item.partition])]
         if unknown:
             raise maybe_acked(len(items), refused, unknown, why, self.site.cluster.bootstrap)
         if len(refused) == len(items) > 0:
-            self._allowed("Nothing was changed.")
+            with self._session.changed:
+                self._allowed("Nothing was changed.")
         if refused:
             raise not_acked(len(items), refused, why)
 
@@ -260,12 +258,8 @@ class Queue(Claiming, WorkMixin):
     def _flush(self) -> None:
         with self._session.changed:
             partitions = [p for p in self._session.partitions_of(self.name) if p.version > p.saved]
-            try:
-                self._save(partitions, True, RIDING)
-            except (LeaseLost, Unreachable) as error:
-                if not any(map(unsaved, partitions)):
-                    raise
-                log.warning("%s", error, extra={"queue": self.name})  # a partition went to another process meanwhile
+            if lost := self._save(partitions, RIDING):  # a partition went to another process meanwhile
+                log.warning("%s", self._not_stored_in(lost), extra={"queue": self.name})
 
     def _wake(self) -> None:
         with self._session.changed:
@@ -316,7 +310,8 @@ class Queue(Claiming, WorkMixin):
                 unread = "" if read else f"it could not be read: {partition.full or 'no answer'}"
             if why := partition.dropped or unread or partition.discard(offset):
                 raise NotAllowed(f"{id}: {why}. Nothing was changed")
-            self._save([partition], True, "The discard is noted, and stored with the next commit that succeeds")
+            if lost := self._save([partition], "The discard is noted, and stored with the next commit that succeeds"):
+                raise self._not_stored_in(lost)
 
     @property
     def dead(self) -> Queue:

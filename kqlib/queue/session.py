@@ -86,8 +86,8 @@ class Session(Assigned):
         if not self._thread.ident:
             self._thread.start()
 
-    def save(self, partitions: Iterable[Partition]) -> None:
-        """Return when these ledgers are committed as they are now. The caller checks which partitions were lost meanwhile."""
+    def save(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Return when these ledgers are committed as they are now. Returns the partitions that were lost before that."""
         versions = [(partition, partition.version) for partition in partitions]
         for partition, version in versions:
             partition.awaited = max(partition.awaited, version)
@@ -100,6 +100,7 @@ class Session(Assigned):
                 raise Unreachable(address=self.cluster.bootstrap, why=why)
             self.committed.wait(min(1.0, left))
             self.unstick()
+        return [partition for partition, version in versions if partition.saved < version]
 
     def unstick(self) -> None:
         """If a commit never returns although the cluster answers, go on with another consumer and another thread."""

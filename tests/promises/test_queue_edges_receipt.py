@@ -111,9 +111,9 @@ def test_ack_many_names_what_went_with_its_partition_while_the_commit_was_on_its
         goes, stays = sorted(items, key=lambda item: item.partition)
         save = member.save
 
-        def taken(owners: Any) -> None:
+        def taken(owners: Any) -> Any:
             member.drop((name, 0), "this partition went to another process")
-            save(owners)
+            return save(owners)
 
         monkeypatch.setattr(member, "save", taken)
         with pytest.raises(LeaseLost, match=r"1 of 2 were not acked.*was not stored") as error:

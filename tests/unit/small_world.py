@@ -10,12 +10,11 @@ broker is in `small_broker`. A process has one commit under way at a time, and m
 from __future__ import annotations
 
 import pickle
-from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from kqlib.errors import KqError, LeaseLost
+from kqlib.errors import LeaseLost
 from kqlib.queue.assigned import RECREATED
 from kqlib.queue.incidents import Seen
 from kqlib.queue.item import Out
@@ -99,12 +98,8 @@ class World:
                     self._confirmed(ack.offset)
                 elif ack.partition.dropped:
                     process.acking.remove(ack)
-                    try:
-                        process.returned(partial(process.queue._save, [ack.partition], True, ""))
-                    except LeaseLost:
-                        self.refused.add(ack.offset)
-                    except KqError:
-                        self.unknown.add(ack.offset)
+                    known = isinstance(process.queue._not_stored_in([ack.partition]), LeaseLost)
+                    (self.refused if known else self.unknown).add(ack.offset)
             process.tidy()
 
     def _confirmed(self, item: int) -> None:
