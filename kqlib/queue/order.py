@@ -148,6 +148,11 @@ class Order:
         self.later = [entry for entry in self.later if entry[1] >= below]
         heapq.heapify(self.later)
 
+    def discard(self, offset: int) -> None:
+        """Forget the place of this one: nobody waits until it is due."""
+        self.later = [entry for entry in self.later if entry[1] != offset]
+        heapq.heapify(self.later)
+
     # --- the next one ---
 
     def tidy(self, now: float) -> None:

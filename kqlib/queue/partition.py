@@ -424,6 +424,7 @@ class Partition:
                 return "too many items lie before it; deal with those first"
         if self.ledger.attempts(offset) is None:
             return "it is not there, or done already"
+        self.order.discard(offset)
         self._done([offset])
         return ""
 

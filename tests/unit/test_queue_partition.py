@@ -408,6 +408,13 @@ def test_discarding_takes_one_out_of_the_line() -> None:
     assert take(some) == [(2, 1)]
 
 
+def test_nobody_waits_for_a_delayed_item_that_was_discarded() -> None:
+    some = owner()
+    arrive(some, Rec(0, more=late(600)))
+    assert some.discard(0) == ""
+    assert some.counts()["delayed"] == 0 and not some.in_hand()
+
+
 # --- whatever happens ------------------------------------------------------------------------------------------------------
 
 VERBS = st.lists(
