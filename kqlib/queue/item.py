@@ -25,6 +25,7 @@ BY = "kq-by"  # header of what a step has put: the site that worked on that item
 AGAIN = "kq-again"  # header of a redriven item: the id that it had when it was buried
 DEATHS = "kq-deaths"  # header of a dead letter and of a redriven item: how often it was buried, if more than once
 OURS = {DUE, DELAY, SITE, ITEM, BY, AGAIN, DEATHS}  # not shown as an item's own
+LAST_SECOND = 253_402_300_799  # of the year 9999: a datetime goes no further
 Headers = list[tuple[str, bytes | None]]
 Place = tuple[str, int]  # a topic and the number of a partition
 
@@ -79,8 +80,8 @@ class Item(NamedTuple):  # not a frozen dataclass: that takes ten times as long 
 
     @property
     def created(self) -> datetime:
-        """When it was put, UTC."""
-        return datetime.fromtimestamp(self.record.timestamp()[1] / 1000, UTC)
+        """When it was put, UTC; the last second of 9999 if another client wrote a later time."""
+        return datetime.fromtimestamp(min(self.record.timestamp()[1] / 1000, LAST_SECOND), UTC)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Item) and self.receipt == other.receipt

@@ -219,6 +219,7 @@ def test_a_lost_state_and_an_unreadable_one_are_reported_and_never_guessed() -> 
 def test_an_item_shows_itself_the_same_each_time() -> None:
     item = Item("football", 3, Rec(41, b"k", [("a", b"1"), ("kq-due", b"5")]), 2, 9.0, 1, 7)
     assert repr(item) == "Item(football/3/41, attempt 2)" and item.headers == {"a": b"1"}
+    assert item._replace(record=Rec(1, time=10**17)).created.year == 9999  # nanoseconds, taken for milliseconds
     assert item.created == datetime(1970, 1, 1, tzinfo=UTC) and (item.data, item.key) == (b"data", b"k")
     assert repr(Item("football", 3, Rec(41), 0, 0.0, 0, 0)) == "Item(football/3/41, not claimed)"
     with pytest.raises(AttributeError):
