@@ -39,7 +39,7 @@ MOVING = {
 
 def bounds(cluster: Kafka, *topics: str, **client: Any) -> dict[Place, tuple[int, int]]:
     """The first offset and the end of each partition now. Records of open transactions are left out by default."""
-    with closing(made(cluster, **client)) as reader:
+    with closing(reader_of(cluster, **client)) as reader:
         return _bounds(cluster, reader, [(topic, number) for topic in topics for number in cluster.partitions(topic)])
 
 
@@ -50,7 +50,7 @@ def read(
 
     `NotInTime` if nothing arrives for `timeout` seconds before that.
     """
-    with closing(made(cluster)) as reader:
+    with closing(reader_of(cluster)) as reader:
         if ends is None:
             ends = {at: end for at, (_, end) in _bounds(cluster, reader, starts).items()}
         left = {at for at, start in starts.items() if start < ends[at]}
@@ -88,7 +88,7 @@ def records(
     return found
 
 
-def made(cluster: Kafka, **client: Any) -> Consumer:
+def reader_of(cluster: Kafka, **client: Any) -> Consumer:
     """A consumer in no group. At a log's end the broker would wait 500 ms for more."""
     quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "group_protocol": "classic"}
     return Consumer(cluster.client(group_id=LOOKER, **quick, **client))

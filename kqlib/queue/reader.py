@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import made
+from kqlib.kafka.reading import reader_of
 from kqlib.queue.clients import Kept
 from kqlib.queue.item import Place
 from kqlib.queue.state import check_read
@@ -125,7 +125,7 @@ class Reader:
                 self._kept.close()
 
     def _made(self) -> Any:
-        return made(self.cluster, queued_max_messages_kbytes=8_192)
+        return reader_of(self.cluster, queued_max_messages_kbytes=8_192)
 
     def close(self) -> None:
         """Done reading."""

@@ -19,7 +19,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from kqlib.errors import LedgerCorrupt, LedgerLost, Unreachable
 from kqlib.kafka.clients import AdminClient, Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import answered, made, patient
+from kqlib.kafka.reading import answered, patient, reader_of
 from kqlib.queue import incidents
 from kqlib.queue.answers import NO_TOPIC, RIGHTS, as_ours, first, not_allowed, refused
 from kqlib.queue.clients import ANSWER_WITHIN, Kept, judge
@@ -208,7 +208,7 @@ def _checked(cluster: Kafka, found: dict[Place, Seen], seconds: float) -> dict[P
     if not doubts:
         return {}
     begins, deadline = dict[Place, int](), time.monotonic() + seconds
-    with closing(made(cluster, queued_min_messages=1, auto_offset_reset="latest")) as consumer:
+    with closing(reader_of(cluster, queued_min_messages=1, auto_offset_reset="latest")) as consumer:
         consumer.assign(doubts)
         while len(begins) < len(doubts):
             if time.monotonic() > deadline:
