@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kqlib.errors import BadConfig, Closed, KqError, NotAllowed, Unreachable
+from kqlib.errors import BadConfig, Closed, NotAllowed, Unreachable
 from kqlib.kafka import Kafka, connect
 from kqlib.kafka.cluster import reach
 from kqlib.workshop import cluster as embedded
@@ -95,13 +95,6 @@ def test_an_address_where_no_kafka_answers_is_named_within_five_seconds() -> Non
         assert seconds < 5 * PATIENCE, (name, seconds)
 
 
-def test_the_address_in_the_environment_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KQ_BOOTSTRAP", "127.0.0.1:1")
-    monkeypatch.setattr("kqlib.kafka.cluster.ANSWER", 0.5)
-    with pytest.raises(Unreachable, match=r"^No Kafka answered at 127\.0\.0\.1:1: .*\(KQ_BOOTSTRAP, KQ_KAFKA_CONFIG\)"):
-        connect()
-
-
 @pytest.mark.parametrize("value", [None, ""])
 def test_without_an_address_it_is_an_embedded_one(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     if value is not None:
@@ -134,26 +127,6 @@ def test_with_an_address_it_is_that_cluster_which_runs_on_when_it_is_closed(
     reader.assign([TopicPartition(kq_topic, 0, 0)])
     assert [message.value() for message in reader.consume(2, WAIT)] == [b"x", b"x"]
     reader.close()
-
-
-def test_a_config_file_that_is_wrong_is_reported_before_anybody_is_asked(
-    monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path
-) -> None:
-    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
-    for text, says in (
-        ("security.protocol", "line 1"),
-        ("security.protocol=TLS", "security.protocol"),
-        ("a.b=c", "a.b"),
-    ):
-        (tmp_path / "client.properties").write_text(text)
-        monkeypatch.setenv("KQ_KAFKA_CONFIG", str(tmp_path / "client.properties"))
-        with pytest.raises(BadConfig, match=says):
-            connect()
-    monkeypatch.setenv("KQ_KAFKA_CONFIG", str(tmp_path / "missing"))
-    with pytest.raises(
-        KqError, match=r"missing: this file of client settings \(--config or KQ_KAFKA_CONFIG\) cannot be read"
-    ):
-        connect()
 
 
 @pytest.mark.parametrize(
