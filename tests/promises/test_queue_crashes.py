@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kqlib.errors import LeaseLost, LedgerCorrupt, LedgerLost
+from kqlib.errors import LedgerCorrupt
 from kqlib.kafka import Kafka
 from kqlib.queue import Site
 from tests.patience import PATIENCE, WAIT
@@ -70,19 +70,6 @@ def test_a_worker_that_slept_past_its_session_loses_its_lease_and_changes_nothin
     assert queue.dead.peek(5) == []
 
 
-def test_a_worker_that_closes_gives_back_what_nobody_handles(
-    kq_cluster: Kafka, name: str, start: Start, here: Site
-) -> None:
-    put(kq_cluster, name, b"a", b"b", b"c")
-    worker = start(name)
-    worker.claim(3)
-    worker.do("ack", f"{name}/0/0")
-    assert worker.do("close") == "ok"
-    begun = time.monotonic()
-    assert drained(here.queue(name), 2) == [(b"b", 1), (b"c", 1)]
-    assert time.monotonic() - begun < 6 * PATIENCE
-
-
 def test_a_poison_item_that_kills_its_workers_is_buried_and_takes_nobody_with_it(
     kq_cluster: Kafka, name: str, start: Start, here: Site, within: Callable[..., float]
 ) -> None:
@@ -127,24 +114,6 @@ def test_two_processes_share_the_partitions_and_do_everything_once(
         assert got["mine"] and got["theirs"], got
 
 
-def test_depth_and_purge_are_known_in_every_process(
-    kq_cluster: Kafka, name: str, start: Start, here: Site, within: Callable[..., float]
-) -> None:
-    queue = here.queue(name)
-    queue.put_many([(b"%d" % n, None) for n in range(10)])
-    items = taken(queue, 4)
-    queue.ack(items[2])
-    other = start(name)
-    assert other.do("depth") == 9 == queue.depth()
-    assert other.do("purge") == "ok" and other.do("depth") == 0
-    (owner,) = here._session.partitions_of(name)
-    within(5, lambda: not owner.leases, "its owner does not hear of it")  # a second, as a rule
-    with pytest.raises(LeaseLost):
-        queue.ack(items[0])
-    queue.put(b"new")
-    assert other.do("depth") == 1 and queue.claim(wait=WAIT).data == b"new"
-
-
 def test_a_purge_that_its_owner_applies_while_the_depth_is_asked_is_counted(
     kq_cluster: Kafka, name: str, start: Start, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
@@ -179,26 +148,6 @@ def test_a_mark_once_applied_is_not_applied_to_a_group_that_is_moved_back(
     commit(kq_cluster, name, name, 0)
     with alone(kq_cluster, name) as site:
         assert drained(site.queue(name), 2) == [(b"a", 1), (b"b", 1)]
-
-
-def test_a_state_that_is_gone_is_lost_and_not_replayed(kq_cluster: Kafka, name: str) -> None:
-    with alone(kq_cluster, name) as site:
-        queue = site.queue(name)
-        queue.put_many([(b"a", None), (b"b", None)])
-        queue.ack(queue.claim())
-    kq_cluster.admin.delete_consumer_groups([name])[name].result(WAIT)
-    with alone(kq_cluster, name) as site:
-        queue = site.queue(name)
-        for _ in range(2):
-            with pytest.raises(LedgerLost, match="Nothing was handed out again"):
-                queue.claim()
-        assert drained(site.queue(name, on_lost="earliest"), 2) == [(b"a", 1), (b"b", 1)]
-    kq_cluster.admin.delete_consumer_groups([name])[name].result(WAIT)
-    with alone(kq_cluster, name) as site:
-        queue = site.queue(name, on_lost="latest")
-        assert queue.claim() is None
-        queue.put(b"c")
-        assert drained(queue) == [(b"c", 1)]
 
 
 def test_a_state_that_cannot_be_read_is_not_guessed(kq_cluster: Kafka, name: str) -> None:
