@@ -126,14 +126,6 @@ def test_letters_that_could_not_be_looked_at_are_not_passed_over_in_silence(
         queue.dead.release(item)
 
 
-def test_an_id_that_is_no_letter_is_named_and_the_others_go(queue: Queue) -> None:
-    letters = buried(queue, "a", "b")
-    queue.dead.discard(letters[0])
-    moved = queue.redrive(ids=letters)
-    assert moved == 1 and list(moved.refused) == [letters[0]]
-    assert moved.refused[letters[0]].startswith("it was not found: it is done already, it is claimed, or another")
-
-
 def test_what_dies_again_meanwhile_is_not_put_back_again(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     buried(queue, "x", "x")
     end = queue.site._end
