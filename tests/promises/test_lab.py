@@ -29,7 +29,7 @@ from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.lab import Lab
 from tests.patience import PATIENCE, WAIT
-from tests.promises.play import commit, committed, put, setting, topics, values
+from tests.promises.play import committed, put, setting, topics, values
 
 
 @contextlib.contextmanager
@@ -238,18 +238,6 @@ def test_a_group_with_a_foreign_member_is_refused_and_not_handed_out_as_fresh(la
         with pytest.raises(NotInTime, match="for readers in other threads or processes to leave group 'reading-"):
             lab.group("reading-busy-0.02")
     assert lab.group("reading-busy-0.02") == "reading-busy-0.02"
-
-
-def test_a_picture_shows_what_a_group_has_committed(lab: Lab) -> None:
-    topic, group = lab.topic("drawn"), lab.group("drawn")
-    put(lab, topic, b"a", b"b", b"c")
-    commit(lab, group, topic, 2)
-    (lane,) = snapshot.lanes(lab.cluster, topic, group)
-    assert (lane.low, lane.end, lane.floor) == (0, 3, 2)
-    assert [record.state for record in lane.records] == ["done", "done", "waiting"]
-    text = str(lab.draw(topic, group))
-    assert "✓" in text and "|floor" in text
-    assert "drawn" in text and "1" in str(lab.draw_cluster(topic))
 
 
 # --- three brokers, of which one is always late -----------------------------------------------------------------------
