@@ -26,7 +26,7 @@ from tests.promises.queues import MADE, SESSION, Start, alone, topic
 
 FIRST = "test_promises"  # notebooks wait for its scores
 TOGETHER = {  # these files share a cluster beside the common one: one worker runs them, and starts it once
-    **dict.fromkeys(("test_crash", "test_at_work", "test_topics_copy"), "kq_crash"),
+    **dict.fromkeys(("test_crash", "test_at_work", "test_faults_short", "test_topics_copy"), "kq_crash"),
     **dict.fromkeys(("test_queue_rights", "test_queue_unburied"), "locked"),
     **dict.fromkeys(("test_cluster", "test_lab", "test_queue_edges_receipt"), "three"),
 }
@@ -100,6 +100,14 @@ def patient() -> Iterator[None]:
         for module, seconds in PATIENT:
             patch.setattr(module, seconds, WAIT)
         yield
+
+
+@pytest.fixture(scope="module")
+def wired(kq_crash: Any) -> Iterator[Cluster]:
+    """The cluster of `kq crash`, whose answers can be lost."""
+    cluster: Cluster = kq_crash.keywords["cluster"]
+    yield cluster
+    cluster.wire.heal()
 
 
 @pytest.fixture(scope="module")

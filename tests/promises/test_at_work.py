@@ -1,6 +1,6 @@
 """The complete programs of notebooks/at_work: each does its work on a real broker and ends at SIGTERM with status 0.
 
-What their first lines promise is what `kq crash` shows: two points of the transaction in every run, every request of all workers at
+What their first lines promise is what `kq crash` shows: three points of the transaction in every run, every request of all workers at
 night. At night they also work on a broker that is restarted under them. What single programs promise: test_at_work_each.py.
 """
 
@@ -25,7 +25,6 @@ from tests.promises.at_work import (
     FOLDER,
     KEYED,
     PROGRAMS,
-    SAFE,
     TRANSACTION,
     WORKERS,
     given,
@@ -48,7 +47,7 @@ ALLOWED = {  # what the first lines of a program do not promise
 Crash = Callable[..., Report]
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in (SAFE, KEYED, AVRO)])  # test_at_work_each.py
+@pytest.mark.parametrize("name", [name for name in WORKERS if name not in (KEYED, AVRO)])  # test_at_work_each.py
 def test_a_program_does_its_work_and_ends_at_sigterm(
     name: str, kq_cluster: Kafka, within: Callable[..., float]
 ) -> None:
@@ -63,10 +62,14 @@ def test_a_program_does_its_work_and_ends_at_sigterm(
         assert so_far() == expected
 
 
-def test_a_transaction_keeps_its_promise_at_two_of_its_requests(kq_crash: Crash) -> None:
-    command = [sys.executable, str(FOLDER / TRANSACTION)]
-    report = kq_crash(command, 2, only=["TxnOffsetCommit:1:after", "EndTxn:1:before"])
+def test_a_transaction_keeps_its_promise_at_three_of_its_requests_and_an_orphan_is_ended_in_its_name(
+    kq_crash: Crash,
+) -> None:
+    points = ["TxnOffsetCommit:1:after", "EndTxn:1:before", "EndTxn:1:after"]
+    report = kq_crash([sys.executable, str(FOLDER / TRANSACTION)], 2, only=points)
     assert (report.clean, report.lost, report.doubled) == (True, 0, 0), str(report)
+    assert [run.reached for run in report.runs] == [True] * 3
+    assert ["aborted" in " ".join(run.lives[0].notes) for run in report.runs] == [True, True, False]
 
 
 @pytest.mark.nightly
