@@ -1,4 +1,7 @@
-"""What groups promise, on a real Kafka: who holds what, what a crash is, what stands still, and that no member is left behind."""
+"""What groups promise, on a real Kafka: when they are settled, who is put out, and that no member is left behind.
+
+Who holds what, a crash, what stands still in each protocol, and static members: the stored outputs of notebook 04.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -17,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 import kqlib as kq
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.workshop.groups import Group, Stop, assignment, lag
+from kqlib.workshop.groups import Group, assignment, lag
 from tests.patience import PATIENCE, WAIT, until
 
 SESSION = 2.0 * PATIENCE  # seconds, where a test waits for its end
@@ -50,23 +52,6 @@ def runs(pid: int) -> bool:
 
 
 # --- who holds what ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.kq_partitions(4)
-def test_each_partition_has_one_owner_and_the_fifth_member_of_four_partitions_idles(
-    kq_cluster: Kafka, kq_topic: str
-) -> None:
-    with Group(kq_cluster, kq_topic, kq_topic) as group:
-        shapes = [group.join(n).sizes for n in (1, 3)]
-        five = group.join()
-        seen = assignment(kq_cluster, kq_topic, kq_topic)
-        assert shapes == [(4,), (1, 1, 1, 1)]
-        assert (five.sizes, five.idle, five.orphans) == ((1, 1, 1, 1, 0), 1, ())
-        assert seen.sizes == five.sizes and {*seen.held} == {"ann", "ben", "cem", "dia", "eve"}
-        began = time.monotonic()
-        assert group.leave("ann", "ben", "cem").sizes == (2, 2)
-        assert time.monotonic() - began < SOON  # at once: nobody waits for a session
-    assert group.members == [] and repr(group) == f"Group('{kq_topic}', 0 members, consumer)"
 
 
 def test_a_group_that_settles_asks_again_when_no_broker_answers(
@@ -109,25 +94,6 @@ def test_what_settle_returns_was_settled_although_the_next_change_has_begun(
         assert group.settle().sizes == (2, 2)
 
 
-@pytest.mark.kq_partitions(4)
-def test_each_group_works_on_every_record_and_its_members_share_them(kq_cluster: Kafka, kq_topic: str) -> None:
-    one, two = Group(kq_cluster, f"{kq_topic}-1", kq_topic), Group(kq_cluster, f"{kq_topic}-2", kq_topic)
-    with one, two:
-        # They join first: who gets a partition in a rebalance works again on what the last owner had not committed.
-        one.join(2), two.join()
-        put(kq_cluster, kq_topic, 250, 4)
-        assert lag(kq_cluster, kq_topic, kq_topic).sizes == (250, 250, 250, 250)  # a group without commits: all of it
-        until(lambda: one.lag().total == two.lag().total == 0)
-        until(lambda: one.work.records == two.work.records == 1000)  # a thread reads what the members say of their work
-        assert [g.work.times for g in (one, two)] == [1000, 1000]
-        two.leave()
-        put(kq_cluster, kq_topic, 1, 4)
-        until(lambda: one.lag().total == 0)
-        assert repr(two.lag()) == "lag 4 = 1 + 1 + 1 + 1"
-        until(lambda: one.work.records == 1004)
-        assert (one.work.again, two.work.records) == (0, 1000)
-
-
 def test_lag_counts_from_what_the_log_still_has(kq_cluster: Kafka, kq_topic: str) -> None:
     put(kq_cluster, kq_topic, 10, 1)
     part = TopicPartition(kq_topic, 0, 4)
@@ -138,39 +104,6 @@ def test_lag_counts_from_what_the_log_still_has(kq_cluster: Kafka, kq_topic: str
         reader.commit(offsets=[TopicPartition(kq_topic, 0, committed)], asynchronous=False)
         reader.close()
         assert lag(kq_cluster, kq_topic, kq_topic).sizes == (left,)
-
-
-def test_a_regular_expression_meets_a_topic_that_is_born_later(kq_cluster: Kafka, kq_topic: str) -> None:
-    later = f"{kq_topic}-later"
-    with Group(kq_cluster, kq_topic, f"^{kq_topic}.*", protocol="eager") as group:
-        group.join()
-        kq.Plan({later: kq.Topic(2)}).apply(kq_cluster, quiet=True)
-        until(lambda: len(group.assignment().partitions) == 3)
-        assert group.settle().sizes == (3,)
-    kq_cluster.admin.delete_topics([later])[later].result(WAIT)
-
-
-# --- crash, pause, and what stands still -----------------------------------------------------------------------------------
-
-
-@pytest.mark.kq_partitions(2)
-def test_a_crashed_member_is_silent_and_its_uncommitted_work_comes_again(kq_cluster: Kafka, kq_topic: str) -> None:
-    with Group(kq_cluster, kq_topic, kq_topic, session=SESSION, commit=False) as group:
-        group.join("ann", "ben")
-        put(kq_cluster, kq_topic, 50, 2)
-        until(lambda: group.work.times == 100)
-        group.crash("ann", wait=False)
-        seen = assignment(kq_cluster, kq_topic, kq_topic)
-        assert {*seen.held} == {"ann", "ben"}  # it sent no LeaveGroup, so the cluster believes in it
-        assert group.assignment().sizes == (1,) and len(group.assignment().orphans) == 1
-        assert group.settle().sizes == (2,)
-        until(lambda: group.work.times == 150)
-        assert (group.work.records, group.work.again) == (100, 50)
-        assert group.timeline().stops[-1] == Stop("ann crashes", 2, 1)
-        assert [line.split() for line in repr(group.timeline().last()).splitlines()[2:4]] == [
-            ["ann", "■", "✕"],
-            ["ben", "■", "■", "■■"],
-        ]
 
 
 @pytest.mark.kq_partitions(2)
@@ -193,29 +126,6 @@ def test_a_member_busy_for_longer_than_allowed_is_put_out_and_finds_out_when_it_
             "ann put out",
             "ann is back",
         ]
-
-
-@pytest.mark.kq_partitions(6)
-def test_what_stands_still_when_a_third_member_joins(kq_cluster: Kafka, kq_topic: str) -> None:
-    def third(protocol: str) -> tuple[tuple[int, ...], list[Stop]]:
-        with Group(kq_cluster, f"{kq_topic}-{protocol}", kq_topic, protocol=protocol) as group:
-            group.join(2)
-            return group.join().sizes, group.timeline().stops
-
-    still = {"eager": 6, "cooperative": 2, "consumer": 2}
-    with ThreadPoolExecutor() as pool:
-        found = dict(zip(still, pool.map(third, still), strict=True))
-    first = Stop("ann, ben join", 0, 0)
-    assert found == {name: ((2, 2, 2), [first, Stop("cem joins", 6, stops)]) for name, stops in still.items()}
-
-
-@pytest.mark.kq_partitions(4)
-def test_a_static_member_that_is_back_in_time_moves_nothing(kq_cluster: Kafka, kq_topic: str) -> None:
-    with Group(kq_cluster, kq_topic, kq_topic, static=True, session=20) as group:
-        before = group.join(2).held["ann"]
-        assert group.leave("ann").orphans == tuple(before)  # kept for her
-        assert group.join("ann").held["ann"] == before
-        assert [stop.partitions for stop in group.timeline().stops] == [0, 2, 0]
 
 
 # --- no member is left behind ----------------------------------------------------------------------------------------------
