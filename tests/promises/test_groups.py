@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -161,7 +162,11 @@ def test_a_dropped_group_and_a_closed_cluster_leave_no_process(kq_cluster: Kafka
     until(lambda: group.members == [])  # its thread reads the end of the process
 
 
-def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes() -> None:
+def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    monkeypatch.setenv("KQ_STATE", str(tmp_path))
     with kq.lab("test-groups") as lab:
 
         def cell() -> Group:
