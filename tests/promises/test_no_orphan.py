@@ -1,4 +1,7 @@
-"""However a Python process ends, within three seconds no JVM of its cluster runs, and its directory is gone."""
+"""However a Python process ends, within three seconds no JVM of its cluster runs, and its directory is gone.
+
+Every other end, with sleeping children in place of JVMs: tests/unit/test_reaper.py.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,6 @@ def begin(python: Begin) -> Begin:
     return partial(python, "import os, sys, time", "from kqlib.workshop.cluster import Cluster")
 
 
-UP = ("cluster = Cluster()", "print(cluster.brokers, flush=True)", "sys.stdin.readline()")
-FORK = "os.fork() or (time.sleep(60), os._exit(0))"  # a child that still holds everything that its parent had open
-ENDS: dict[str, tuple[tuple[str, ...], signal.Signals | None]] = {
-    "its last line, without a close": ((), None),
-    "SIGKILL": ((), signal.SIGKILL),
-    "SIGKILL with a forked child that lives on": ((FORK,), signal.SIGKILL),
-}
-
-
 def gone(within: Any, marked: Any, place: Path, end: str) -> None:
     """Within the three seconds: processes and directory, whichever goes last."""
 
@@ -45,29 +39,28 @@ def gone(within: Any, marked: Any, place: Path, end: str) -> None:
     within(SOON, nothing_left, f"something outlived {end}")
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_no_jvm_outlives_its_python(begin: Begin, tmp_path: Path, marked: Any, within: Any, end: str) -> None:
-    last, number = ENDS[end]
-    forks = tuple(line for line in last if line == FORK)
-    process = begin(*UP[:1], *forks, *UP[1:], *(line for line in last if line not in forks))
-    assert process.stdin and process.stdout
-    assert process.stdout.readline() == "[1]\n"
+def test_no_jvm_outlives_its_killed_python_although_a_forked_child_of_it_lives_on(
+    begin: Begin, tmp_path: Path, marked: Any, within: Any
+) -> None:
+    process = begin(
+        "cluster = Cluster()",
+        "os.fork() or (time.sleep(60), os._exit(0))",  # it still holds everything that its parent had open
+        "print(cluster.brokers, flush=True)",
+        "time.sleep(60)",
+    )
+    assert process.stdout and process.stdout.readline() == "[1]\n"
     assert len(marked.alive("kafka.Kafka")) == 1
     assert len(list(tmp_path.glob("kqlib-*"))) == 1
-    if number is None:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    else:
-        process.send_signal(number)
+    process.kill()
     process.wait(WAIT)
-    gone(within, marked, tmp_path, end)
+    gone(within, marked, tmp_path, "a SIGKILL")
 
 
 def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
     begin: Begin, tmp_path: Path, marked: Any, within: Any
 ) -> None:
     for number in range(3):
-        process = begin("print('now', flush=True)", "cluster = Cluster(3)", "time.sleep(60)")  # dropped, it would end
+        process = begin("print('now', flush=True)", "cluster = Cluster(2)", "time.sleep(60)")  # dropped, it would end
         assert process.stdout and process.stdout.readline() == "now\n"
         moment = random.uniform(number, number + 1)
         time.sleep(moment)
@@ -84,7 +77,7 @@ def test_ctrl_c_stops_a_cell_and_no_broker_and_uncaught_it_ends_both(
 ) -> None:
     process = begin(
         "import faulthandler; faulthandler.enable()",
-        UP[0],
+        "cluster = Cluster()",
         "try:",
         "    print(cluster.brokers, flush=True)",
         "    time.sleep(60)",
