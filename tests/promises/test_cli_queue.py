@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import time
@@ -16,7 +15,7 @@ from confluent_kafka.admin import ResourceType
 from kqlib.queue import Site
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT, until
-from tests.promises.desk import KQ, REPO, Desk, Terminal, received
+from tests.promises.desk import Desk, Terminal, received
 from tests.promises.play import commit, configure, delete
 from tests.promises.queues import taken
 
@@ -129,24 +128,20 @@ def test_an_item_is_held_at_a_terminal_longer_than_its_lease_until_it_is_acked(d
     assert desk("show", "--json").json["partitions"][0]["attempts"] == 1
     terminal.type("akc\r")
     terminal.wait_for("did you mean ack?")
-    time.sleep(max(0.0, 2.5 * lease - (time.monotonic() - held)))  # longer than the lease
+    time.sleep(max(0.0, 1.2 * lease - (time.monotonic() - held)))  # longer than the lease
     terminal.type("ack\r")
     terminal.wait_for("0/0: acked.")
     assert terminal.end() == 0
     assert desk.depth() == 0
 
 
-@pytest.mark.parametrize("how", ["\x03", "\x04", signal.SIGHUP], ids=["Ctrl-C", "Ctrl-D", "closed"])
-def test_a_terminal_that_is_left_releases_the_item(desk: Desk, how: str | signal.Signals) -> None:
+def test_a_terminal_that_is_closed_releases_the_item(desk: Desk) -> None:
     desk("put", "x")
     terminal = Terminal(desk)
     terminal.wait_for("> ")
     terminal.type("release soon\r")
     terminal.wait_for("delay is a number of seconds from 0 to 900, not 'soon'")
-    if isinstance(how, str):
-        terminal.type(how)
-    else:
-        terminal.process.send_signal(how)
+    terminal.process.send_signal(signal.SIGHUP)
     terminal.wait_for("released, since nothing was decided")
     assert terminal.end() == 0
     assert desk("peek", "--json").json[0]["data"] == "x"
@@ -173,13 +168,10 @@ def test_a_command_is_run_for_each_item_and_what_fails_ends_in_the_dead_letters_
     desk("put", "good", "--key", "ARS", "--header", "trace=7")
     desk("put", "-", typed=b"bad one\nfine\n")
     how = ["--until-empty", "--retry", "0.05", "--max-attempts", "2", "--threads", "2", "--json"]
-    worked = subprocess.run(
-        [*KQ, "work", desk.name, *how, "--", "sh", "-c", SCRIPT, str(tmp_path / "seen")],
-        cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False,
-    )  # fmt: skip
-    assert json.loads(worked.stdout) == {"done": 2, "released": 1, "buried": 1, "lost": 0}, worked.stderr
-    assert worked.returncode == 1
-    assert worked.stderr.count("no such match: bad one\n") == 2
+    worked = desk("work", *how, "--", "sh", "-c", SCRIPT, str(tmp_path / "seen"))
+    assert worked.json == {"done": 2, "released": 1, "buried": 1, "lost": 0}, worked.err
+    assert worked.code == 1
+    assert worked.err.count("no such match: bad one\n") == 2
     name = desk.name
     seen = sorted((tmp_path / "seen").read_text().splitlines())
     assert seen == [
@@ -217,15 +209,14 @@ def test_until_empty_ends_with_the_reason_if_only_items_are_left_that_cannot_be_
     if words != TOO_SMALL:
         delete(desk.cluster, f"{desk.name}.dead")
     desk("put", "x")
-    typed = [*KQ, "work", desk.name, "--site", desk.site, "--until-empty", *reported, "--", "false"]
     for _ in range(1 if reported else 2):  # the second time no handler gets the item, if its attempts are used up
         begun = time.monotonic()
-        worked = subprocess.run(typed, cwd=REPO, capture_output=True, text=True, timeout=WAIT, check=False)
+        worked = desk("work", "--until-empty", *reported, "--", "false")
         assert time.monotonic() - begun < 10 * PATIENCE
-        *_, last = worked.stderr.splitlines()
-        assert (worked.returncode, worked.stdout) == (2, "")
+        *_, last = worked.err.splitlines()
+        assert (worked.code, worked.out) == (2, "")
         assert last.startswith(words.format(desk.name))
-        assert "Traceback" not in worked.stderr
+        assert "Traceback" not in worked.err
     assert desk.depth() == 1
 
 
@@ -346,8 +337,8 @@ def test_a_story_of_an_item_that_is_out_says_who_can_have_it_and_who_knows_until
     knows = "only that process knows whether it is claimed, and until when"
     assert (stands["what"], " at " in who) == ("open", True)
     assert stands["how"] == f"attempt 1 (floor 0, top 1); {who} owns its partition: {knows}"
-    terminal.type("release\r")
-    terminal.wait_for("0/0: released.")
+    terminal.type("\x03")  # Ctrl-C
+    terminal.wait_for("released, since nothing was decided")
     assert terminal.end() == 0
     assert desk("story", f"{desk.name}/0/0").out.endswith("so no worker has it: the next claim gets it\n")
 
@@ -470,5 +461,5 @@ def test_doctor_sees_a_commit_that_is_not_ours_a_state_that_is_gone_and_who_comm
     state = (desk.site, desk.name, 0)
     assert state in queues.committed_since(desk.cluster, {desk.site}, began - 1)
     assert state not in queues.committed_since(desk.cluster, {desk.site}, time.time() + 60)
-    desk.cluster.kafka("consumer-groups", "--delete-offsets", "--group", desk.site, "--topic", desk.name)
+    desk.cluster.admin.delete_consumer_groups([desk.site])[desk.site].result(WAIT)
     assert f"{where}: its state is gone" in {f.name: f for f in queues.of(desk.cluster)}["ledgers"].what.splitlines()
