@@ -22,15 +22,18 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kqlib.command import main as cli
 from kqlib.runtime import places
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.node import free_ports
 from kqlib.workshop.doctor import CHECKS
 from tests.conftest import Marked
 from tests.patience import PATIENCE, WAIT
+from tests.promises.desk import Ran
 
 REPO = Path(__file__).parents[2]
 KQ = [sys.executable, "-m", "kqlib"]
+Kq = Callable[..., Ran]
 PLAN = "[football]\nweb_servers = 1\n\n[scores]\npartitions = 3\ncompact = true\n"
 
 
@@ -40,6 +43,7 @@ class Machine:
 
     home: Path
     marked: Marked = field(default_factory=lambda: Marked(uuid.uuid4().hex))
+    lines: set[str] = field(default_factory=set)  # what `kq up` printed
 
     def env(self, **more: str) -> dict[str, str]:
         """The environment of its commands."""
@@ -53,22 +57,22 @@ class Machine:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen([*KQ, *words], env=self.env(**more), cwd=REPO, **pipes)  # type: ignore[call-overload,no-any-return]
 
-    def kq(self, *words: str, typed: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    def kq(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """kq, run to its end."""
         return subprocess.run(
             [*KQ, *words],
             env=self.env(**more),
             cwd=REPO,
-            input=typed,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=WAIT,
             check=False,
         )
 
-    def printed(self, *words: str, typed: str = "", **more: str) -> str:
+    def printed(self, *words: str, **more: str) -> str:
         """What kq printed; it ended well."""
-        ran = self.kq(*words, typed=typed, **more)
+        ran = self.kq(*words, **more)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
@@ -100,12 +104,13 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A machine on which `kq up` keeps one broker for the tests that only use it."""
+    """A machine on which `kq up`, typed twice at once, keeps one broker. The last test of this file ends it."""
     made = Machine(tmp_path_factory.mktemp("busy"))
     try:
-        made.printed("up")
+        both = [made.start("up") for _ in range(2)]
+        made.lines = {process.communicate(timeout=WAIT)[0] for process in both}
+        assert [process.returncode for process in both] == [0, 0]
         yield made
-        made.kq("down")
     finally:
         made.end()
 
@@ -113,7 +118,23 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 @pytest.fixture(scope="module")
 def bootstrap(busy: Machine) -> str:
     """Where it is."""
-    return busy.printed("up").strip().removeprefix("export KQ_BOOTSTRAP=")
+    (line,) = busy.lines
+    return line.strip().removeprefix("export KQ_BOOTSTRAP=")
+
+
+@pytest.fixture
+def kq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kq:
+    """`kq` on a machine, in this process: starting one takes as long as most commands."""
+    monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("KQ_KAFKA_CONFIG", raising=False)
+
+    def run(machine: Machine, *words: str) -> Ran:
+        monkeypatch.setenv("KQ_STATE", str(machine.home / "state"))
+        capsys.readouterr()
+        code = cli.main(list(words))
+        return Ran(code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -126,50 +147,37 @@ def plan(tmp_path: Path) -> str:
 # --- up and down ------------------------------------------------------------------------------------------------------
 
 
-def test_two_ups_at_once_keep_one_cluster_and_down_leaves_nothing(machine: Machine) -> None:
-    both = [machine.start("up") for _ in range(2)]
-    lines = {process.communicate(timeout=WAIT)[0] for process in both}
-    assert [process.returncode for process in both] == [0, 0]
-    assert len(lines) == 1
-    line = lines.pop()
-    assert line.startswith("export KQ_BOOTSTRAP=127.0.0.1:") and line.count("\n") == 1
-    assert len(machine.marked.alive("kafka.Kafka")) == 1
-    assert machine.printed("up") == line
-    refused = machine.kq("up", "--brokers", "3")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "1 broker runs already" in refused.stderr
-    down = machine.kq("down", KQ_BOOTSTRAP=line.split("=", 1)[1].strip())
-    assert (down.stdout, down.stderr) == ("Kafka has ended.\n", "KQ_BOOTSTRAP still names it: unset KQ_BOOTSTRAP\n")
-    assert machine.left_now() == [], "down returns when all of it is gone"
-    assert machine.printed("down") == "Nothing runs.\n"
-    assert sorted(path.name for path in (machine.home / "state").iterdir()) == ["up.lock", "up.log"]
-
-
-def test_the_line_is_for_eval_and_outlives_the_shell_that_asked(busy: Machine, bootstrap: str) -> None:
+def test_two_ups_at_once_keep_one_cluster_and_print_one_line_for_eval(busy: Machine, bootstrap: str) -> None:
+    assert busy.lines == {f"export KQ_BOOTSTRAP={bootstrap}\n"} and bootstrap.startswith("127.0.0.1:")
+    assert len(busy.marked.alive("kafka.Kafka")) == 1
     script = f'eval "$({sys.executable} -m kqlib up 2>/dev/null)"; echo "$KQ_BOOTSTRAP"'
     ran = subprocess.run(["sh", "-c", script], env=busy.env(), cwd=REPO, capture_output=True, text=True, check=True)
     assert ran.stdout == f"{bootstrap}\n"
 
 
 def test_a_dead_broker_is_seen_and_a_killed_holder_takes_everything_along(
-    machine: Machine, within: Callable[..., float]
+    machine: Machine, kq: Kq, within: Callable[..., float]
 ) -> None:
     machine.printed("up", "--brokers", "2")
     machine.marked.alive("broker-2/server.properties")[0].kill()
     seen: dict[str, Any] = {}
 
     def down() -> bool:
-        ran = machine.kq("status", "--json")
-        seen.update(json.loads(ran.stdout) if ran.returncode == 0 else {})
+        ran = kq(machine, "status", "--json")
+        seen.update(ran.json if ran.code == 0 else {})
         return seen.get("brokers") == {"1": "up", "2": "down"}
 
     within(40, down, "status never saw that broker 2 is gone")
     assert (seen["source"], seen["exported"], seen["other"]) == ("kq up", False, None)
     os.kill(json.loads((machine.home / "state/up.json").read_text())["pid"], signal.SIGKILL)
     assert machine.left(3) == []
-    status = machine.kq("status")
-    assert (status.returncode, status.stdout[:13]) == (1, "Nothing runs.")
-    assert not (machine.home / "state/up.json").exists()
+
+
+@pytest.mark.nightly  # by day `kq down`: it takes one file of that directory away
+def test_a_cluster_ends_with_the_directory_that_says_where_it_is(machine: Machine) -> None:
+    machine.printed("up")
+    shutil.rmtree(machine.home / "state")
+    assert machine.left(8) == []
 
 
 @pytest.mark.parametrize(
@@ -193,12 +201,6 @@ def test_an_up_that_is_stopped_half_way_leaves_nothing(
     assert machine.left(3) == []
 
 
-def test_a_cluster_ends_with_the_directory_that_says_where_it_is(machine: Machine) -> None:
-    machine.printed("up")
-    shutil.rmtree(machine.home / "state")
-    assert machine.left(8) == []
-
-
 # --- commands on the cluster of `kq up` -------------------------------------------------------------------------------
 
 
@@ -215,41 +217,39 @@ def topics(bootstrap: str) -> set[str]:
     return set(admin.list_topics(timeout=WAIT).topics)
 
 
-def test_a_plan_is_compared_applied_and_then_as_planned(busy: Machine, bootstrap: str, plan: str) -> None:
-    before = busy.kq("topics", "diff", plan)
-    assert (before.returncode, before.stderr) == (1, "")
+def test_a_plan_is_compared_applied_and_then_as_planned(busy: Machine, kq: Kq, bootstrap: str, plan: str) -> None:
+    before = kq(busy, "topics", "diff", plan)
+    assert (before.code, before.err) == (1, "")
     planned = ["+ football:", "+ football.dead:", "+ scores:", "+ kq.queues:"]
-    assert sorted(" ".join(line.split()[:2]) for line in before.stdout.splitlines()) == sorted(planned)
-    applied = busy.printed("topics", "apply", plan)
-    assert applied == f"{before.stdout}Done: every topic is as planned.\n"
-    after = busy.kq("topics", "diff", plan)
-    assert (after.returncode, after.stdout.count(": as planned")) == (0, 4)
+    assert sorted(" ".join(line.split()[:2]) for line in before.out.splitlines()) == sorted(planned)
+    assert kq(busy, "topics", "apply", plan) == Ran(0, f"{before.out}Done: every topic is as planned.\n", "")
+    after = kq(busy, "topics", "diff", plan)
+    assert (after.code, after.out.count(": as planned")) == (0, 4)
     assert topics(bootstrap) >= {"football", "football.dead", "scores", "kq.queues"}
 
 
-def test_what_can_never_be_applied_differs_and_changes_nothing(busy: Machine, bootstrap: str, plan: str) -> None:
-    busy.printed("topics", "apply", plan)
+def test_what_can_never_be_applied_differs_and_changes_nothing(
+    busy: Machine, kq: Kq, bootstrap: str, plan: str
+) -> None:
+    assert kq(busy, "topics", "apply", plan).code == 0
     Path(plan).write_text(PLAN.replace("partitions = 3", "partitions = 1"))
-    assert busy.kq("topics", "diff", plan).returncode == 1
+    assert kq(busy, "topics", "diff", plan).code == 1
     Path(plan).write_text(Path(plan).read_text() + "\n[other]\n")
-    refused = busy.kq("topics", "apply", plan)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("kq: 'scores' has 3 partitions and the plan says 1.")
+    refused = kq(busy, "topics", "apply", plan)
+    assert refused.code == 2
+    assert refused.err.startswith("kq: 'scores' has 3 partitions and the plan says 1.")
     assert "other" not in topics(bootstrap)
     Path(plan).write_text(PLAN.replace("compact = true", "compact = true\nreplicas = 2"))
-    differs = busy.kq("topics", "diff", plan)
-    assert differs.returncode == 1
-    assert "≠ scores" in differs.stdout
-    applied = busy.printed("topics", "apply", plan)
-    assert applied == f"{differs.stdout}Done: every topic is as planned, but for the lines marked ≠.\n"
+    differs = kq(busy, "topics", "diff", plan)
+    assert (differs.code, "≠ scores" in differs.out) == (1, True)
+    applied = kq(busy, "topics", "apply", plan)
+    assert applied.out == f"{differs.out}Done: every topic is as planned, but for the lines marked ≠.\n"
 
 
-def test_kafkas_own_tools_read_what_is_typed_and_end_with_their_own_code(busy: Machine) -> None:
-    assert busy.printed("kafka", "kafka-topics.sh", "--create", "--topic", "typed") == "Created topic typed.\n"
-    busy.printed("kafka", "console-producer", "--topic", "typed", typed="kick-off\ngoal\n")
-    read = ["--topic", "typed", "--from-beginning", "--max-messages", "2", "--timeout-ms", f"{WAIT * 1000:.0f}"]
-    assert busy.printed("kafka", "console-consumer", *read) == "kick-off\ngoal\n"
-    assert busy.kq("kafka", "topics", "--describe", "--topic", "nobody").returncode == 1
+def test_kafkas_own_tools_find_the_cluster_and_end_with_their_own_code(busy: Machine) -> None:
+    """That they read what is typed: notebook 03 types keys to Java's producer."""
+    described = busy.kq("kafka", "kafka-topics.sh", "--describe", "--topic", "nobody")
+    assert (described.returncode, "'nobody' does not exist" in described.stdout + described.stderr) == (1, True)
 
 
 # --- commands on one's own cluster ------------------------------------------------------------------------------------
@@ -282,24 +282,18 @@ def test_one_s_own_cluster_with_tls_and_a_login_is_used_and_its_password_never_s
 # --- doctor and lab ---------------------------------------------------------------------------------------------------
 
 
-def test_doctor_finds_this_machine_well_and_leaves_nothing(machine: Machine) -> None:
-    ran = machine.kq("doctor")
-    signs = {line[2:13].strip(): line[0] for line in ran.stdout.splitlines()}
-    assert signs == {check.name: "✓" for check in CHECKS}
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert machine.left(3) == []
-
-
-def test_doctor_tries_one_s_own_cluster_and_takes_its_topic_away(
+def test_doctor_finds_this_machine_and_its_cluster_well_and_leaves_nothing(
     busy: Machine, bootstrap: str, within: Callable[..., float]
 ) -> None:
-    code = "from kqlib.workshop.doctor import machine; print(repr(machine.round_trip()))"
-    env = busy.env(KQ_BOOTSTRAP=bootstrap)
-    ran = subprocess.run([sys.executable, "-c", code], env=env, cwd=REPO, capture_output=True, text=True, check=True)
-    assert f"ok=True, what='a record went into a real Kafka and came out ({bootstrap})'" in ran.stdout
-    within(
-        20, lambda: "kq-doctor" not in str(topics(bootstrap))
-    )  # the broker hears of it after the controller's answer
+    before = {process.pid for process in busy.marked.alive()}
+    ran = busy.kq("doctor", KQ_BOOTSTRAP=bootstrap)
+    signs = {line[2:13].strip(): line[0] for line in ran.stdout.splitlines()}
+    assert {check.name: signs.get(check.name) for check in CHECKS} == {check.name: "✓" for check in CHECKS}, ran.stdout
+    assert f"a record went into a real Kafka and came out ({bootstrap})" in ran.stdout
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    within(3, lambda: {process.pid for process in busy.marked.alive()} == before, "a process is left")
+    # the broker hears of it after the controller's answer
+    within(20, lambda: "kq-doctor" not in str(topics(bootstrap)), "its topic is left")
 
 
 def ask(port: int, path: str) -> Any:
@@ -307,7 +301,7 @@ def ask(port: int, path: str) -> Any:
         return json.load(answer) if "json" in answer.headers["Content-Type"] else answer.url
 
 
-@pytest.mark.skipif(not (REPO / "notebooks/00-start-here.ipynb").exists(), reason="needs the first notebook")
+@pytest.mark.nightly  # by day tests/browser starts it, and sees no pop-up; its words are in tests/unit/cli/test_jupyter.py
 def test_lab_serves_the_notebooks_on_loopback_with_the_projects_settings(
     machine: Machine, within: Callable[..., float]
 ) -> None:
@@ -333,3 +327,13 @@ def test_lab_serves_the_notebooks_on_loopback_with_the_projects_settings(
         serving.communicate(timeout=WAIT)
     assert not list(machine.home.rglob("user-settings"))
     assert machine.left(3) == []
+
+
+# --- the end of the cluster of `kq up`: the last test that uses it ----------------------------------------------------
+
+
+def test_down_returns_when_all_of_it_is_gone(busy: Machine, bootstrap: str) -> None:
+    down = busy.kq("down", KQ_BOOTSTRAP=bootstrap)
+    assert (down.stdout, down.stderr) == ("Kafka has ended.\n", "KQ_BOOTSTRAP still names it: unset KQ_BOOTSTRAP\n")
+    assert busy.left_now() == []
+    assert not (busy.home / "state/up.json").exists()
