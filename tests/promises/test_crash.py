@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -200,15 +201,21 @@ def test_the_command_line_says_it_with_its_exit_status(
     assert f"Written: {page}" in printed.err
 
 
-def test_ctrl_c_ends_all_of_it_at_once(tmp_path: Path, marked: Any, within: Any) -> None:
-    words = [sys.executable, "-m", "kqlib", "crash", "--", *example("at_least_once")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path) as running:
-        within(30, lambda: marked.alive("at_least_once.py") and marked.alive("kafka.Kafka"), "no worker was started")
-        within(30, lambda: len(marked.alive("at_least_once.py")) > 1, "no worker was started")
-        running.send_signal(signal.SIGINT)
-        assert running.wait(10 * PATIENCE) == 130
-        assert running.stdout and "Traceback" not in running.stdout.read()
-    within(5, lambda: marked.alive() == [], "a process is left")
+def test_ctrl_c_ends_all_of_it_at_once(kq_crash: Crash, marked: Any, within: Any) -> None:
+    def press() -> None:
+        within(30, lambda: marked.alive("at_least_once.py"), "no worker was started")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pressed = pool.submit(press)
+            with pytest.raises(KeyboardInterrupt):
+                kq_crash(example("at_least_once"))
+            pressed.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    within(5, lambda: marked.alive("at_least_once.py") == [], "a process is left")
 
 
 # --- all points, and as production would wait ----------------------------------------------------------------------------
