@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import string
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from kqlib.workshop.lab import Lab, _open
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import commit, committed, configure, create, delete, put, setting, topics, values
 
-STARTED: list[subprocess.Popen[str]] = []
+Python = Callable[..., subprocess.Popen[str]]
 
 # --- a lab on one's own cluster ---------------------------------------------------------------------------------------
 
@@ -37,9 +36,6 @@ def own(monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, tmp_path: Path) -> I
     monkeypatch.setenv("LOGNAME", "anna")
     before = topics(kq_cluster)
     yield kq_cluster
-    while STARTED:  # one that a test which failed has left runs no more
-        with STARTED.pop() as process:
-            process.kill()
     for lab in [lab for lab in _open.values() if not lab.cluster.embedded]:
         lab.close()
     left = [name for name in topics(kq_cluster) - before - {lab_notes.TOPIC} if not name.startswith("__")]
@@ -53,13 +49,6 @@ def machine(folder: Path, name: str) -> str:
     state.mkdir(exist_ok=True)
     (state / "machine").write_text(name)
     return str(state)
-
-
-def python(code: str) -> subprocess.Popen[str]:
-    """Another process of the same user; it ends with the test."""
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    STARTED.append(subprocess.Popen([sys.executable, "-c", code], text=True, **pipes))
-    return STARTED[-1]
 
 
 def noted(kafka: Kafka, *kinds: str) -> set[str]:
@@ -92,19 +81,19 @@ def test_what_a_lab_makes_on_ones_own_cluster_is_prefixed_noted_and_removed_at_i
     assert own.brokers == [1]
 
 
-def test_the_next_run_removes_what_a_killed_one_left(own: Kafka) -> None:
+def test_the_next_run_removes_what_a_killed_one_left(own: Kafka, python: Python) -> None:
     session = f"{2000 * PATIENCE:.0f}"  # the member must commit before it is over, and the next run waits for its end
     quick = {"consumer_session_timeout_ms": session, "consumer_heartbeat_interval_ms": "200"}
     configure(own, ResourceType.GROUP, "94-killed.anna.m1.members", **quick)
     process = python(
-        "import kqlib as kq, time; from confluent_kafka import Consumer, Producer, TopicPartition\n"
-        "lab = kq.lab('94-killed'); topic = lab.topic('football'); left = lab.topic('left behind'.replace(' ', '-'))\n"
-        "producer = Producer(lab.client()); producer.produce(topic, b'old'); producer.flush()\n"
-        "reader = Consumer(lab.client(group_id=lab.group('readers'), group_protocol='classic'))\n"
-        "reader.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)\n"
-        "member = Consumer(lab.client(group_id=lab.group('members'))); member.subscribe([topic])\n"
-        "member.commit(member.poll(60), asynchronous=False)\n"
-        "print('up', flush=True); time.sleep(60)"
+        "import kqlib as kq, time; from confluent_kafka import Consumer, Producer, TopicPartition",
+        "lab = kq.lab('94-killed'); topic = lab.topic('football'); left = lab.topic('left behind'.replace(' ', '-'))",
+        "producer = Producer(lab.client()); producer.produce(topic, b'old'); producer.flush()",
+        "reader = Consumer(lab.client(group_id=lab.group('readers'), group_protocol='classic'))",
+        "reader.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)",
+        "member = Consumer(lab.client(group_id=lab.group('members'))); member.subscribe([topic])",
+        "member.commit(member.poll(60), asynchronous=False)",
+        "print('up', flush=True); time.sleep(60)",
     )
     assert process.stdout and process.stdout.readline() == "up\n", process.stderr and process.stderr.read()
     assert committed(own, "94-killed.anna.m1.readers", "94-killed.anna.m1.football") == 1
@@ -209,7 +198,7 @@ def test_what_needs_an_embedded_cluster_says_so(own: Kafka, asked: dict[str, Any
     assert topics(own) == before
 
 
-def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Kafka) -> None:
+def test_a_lab_that_another_process_has_open_is_not_pulled_from_under_it(own: Kafka, python: Python) -> None:
     with kq.lab("99-both") as lab:
         topic = lab.topic("football")
         put(lab, topic, b"a")
@@ -279,15 +268,15 @@ def test_a_users_name_is_in_letters_that_a_topic_may_have_and_is_nobody_elses(mo
     assert [names[same] for same in ("anna", "anna-m", "Anna2")] == ["anna", "anna-m", "Anna2"]
 
 
-def test_a_script_ends_although_its_readers_are_open_and_one_is_being_polled(own: Kafka) -> None:
+def test_a_script_ends_although_its_readers_are_open_and_one_is_being_polled(own: Kafka, python: Python) -> None:
     process = python(
-        "import kqlib as kq, threading; from confluent_kafka import Consumer\n"
-        "lab = kq.lab('89-end'); topic = lab.topic('football')\n"
-        "silent = Consumer(lab.client(group_id=lab.group('a'))); silent.subscribe([topic])\n"
-        "busy = Consumer(lab.client(group_id=lab.group('b'))); busy.subscribe([topic])\n"
-        "def loop():\n"
-        "    while True: busy.poll(0.1)\n"
-        "busy.poll(1); threading.Thread(target=loop, daemon=True).start(); print('end', flush=True)"
+        "import kqlib as kq, threading; from confluent_kafka import Consumer",
+        "lab = kq.lab('89-end'); topic = lab.topic('football')",
+        "silent = Consumer(lab.client(group_id=lab.group('a'))); silent.subscribe([topic])",
+        "busy = Consumer(lab.client(group_id=lab.group('b'))); busy.subscribe([topic])",
+        "def loop():",
+        "    while True: busy.poll(0.1)",
+        "busy.poll(1); threading.Thread(target=loop, daemon=True).start(); print('end', flush=True)",
     )
     output, err = process.communicate(timeout=WAIT)
     assert (output, process.returncode) == ("end\n", 0), err
