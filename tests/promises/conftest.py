@@ -27,7 +27,7 @@ from tests.promises.queues import MADE, SESSION, Start, alone, topic
 FIRST = "test_promises"  # notebooks wait for its scores
 TOGETHER = {  # these files share a cluster beside the common one: one worker runs them, and starts it once
     **dict.fromkeys(("test_crash", "test_at_work", "test_faults_short", "test_topics_copy"), "kq_crash"),
-    **dict.fromkeys(("test_queue_rights", "test_queue_unburied"), "locked"),
+    **dict.fromkeys(("test_doctor_threats", "test_queue_rights", "test_queue_unburied"), "locked"),
     **dict.fromkeys(("test_cluster", "test_lab", "test_queue_edges_receipt"), "three"),
 }
 LONG = {
