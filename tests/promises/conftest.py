@@ -27,7 +27,8 @@ from tests.promises.queues import MADE, SESSION, Start, alone, topic
 FIRST = "test_promises"  # notebooks wait for its scores
 TOGETHER = {  # these files share a cluster beside the common one: one worker runs them, and starts it once
     **dict.fromkeys(("test_crash", "test_at_work", "test_faults_short", "test_topics_copy"), "kq_crash"),
-    **dict.fromkeys(("test_doctor_threats", "test_queue_rights", "test_queue_unburied"), "locked"),
+    **dict.fromkeys(("test_queue_looks", "test_queue_rights", "test_queue_unburied"), "locked"),
+    **dict.fromkeys(("test_doctor_threats", "test_share", "test_topics"), "locked"),
     **dict.fromkeys(("test_cluster", "test_lab", "test_queue_edges_receipt"), "three"),
 }
 LONG = {
@@ -112,8 +113,8 @@ def wired(kq_crash: Any) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def locked() -> Cluster:
-    """A cluster with TLS, logins and rules."""
-    return SHARED.cluster("locked", secure=True)
+    """A cluster with TLS, logins, rules and a wire, whose brokers create a topic as soon as someone names it."""
+    return SHARED.cluster("locked", secure=True, wire=True, auto_create=True)
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,12 @@ KINDS = {
     "cluster": ResourceType.BROKER,
 }
 USER = "User:app"
+OPERATIONS = {
+    "topic": ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    "group": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
+    "transactional-id": ("WRITE", "DESCRIBE"),
+}
+USUAL = [f"{each} {kind} *" for kind, operations in OPERATIONS.items() for each in operations]  # of a new cluster
 
 
 def may(cluster: Cluster, *rules: str) -> None:

@@ -20,13 +20,7 @@ from tests.promises.rights import may
 
 QUEUES = [f"looked-{number:02}" for number in range(22)]
 SITES = ("eu", "us", "asia")
-READ = ("READ topic football", "READ topic football.dead", "READ topic kq.queues")
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(secure=True, wire=True) as made:
-        yield made
+READ = ("READ topic cricket", "READ topic cricket.dead", "READ topic kq.queues")
 
 
 @dataclass
@@ -46,53 +40,53 @@ class Kq:
 
 @pytest.fixture
 def kq(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    locked: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Kq]:
     files = {}
     for user in ("deploy", "app"):
-        with cluster.as_user(user) as seen:
+        with locked.as_user(user) as seen:
             files[user] = tmp_path / user
             settings = {
                 k: v for k, v in seen.client().items() if k.startswith(("bootstrap", "security", "sasl", "ssl"))
             }
             files[user].write_text("".join(f"{key}={value!s}\n" for key, value in settings.items()))
     files["wire"] = tmp_path / "wire"  # deploy, seen by the wire
-    files["wire"].write_text(files["deploy"].read_text() + f"bootstrap.servers={cluster.wire.bootstrap}\n")
+    files["wire"].write_text(files["deploy"].read_text() + f"bootstrap.servers={locked.wire.bootstrap}\n")
     monkeypatch.delenv("KQ_BOOTSTRAP", raising=False)
     yield Kq(files, monkeypatch, capfd)
 
 
 @pytest.fixture(scope="module")
-def football(cluster: Cluster) -> str:
+def cricket(locked: Cluster) -> str:
     """A queue of two sites: one item buried, three waiting. Its buried item's id."""
-    Plan({"football": QueueTopic(partitions=1)}).apply(cluster, quiet=True)
-    with alone(cluster, "fans") as site:
-        queue = site.queue("football")
+    Plan({"cricket": QueueTopic(partitions=1)}).apply(locked, quiet=True)
+    with alone(locked, "fans") as site:
+        queue = site.queue("cricket")
         queue.put_many([(b"%d" % number, None) for number in range(4)])
         item = queue.claim(wait=WAIT)
         assert item
         queue.bury(item, "offside")
-    with alone(cluster, "press") as site:
-        item = site.queue("football").claim(wait=WAIT)
+    with alone(locked, "press") as site:
+        item = site.queue("cricket").claim(wait=WAIT)
         assert item
-        site.queue("football").ack(item)
+        site.queue("cricket").ack(item)
     return item.id
 
 
 WORDS = {
-    "story": ("football/0/0", "buried", "offside"),
-    "show": ("football", "football, site fans", "items    3"),
-    "peek": ("football", "football/0/1", "football/0/3"),
-    "depth": ("football", "3", ""),
-    "list": ("", "football", "fans"),
+    "story": ("cricket/0/0", "buried", "offside"),
+    "show": ("cricket", "cricket, site fans", "items    3"),
+    "peek": ("cricket", "cricket/0/1", "cricket/0/3"),
+    "depth": ("cricket", "3", ""),
+    "list": ("", "cricket", "fans"),
 }
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_user_who_may_only_read_looks_at_a_queue_without_a_traceback(
-    cluster: Cluster, football: str, kq: Kq, word: str
+    locked: Cluster, cricket: str, kq: Kq, word: str
 ) -> None:
-    may(cluster, *READ, "READ group fans")
+    may(locked, *READ, "READ group fans")
     what, *seen = WORDS[word]
     code, out, err = kq("app", word, *[what][: len(what)], "--site", "fans")
     assert "Traceback" not in err and "FATAL" not in err
@@ -107,27 +101,27 @@ def test_a_user_who_may_only_read_looks_at_a_queue_without_a_traceback(
     ("word", "right"), [("story", READ[1]), ("show", READ[1]), ("list", READ[1]), ("depth", "READ group fans")]
 )
 def test_without_one_of_these_rights_there_is_a_sentence_or_what_can_be_read(
-    cluster: Cluster, football: str, kq: Kq, word: str, right: str
+    locked: Cluster, cricket: str, kq: Kq, word: str, right: str
 ) -> None:
-    may(cluster, *({*READ, "READ group fans"} - {right}))
+    may(locked, *({*READ, "READ group fans"} - {right}))
     what = WORDS[word][0]
     code, _, err = kq("app", word, *[what][: len(what)], "--site", "fans")
     assert "Traceback" not in err and "FATAL" not in err
     assert code in (0, 1) or err.startswith("kq: ")
 
 
-def test_what_was_put_back_for_one_site_is_no_item_of_another(cluster: Cluster, kq: Kq) -> None:
-    Plan({"hockey": QueueTopic(partitions=1)}).apply(cluster, quiet=True)
-    with alone(cluster, "north") as site:
-        queue = site.queue("hockey")
-        queue.put(b"puck")
+def test_what_was_put_back_for_one_site_is_no_item_of_another(locked: Cluster, kq: Kq) -> None:
+    Plan({"rugby": QueueTopic(partitions=1)}).apply(locked, quiet=True)
+    with alone(locked, "north") as site:
+        queue = site.queue("rugby")
+        queue.put(b"try")
         item = queue.claim(wait=WAIT)
         assert item
         queue.bury(item)
         assert queue.redrive() == 1
-    with Site(cluster, "south") as site:
-        site.queue("hockey")
-    shown = [json.loads(kq("deploy", "show", "hockey", "--site", site, "--json")[1]) for site in ("north", "south")]
+    with Site(locked, "south") as site:
+        site.queue("rugby")
+    shown = [json.loads(kq("deploy", "show", "rugby", "--site", site, "--json")[1]) for site in ("north", "south")]
     assert [each["depth"] for each in shown] == [1, 1]
     assert [each["sites"] for each in shown] == [{"north": 1, "south": 1}] * 2
 
@@ -150,15 +144,15 @@ def filled(cluster: Kafka, names: list[str]) -> None:
             here.queue(name).ack(item)
 
 
-def test_a_list_of_22_queues_asks_hardly_more_than_one_of_2(kq: Kq, cluster: Cluster) -> None:
+def test_a_list_of_22_queues_asks_hardly_more_than_one_of_2(kq: Kq, locked: Cluster) -> None:
     def listed() -> tuple[list[dict[str, object]], dict[str, int]]:
-        cluster.wire.clear()
+        locked.wire.clear()
         _, out, _ = kq("wire", "list", "--site", SITES[0], "--json")
-        return json.loads(out), cluster.wire.state()[0]
+        return json.loads(out), locked.wire.state()[0]
 
-    filled(cluster, QUEUES[:2])
+    filled(locked, QUEUES[:2])
     _, few = listed()
-    filled(cluster, QUEUES[2:])
+    filled(locked, QUEUES[2:])
     found, many = listed()
     rows = {row["queue"]: row for row in found}
     for number, name in enumerate(QUEUES):

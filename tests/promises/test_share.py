@@ -22,8 +22,8 @@ from kqlib.errors import LeaseLost, NotAllowed, TopicMissing
 from kqlib.queue.item import Item
 from kqlib.share import ShareQueue
 from kqlib.topics import Plan, Topic
-from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
+from tests.promises.rights import USUAL, may
 
 
 @pytest.fixture
@@ -208,30 +208,22 @@ TOPICS = {case: name.removeprefix("share-") for case, ((_, name, _), _) in DENIE
 
 
 @pytest.fixture(scope="module")
-def locked():
+def app(locked, app):
     """Topics and groups as a deployment leaves them, and what each case forbids."""
-    with Cluster(1, secure=True) as made:
-        Plan(dict.fromkeys(["football", *TOPICS.values()], Topic(1))).apply(made, quiet=True)
-        for name in ("football", *TOPICS.values()):
-            with ShareQueue(made, name) as queue:
-                queue.put(b"1")
-        rule = (ResourcePatternType.LITERAL, "User:app", "*")
-        rules = [
-            AclBinding(kind, name, *rule, what, AclPermissionType.DENY) for (kind, name, what), _ in DENIED.values()
-        ]
-        for done in made.admin.create_acls(rules).values():
-            done.result(WAIT)
-        yield made
-
-
-@pytest.fixture(scope="module")
-def app(locked):
-    with locked.as_user("app") as made:
-        yield made
+    may(locked, *USUAL)
+    Plan(dict.fromkeys(["open", *TOPICS.values()], Topic(1))).apply(locked, quiet=True)
+    for name in ("open", *TOPICS.values()):
+        with ShareQueue(locked, name) as queue:
+            queue.put(b"1")
+    rule = (ResourcePatternType.LITERAL, "User:app", "*")
+    rules = [AclBinding(kind, name, *rule, what, AclPermissionType.DENY) for (kind, name, what), _ in DENIED.values()]
+    for done in locked.admin.create_acls(rules).values():
+        done.result(WAIT)
+    return app
 
 
 def test_an_app_that_may_set_nothing_works_in_a_group_that_is_set_up(app):
-    with ShareQueue(app, "football") as queue:
+    with ShareQueue(app, "open") as queue:
         queue.put(b"2")
         for due in (b"1", b"2"):
             item = queue.claim(wait=WAIT)
@@ -243,11 +235,11 @@ def test_an_app_learns_what_a_deployer_has_to_set(app, locked):
     for how, missing in (({"group": "new"}, "share.auto.offset.reset=earliest,share.isolation.level=read_committed"),
                          ({"lease": 7}, "share.record.lock.duration.ms=7000")):  # fmt: skip
         with pytest.raises(NotAllowed, match=r"^User 'app' lacks ALTER_CONFIGS on group '") as caught:
-            ShareQueue(app, "football", **how)
+            ShareQueue(app, "open", **how)
         assert f"Nothing was changed. It is needed to set {missing}. Your administrator can" in str(caught.value)
         tool, *words = str(caught.value).split("`kq kafka ")[1].rstrip("`").split()
         assert "Completed updating config" in locked.kafka(tool, *words)  # what it says works
-        ShareQueue(app, "football", **how).close()
+        ShareQueue(app, "open", **how).close()
 
 
 @pytest.mark.parametrize("case", DENIED)
