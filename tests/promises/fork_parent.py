@@ -1,6 +1,6 @@
-"""A process that has a site and forks; run as `python -m tests.promises.fork_parent CASE TOPIC`, with KQ_BOOTSTRAP.
+"""A process that has a site and forks; run as `python -m tests.promises.fork_parent TOPIC`, with KQ_BOOTSTRAP.
 
-In:  the name of a case below, a queue's topic. Out: one line of JSON: what the children and then the parent saw.
+In:  a queue's topic. Out: one line of JSON: what the children and then the parent saw in each case below, one after the other.
 A child that hangs is killed after LIMIT seconds: that is 'hung'.
 """
 
@@ -30,7 +30,7 @@ from kqlib.share import ShareQueue
 from kqlib.virtual.names import topics
 
 LIMIT = 8.0 * float(os.environ.get("KQ_PATIENCE") or 1)
-TOPIC = sys.argv[2]
+TOPIC = sys.argv[1]
 CLUSTER = kq.connect()
 SITE = kq.Site(CLUSTER, f"{TOPIC}-fans")
 QUEUE = SITE.queue(TOPIC)
@@ -363,11 +363,12 @@ def group() -> None:
     made.close()
 
 
-CASES = {case.__name__: case for case in (inherited, leaves, serves, embedded, virtual, lab, group)}
-
 if __name__ == "__main__":
-    CASES[sys.argv[1]]()
-    QUEUE.put(b"of the parent")  # whatever the children did, it goes on
-    ANSWER["parent"] = (QUEUE.claim(wait=LIMIT) or QUEUE.put).__class__.__name__
+    answers = {}
+    for case in (inherited, leaves, serves, embedded, virtual, lab, group):
+        ANSWER = answers[case.__name__] = {}
+        case()
+        QUEUE.put(b"of the parent")  # whatever the children did, it goes on
+        ANSWER["parent"] = (QUEUE.claim(wait=LIMIT) or QUEUE.put).__class__.__name__
     SITE.close()
-    print(json.dumps(ANSWER))
+    print(json.dumps(answers))
