@@ -136,28 +136,28 @@ def test_a_site_goes_on_in_the_copy_where_it_was_with_the_attempts_of_each_item(
     assert "has another state in" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_state_whose_writing_was_cut_off_at_any_step_is_written_by_the_same_command(
-    step: int, kq_cluster: Kafka, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    kq_cluster: Kafka, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = names
     left = worked_on(kq_cluster, source, target)
     copying.copy(kq_cluster, source, kq_cluster, target)
-    steps = iter(range(1, 4))
 
-    def cut_off(real: Callable[..., Any]) -> Callable[..., Any]:
+    def cut_off(real: Callable[..., Any], steps: Iterator[int], last: int) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
-            if next(steps) == step:
+            if next(steps) == last:
                 raise Unreachable(address="here", why="the test's accident")
             return real(*args)
 
         return call
 
-    with monkeypatch.context() as accident:
-        accident.setattr(moving, "_commit", cut_off(moving._commit))
-        accident.setattr(Notes, "write", cut_off(Notes.write))
-        with pytest.raises(Unreachable, match="the test's accident"):
-            moving.move(kq_cluster, source, kq_cluster, target, target)
+    for last in (1, 2, 3):  # each try comes one step further
+        with monkeypatch.context() as accident:
+            steps = iter((1, 2, 3))
+            accident.setattr(moving, "_commit", cut_off(moving._commit, steps, last))
+            accident.setattr(Notes, "write", cut_off(Notes.write, steps, last))
+            with pytest.raises(Unreachable, match="the test's accident"):
+                moving.move(kq_cluster, source, kq_cluster, target, target)
     moving.move(kq_cluster, source, kq_cluster, target, target)
     assert worked_off(kq_cluster, target, target) == left
 
