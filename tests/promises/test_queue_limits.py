@@ -259,20 +259,6 @@ def test_dead_letters_and_outputs_are_counted_exactly_by_a_process_that_owns_not
 # --- the log --------------------------------------------------------------------------------------------------------------
 
 
-def test_unread_records_that_retention_took_are_counted_as_lost(kq_cluster: Kafka, name: str) -> None:
-    with alone(kq_cluster, name) as site:
-        queue = site.queue(name)
-        queue.put_many([(b"%d" % n, None) for n in range(8)])
-        queue.ack(queue.claim(wait=WAIT))
-        assert data([queue.claim()]) == [b"1"]
-    kq_cluster.admin.delete_records([TopicPartition(name, 0, 6)])[TopicPartition(name, 0, 6)].result(WAIT)
-    with alone(kq_cluster, name) as site:
-        queue = site.queue(name)
-        assert queue.depth() == 2
-        assert drained(queue, 2) == [(b"6", 1), (b"7", 1)]
-        assert queue.lost == 5 and queue.stats()["lost"] == 5  # one open, four that nobody had read
-
-
 def test_records_deleted_ahead_of_a_running_reader_are_counted_and_it_goes_on(
     kq_cluster: Kafka, name: str, here: Site, monkeypatch: pytest.MonkeyPatch, within: Within
 ) -> None:
