@@ -242,17 +242,6 @@ def test_an_id_that_nobody_knows_is_bad_and_the_stream_goes_on_from_its_checkpoi
     assert [row for rows in seen.bad.values() for row in rows] == [(0, 50, "unknown id")]
 
 
-def test_an_empty_topic_is_a_stream_without_batches(
-    spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str
-) -> None:
-    registry, seen = Registry(), Seen()
-    registry.register("s", seasons.schema(1))
-    assert stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True).wait(PATIENCE)
-    assert not seen.offsets
-    batch = spark.read.format("kafka").options(**source(kq_cluster, kq_topic)).load()
-    assert decode(batch, registry, "s").good.count() == 0
-
-
 def test_records_that_retention_took_before_they_were_read_end_the_stream_with_a_sentence(
     spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str
 ) -> None:
@@ -272,21 +261,6 @@ def test_records_that_retention_took_before_they_were_read_end_the_stream_with_a
     lossy = read(spark, kq_cluster, kq_topic, failOnDataLoss=False)
     assert stream(lossy, registry, "s", seen, checkpoint, once=True).wait(PATIENCE)
     assert seen.offsets == [(0, n) for n in range(40) if not 10 <= n < 20]
-
-
-def test_a_stream_whose_each_fails_says_why_and_does_not_start_again(
-    spark: Any, kq_cluster: Kafka, kq_topic: str, checkpoint: str
-) -> None:
-    registry = Registry()
-    produce(kq_cluster, kq_topic, seasons.messages(games.season(5), registry, "s"))
-
-    def fails(good: Any, bad: Any, batch: int) -> None:
-        raise ValueError("the disk is full")
-
-    running = stream(read(spark, kq_cluster, kq_topic), registry, "s", fails, checkpoint, once=True)
-    with pytest.raises(ValueError, match="the disk is full"):
-        running.wait(PATIENCE)
-    assert (running.restarts, running.active) == (0, False)
 
 
 def test_the_command_fills_a_topic_and_refuses_one_that_would_forget_the_games_at_once(

@@ -230,18 +230,16 @@ def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
     )
 
 
-STOPPED = pytest.mark.parametrize("stop", [(signal.SIGTERM, 1), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"])
+STOPPED = [(signal.SIGTERM, 1), (signal.SIGINT, 130)]
 
 
-@STOPPED
 def test_a_stream_that_is_stopped_goes_on_where_it_was(
-    spark: Any, name: str, tmp_path: Path, stop: tuple[signal.Signals, int], capsys: pytest.CaptureFixture[str]
+    spark: Any, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    number, code = stop
     words = ["pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results", "--every", "0.2"]
     words += ["--state", str(tmp_path / "state")]
     rounds = 0
-    for _ in range(2):
+    for number, code in STOPPED:
         with stopped_after(tmp_path / "state" / "state.json", rounds + 1, number):
             assert main(words) == code
         out, err = capsys.readouterr()
@@ -271,11 +269,10 @@ def stopped_after(state: Path, rounds: int, number: signal.Signals) -> Iterator[
 
 
 @pytest.mark.nightly  # the test above is the cut: the same in this process
-@STOPPED
+@pytest.mark.parametrize(("number", "code"), STOPPED, ids=["SIGTERM", "Ctrl-C"])
 def test_a_process_that_is_stopped_goes_on_where_it_was(
-    name: str, tmp_path: Path, stop: tuple[signal.Signals, int]
+    name: str, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    number, code = stop
     words = [sys.executable, "-m", "kqlib", "pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results"]
     words += ["--every", "0.2", "--state", str(tmp_path / "state")]
     how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
