@@ -33,13 +33,7 @@ TOGETHER = {  # these files share a cluster beside the common one: one worker ru
 }
 LONG = {
     *("test_plugin", "test_cluster", "test_faults_short", "test_rungs", "test_lab", "test_cli", "test_cli_queue"),
-    *(
-        "test_queue_crashes",
-        "test_queue_crossings",
-        "test_virtual_moves",
-        "test_virtual_fencing",
-        "test_virtual_recover",
-    ),
+    *("test_queue_crashes", "test_queue_crossings", "test_virtual_fencing", "test_virtual_recover"),
 }
 
 

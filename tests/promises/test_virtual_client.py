@@ -49,18 +49,6 @@ def test_the_nodes_address_is_found_in_the_topic_of_owners(kq_cluster, urls):
     assert addresses(kq_cluster, "client-test") == urls
 
 
-def test_a_put_item_comes_whole(client):
-    queue = client.queue("whole")
-    name = queue.put(b"\x00goal", key=b"ARS-CHE", headers={"by": b"\xff", "of": None})
-    item = queue.claim(wait=WAIT)
-    assert (item.id, item.data, item.key, item.attempt) == (name, b"\x00goal", b"ARS-CHE", 1)
-    assert item.headers == {"by": b"\xff", "of": None}
-    queue.ack(item)
-    with pytest.raises(LeaseLost, match=f"{name}: "):
-        queue.ack(item)
-    assert queue.depth() == 0
-
-
 def test_many_are_put_in_parts_claimed_in_parts_and_acked_in_parts(client):
     queue = client.queue("many")
     names = queue.put_many([(b"%d" % number, None) for number in range(1500)])

@@ -1,4 +1,4 @@
-"""A node over HTTP: every verb, every wrong request, on a real broker. One node in this process, a queue a test."""
+"""A node over HTTP beyond the cases of data/virtual-cases.json: waiting, deleting, every wrong request. A queue a test."""
 
 from __future__ import annotations
 
@@ -75,24 +75,6 @@ def datas(response: httpx.Response) -> list[bytes]:
     return [to_bytes(record["data"]) for record in response.json()["records"]]
 
 
-def test_what_was_put_is_read_again_with_all_that_belongs_to_it(http: httpx.Client, q: str) -> None:
-    record = {
-        "data": to_text(b"\x00\xff"),
-        "key": to_text(b"k"),
-        "headers": {"h": to_text(b"v"), "n": None},
-        "delay": 0,
-    }
-    response = http.post(f"/queues/{q}/records", json={"records": [record, {"data": None}]})
-    first, second = response.json()["offsets"]
-    found = http.get(f"/queues/{q}/records").json()
-    assert [each["offset"] for each in found["records"]] == [first, second] and found["next"] > second
-    one, two = found["records"]
-    assert {name: one[name] for name in ("data", "key", "headers")} == {
-        name: record[name] for name in ("data", "key", "headers")
-    }
-    assert two["data"] is None and abs(two["created"] - time.time()) < 60
-
-
 def test_an_idle_reader_behind_a_busy_neighbour_is_at_the_end_at_once(
     node: Node, http: httpx.Client, within: Callable[..., float]
 ) -> None:
@@ -111,61 +93,6 @@ def test_an_idle_reader_behind_a_busy_neighbour_is_at_the_end_at_once(
     assert time.monotonic() - start < 5 * PATIENCE  # the machine is shared; 500 records were not read
     assert datas(response) == [b"1"]
     assert response.json()["next"] > last  # the end of the partition, not of the queue
-
-
-def test_a_reader_goes_on_where_it_was_and_back_only_when_it_says_so(http: httpx.Client, q: str) -> None:
-    one, two = put(http, q, b"0", b"1")
-    assert http.get(f"/queues/{q}/consumers/c/records").json()["tracked"] is None
-    assert verb(http, q, "offset", offset=one).json() == {"tracked": one}
-    found = http.get(f"/queues/{q}/consumers/c/records")
-    assert datas(found) == [b"1"] and found.json()["tracked"] == one
-    assert verb(http, q, "offset", offset=two).json() == {"tracked": two}
-    refused = verb(http, q, "offset", offset=one)
-    assert (refused.status_code, refused.json()["title"], refused.json()["tracked"]) == (412, "Rewind", two)
-    assert verb(http, q, "offset", offset=-1, allow_rewind=True).json() == {"tracked": -1}
-    assert datas(http.get(f"/queues/{q}/consumers/c/records")) == [b"0", b"1"]
-
-
-def test_the_same_consumers_name_on_two_queues_is_two_consumers(http: httpx.Client, q: str) -> None:
-    (last,) = put(http, q, b"0")
-    put(http, q + "2", b"1")
-    assert verb(http, q, "offset", offset=last).status_code == 200
-    assert datas(http.get(f"/queues/{q}2/consumers/c/records")) == [b"1"]
-    assert http.get(f"/queues/{q}2/consumers/c").status_code == 404
-
-
-def test_work_is_claimed_acked_released_extended_and_buried(http: httpx.Client, q: str) -> None:
-    put(http, q, b"0", b"1", b"2", b"3", key=to_text(b"k"))
-    items = claim(http, q, n=3, lease=60)
-    assert [item[:2] for item in items] == [(b"0", 1), (b"1", 1), (b"2", 1)]
-    receipts = [item[2] for item in items]
-    assert verb(http, q, "ack", receipts=receipts[:1]).json() == {"done": receipts[:1], "refused": {}}
-    assert verb(http, q, "release", receipts=receipts[1:2]).status_code == 200
-    assert verb(http, q, "extend", receipts=receipts[2:], lease=90).status_code == 200
-    assert verb(http, q, "bury", receipts=receipts[2:], reason="why").status_code == 200
-    assert [item[:2] for item in claim(http, q, n=9)] == [(b"1", 2), (b"3", 1)]
-    gone = verb(http, q, "ack", receipts=receipts)
-    assert gone.status_code == 410 and sorted(gone.json()["refused"]) == sorted(receipts) and gone.json()["done"] == []
-    until(lambda: http.get(f"/queues/{q}.dead/consumers/c/depth").json() == {"depth": 1})
-    assert verb(http, q + ".dead", "redrive", n=5).json() == {"moved": 1}
-    assert [item[:2] for item in claim(http, q, n=9, wait=LONGEST)] == [(b"2", 1)]
-
-
-def test_depth_counts_what_is_not_done_for_this_consumer(http: httpx.Client, q: str) -> None:
-    def depth(c: str = "c") -> int:
-        return int(http.get(f"/queues/{q}/consumers/{c}/depth").json()["depth"])
-
-    assert depth() == 0
-    put(http, q, b"0", b"1", b"2")
-    a, b = claim(http, q, n=2)
-    assert depth() == depth("other") == 3
-    verb(http, q, "ack", receipts=[a[2]])
-    verb(http, q, "release", receipts=[b[2]])
-    assert (depth(), depth("other")) == (2, 3)
-    one = http.get(f"/queues/{q}").json()
-    assert one["records"] == 3 and [each["kind"] for each in one["consumers"]] == ["ledger"]
-    listed = http.get(f"/queues/{q}/consumers").json()["consumers"]
-    assert [each | {"idle": 0} for each in listed] == [each | {"idle": 0} for each in one["consumers"]]
 
 
 def test_a_long_poll_is_answered_by_what_comes_and_holds_no_thread(http: httpx.Client, node: Node, q: str) -> None:
@@ -248,7 +175,9 @@ def test_records_that_nobody_keeps_in_memory_are_fetched_from_the_log(http: http
     put(http, q, *[b"%d" % at for at in range(20)])
     server = node.server_of(q)
     server.store.cache = RecordCache()
-    assert datas(http.get(f"/queues/{q}/records")) == [b"%d" % at for at in range(20)]
+    response = http.get(f"/queues/{q}/records")
+    assert datas(response) == [b"%d" % at for at in range(20)]
+    assert abs(response.json()["records"][0]["created"] - time.time()) < 60
     server.store.cache = RecordCache()
     assert [item[0] for item in claim(http, q, n=5)] == [b"%d" % at for at in range(5)]
 
@@ -441,6 +370,11 @@ def test_a_wrong_node_is_refused_with_a_sentence(
     with pytest.raises(KqError) as error:
         Node(kq_cluster, **{"topic": node.topic, **how})
     assert str(error.value).startswith(sentence)
+
+
+def test_a_port_that_is_taken_is_reported_at_the_start(kq_cluster: Kafka, node: Node) -> None:
+    with pytest.raises(KqError, match="Is it in use"):
+        Node(kq_cluster, node.topic, token=TOKEN, port=int(node.url.rsplit(":", 1)[1]))
 
 
 FIT = {"": Topic(2), ".offsets": Topic(2, compact=True), ".partitions": Topic(1, compact=True)}

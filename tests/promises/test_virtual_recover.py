@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kqlib.errors import KqError
 from kqlib.kafka import Kafka
 from kqlib.queue.clients import leave
 from kqlib.topics import Plan
@@ -22,8 +21,8 @@ from kqlib.virtual.index import RecordCache
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from tests.patience import PATIENCE, WAIT
+from tests.promises.queues import NOWHERE
 
-NOWHERE = Kafka("127.0.0.1:1")  # its clients know no broker, like one that once got an empty list (librdkafka 5301)
 LEFT_OPEN = """
 import os, signal, sys
 from kqlib.kafka.cluster import Kafka
@@ -129,8 +128,3 @@ def test_two_nodes_that_tell_the_same_address_are_not_ready_and_say_why(
     with Node(kq_cluster, topic, advertise=node.url) as twin:
         pairs = (node, twin), (twin, node)  # whichever the group gave the partition to, the other one says so
         within(60, lambda: any(f"node {a.id} has the address {a.url}, too" in b.ready()[1] for a, b in pairs))
-
-
-def test_a_port_that_is_taken_is_reported_at_the_start(kq_cluster: Kafka, topic: str, node: Node) -> None:
-    with pytest.raises(KqError, match="Is it in use"):
-        Node(kq_cluster, topic, port=int(node.url.rsplit(":", 1)[1]))
