@@ -28,7 +28,7 @@ from kqlib.workshop import lab as place
 from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.lab import Lab
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import committed, put, setting, topics, values
 
 
@@ -238,6 +238,16 @@ def test_a_group_with_a_foreign_member_is_refused_and_not_handed_out_as_fresh(la
         with pytest.raises(NotInTime, match="for readers in other threads or processes to leave group 'reading-"):
             lab.group("reading-busy-0.02")
     assert lab.group("reading-busy-0.02") == "reading-busy-0.02"
+
+
+def test_the_playground_of_brokers_shows_what_became_of_records_when_the_only_one_is_killed(lab: Lab) -> None:
+    play = kq.play.brokers(lab)
+    assert "10 sent, 10 acknowledged" in play.press("send 10 records").picture.text
+    assert "there is no wire between these brokers" in play.press("cut off").note
+    assert "1 broker, 1 dead" in play.press("kill").picture.text
+    assert "20 sent, 10 acknowledged, 0 failed, 10 on the way" in play.press("send 10 records").picture.text
+    play.press("bring back")
+    until(lambda: "20 sent, 20 acknowledged" in play.picture.text, lambda: play.picture.text)
 
 
 # --- three brokers, of which one is always late -----------------------------------------------------------------------
