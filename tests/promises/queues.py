@@ -22,6 +22,7 @@ SESSION = min(
     2.0 * PATIENCE, 30.0
 )  # seconds until a process that is gone is noticed; one that only stands still is not gone
 Start = Callable[..., Worker]
+NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once given no broker (librdkafka 5301)
 
 
 MADE: list[tuple[Kafka, str]] = []  # the fixture `given_back` deletes them after the test

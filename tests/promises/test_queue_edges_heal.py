@@ -29,7 +29,7 @@ from kqlib.workshop import snapshot
 from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
-from tests.promises.queues import MADE, SESSION, Start, alone, drained, taken, topic
+from tests.promises.queues import MADE, NOWHERE, SESSION, Start, alone, drained, taken, topic
 
 Within = Callable[..., float]
 AGAIN = 10.0 * PATIENCE  # seconds after the brokers are back: then everything works again
@@ -200,9 +200,6 @@ def test_a_note_that_no_program_can_read_stops_no_site(away: Cluster) -> None:
         queue.put(b"a")
         queue.purge()  # it waits until its own note is read
         assert queue.depth() == 0
-
-
-NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once given no broker
 
 
 READS = {"group_id": "nobody", "group_protocol": "classic"}

@@ -105,17 +105,14 @@ def test_ack_many_names_what_went_with_its_partition_while_the_commit_was_on_its
         queue, member = site.queue(name), site._session
         for partition in (0, 1):
             put(kq_cluster, name, b"%d" % partition, partition=partition)
-        items: list[Item] = []
-        while len(items) < 2:
-            items += queue.claim_many(2, wait=WAIT)
-        goes, stays = sorted(items, key=lambda item: item.partition)
+        goes, stays = sorted(taken(queue, 2), key=lambda item: item.partition)
         save = member.save
 
-        def taken(owners: Any) -> Any:
+        def goes_first(owners: Any) -> Any:
             member.drop((name, 0), "this partition went to another process")
             return save(owners)
 
-        monkeypatch.setattr(member, "save", taken)
+        monkeypatch.setattr(member, "save", goes_first)
         with pytest.raises(LeaseLost, match=r"1 of 2 were not acked.*was not stored") as error:
             queue.ack_many([stays, goes])
         assert error.value.items == [goes]

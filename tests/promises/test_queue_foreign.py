@@ -184,7 +184,7 @@ def test_garbage_collection_leaves_what_a_commit_skipped(kq_cluster: Kafka, desk
     put(kq_cluster, desk.name, *[b"%d" % n for n in range(6)])
     with alone(kq_cluster, desk.site) as site:
         site.queue(desk.name).ack(taken(site.queue(desk.name), 1)[0])
-    reset(kq_cluster, desk.site, desk.name)
+    commit(kq_cluster, desk.site, desk.name, 6)
     with alone(kq_cluster, desk.site) as site:
         assert site.queue(desk.name).claim() is None
     assert [row["to"] for row in desk("gc", "--json").json["partitions"]] == [1]

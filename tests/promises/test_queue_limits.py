@@ -18,7 +18,7 @@ from kqlib.queue.ledger import Ledger
 from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT
 from tests.promises.queue_worker import Worker
-from tests.promises.queues import SESSION, alone, data, drained, put, taken, topic
+from tests.promises.queues import NOWHERE, SESSION, alone, data, drained, put, taken, topic
 
 Within = Callable[..., float]
 
@@ -115,9 +115,6 @@ class Stuck:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._consumer, name)
-
-
-NOWHERE = Kafka("127.0.0.1:1")  # a client of it hears nobody, as one that was once given no broker (librdkafka 5301)
 
 
 def test_a_close_waits_for_a_note_that_the_broker_does_not_answer_at_once(

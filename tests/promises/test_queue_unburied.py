@@ -18,7 +18,7 @@ from kqlib.workshop.doctor import queues
 from kqlib.workshop.doctor.topics import dead_letters
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises import play, rights
-from tests.promises.queues import Clock, alone, data, topic
+from tests.promises.queues import Clock, alone, data, taken, topic
 
 GOOD = [b"%d" % n for n in range(20)]
 Within = Callable[..., float]
@@ -167,7 +167,7 @@ def test_a_used_up_item_that_cannot_be_buried_waits_with_its_reason_until_it_can
     assert queue.blocked == "" and data(queue.dead.peek(9))[-1] == b"bad"
 
 
-@each_trouble
+@pytest.mark.parametrize("what", ["the topic is gone", "no right to use transactions"])  # the others are as the first
 def test_a_handlers_item_that_cannot_be_buried_holds_no_other_and_until_empty_ends_with_the_reason(
     trouble: Trouble, site: Site, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -198,9 +198,7 @@ def test_a_topic_made_anew_with_fewer_partitions_takes_every_letter(locked: Clus
         queue = site.queue(name)
         for n in range(8):
             play.put(locked, name, b"%d" % n, partitioner="random")
-        items = list[Item]()
-        while len(items) < 8:
-            items += queue.claim_many(8, wait=WAIT)
+        items = taken(queue, 8)
         queue.bury(items[0])
         play.delete(locked, f"{name}.dead")
         play.create(locked, f"{name}.dead", 1)

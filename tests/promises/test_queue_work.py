@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import nullcontext
 from math import inf
 from typing import Any
 
@@ -234,16 +233,3 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
     thread.join()
     with alone(kq_cluster, name) as site:
         assert answer == ["acked"] and site.queue(name).depth() == 4
-
-
-def test_a_crash_in_the_with_block_counts_and_a_graceful_end_does_not(kq_cluster: Kafka) -> None:
-    name = topic(kq_cluster, 2)
-    for attempt, error in ((1, None), (1, ZeroDivisionError), (2, None)):
-        with pytest.raises(error) if error else nullcontext(), alone(kq_cluster, name) as site:
-            queue = site.queue(name)
-            if not queue.depth():
-                queue.put(b"a")
-            item = queue.claim(wait=WAIT)
-            assert item.attempt == attempt
-            if error:
-                raise error

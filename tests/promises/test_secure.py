@@ -108,11 +108,6 @@ def test_who_has_not_all_it_takes_is_kept_out_within_five_seconds_and_hears_no_p
         assert "certificate" in str(found[name][1])
 
 
-def test_the_right_login_lets_in(locked: Cluster, app: Kafka) -> None:
-    for kafka in (locked, app):
-        assert reach(kafka.bootstrap, login(kafka)).brokers == [1, 2]
-
-
 def test_an_app_may_write_read_commit_and_use_transactions(app: Kafka) -> None:
     producer = Producer(app.client(transactional_id="app-1"))
     producer.init_transactions(WAIT)
@@ -196,8 +191,7 @@ def test_there_are_two_users_to_be_and_no_other(locked: Cluster) -> None:
             locked.as_user(name)
 
 
-def test_kafkas_tools_come_in_by_themselves(locked: Cluster, app: Kafka) -> None:
-    assert set(app.kafka("topics", "--list").split()) >= {"football", "scores"}
+def test_kafkas_tools_come_in_by_themselves(app: Kafka) -> None:
     with pytest.raises(NotAllowed, match=r"TopicAuthorizationException|Authorization failed"):
         app.kafka("topics", "--create", "--topic", "by-tool")
 

@@ -18,6 +18,7 @@ from kqlib.queue import copying, moving
 from kqlib.queue.notes import Notes
 from kqlib.workshop.crash import Report
 from tests.patience import WAIT
+from tests.promises.queues import taken
 
 COPY = """
 import os
@@ -89,10 +90,7 @@ def worked_on(cluster: Kafka, topic: str, site_name: str) -> dict[bytes | None, 
                 for each in range(number, number + 4):
                     transaction.put(queue, b"%d" % each, key=b"k%d" % (each % 5))
         left = {b"%d" % number: 0 for number in range(40)}
-        items = []
-        while len(items) < 25:
-            items += queue.claim_many(25 - len(items), wait=WAIT)
-        for at, item in enumerate(items):
+        for at, item in enumerate(taken(queue, 25)):
             if at % 3:
                 queue.ack(item)
                 del left[item.data or b""]
