@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from .conftest import ROOT, width
@@ -11,6 +12,7 @@ from .conftest import ROOT, width
 SHOTS = ROOT / "build" / "films"
 
 
+@pytest.mark.nightly  # by day tests/unit/test_view_film.py moves its slider and its buttons without a browser
 def test_the_slider_and_the_buttons_step_by_the_keyboard(play: Callable[..., Locator]) -> None:
     shown = play("film", 'import kqlib as kq\nkq.view.film("leader-killed")')
     status = shown.get_by_role("status")

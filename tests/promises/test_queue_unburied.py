@@ -69,7 +69,6 @@ TROUBLES: dict[str, tuple[type[KqError], str]] = {
         r"User 'app' lacks WRITE on transactional ids that begin with 'kq-queue-",
     ),
 }
-each_trouble = pytest.mark.parametrize("what", TROUBLES)
 
 
 @pytest.fixture
@@ -101,24 +100,6 @@ def bad(site: Site, name: str, max_attempts: int = 3) -> tuple[Queue, Item]:
     return queue, item
 
 
-@each_trouble
-def test_who_buries_sees_the_real_error_at_once_and_the_lease_still_holds(
-    trouble: Trouble, site: Site, what: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    queue, item = bad(site, trouble.name)
-    kind, words = TROUBLES[what]
-    trouble.begin()
-    for _ in range(2):
-        begun = time.monotonic()
-        with pytest.raises(kind, match=words):
-            queue.bury(item, "bad")
-        assert time.monotonic() - begun < 2 * PATIENCE
-    trouble.mend()
-    queue.bury(queue.extend(item), "bad")
-    assert data(queue.dead.peek(9))[-1] == b"bad" and queue.depth() == 0
-    assert "FATAL" not in capfd.readouterr().err
-
-
 def done(queue: Queue) -> float:
     """Twenty good items are put, claimed and acked; how many seconds that takes."""
     queue.put_many([(value, None) for value in GOOD])
@@ -132,8 +113,8 @@ def done(queue: Queue) -> float:
     return time.monotonic() - begun
 
 
-@each_trouble
-def test_a_used_up_item_that_cannot_be_buried_waits_with_its_reason_until_it_can(
+@pytest.mark.parametrize("what", TROUBLES)
+def test_who_buries_sees_the_real_error_at_once_and_a_used_up_item_waits_with_its_reason_until_it_can_be_buried(
     trouble: Trouble,
     site: Site,
     *,
@@ -144,14 +125,19 @@ def test_a_used_up_item_that_cannot_be_buried_waits_with_its_reason_until_it_can
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     queue, item = bad(site, trouble.name)
-    alone_ = done(queue)
+    alone_, (kind, words) = done(queue), TROUBLES[what]
     trouble.begin()
+    for _ in range(2):
+        begun = time.monotonic()
+        with pytest.raises(kind, match=words):
+            queue.bury(item, "bad")
+        assert time.monotonic() - begun < 2 * PATIENCE
+    item = queue.extend(item)  # its lease holds
     for _ in range(3):
         queue.release(item)
         item = queue.claim(wait=0.01) or item
     beside = done(queue)
     assert beside < 3 * PATIENCE + 5 * alone_, f"{beside:.2f} s, and {alone_:.2f} s without the bad one"
-    words = TROUBLES[what][1]
     within(WAIT, lambda: queue.claim() is None and queue.blocked, "no reason is given")
     assert "cannot be buried" in queue.blocked and re.search(words, queue.blocked)
     assert queue.stats()["blocked"] == queue.blocked and queue.depth() == 1

@@ -237,9 +237,6 @@ def test_the_files_that_hold_a_secret_are_their_owners_only(locked: Cluster, pas
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required \\\n  username="{user}" \\\n  password="{password}";'
 STYLES: dict[str, Callable[[dict[str, Any], str], str]] = {
-    "in librdkafka's words": lambda own, address: "".join(
-        f"{key}={value}\n" for key, value in {**own, "bootstrap.servers": address}.items()
-    ),
     "in Java's words": lambda own, address: (
         f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nbootstrap.servers={address}\n"
         f"ssl.truststore.type=PEM\nssl.truststore.location={own['ssl.ca.location']}\nsasl.jaas.config="

@@ -240,7 +240,6 @@ WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
         422,
         "a header's name is text that does not begin with",
     ),
-    ("POST", RECORDS, {"records": [{"headers": {"": ""}}]}, 422, "a header's name is text that does not begin with"),
     ("POST", RECORDS, {"records": [{"delay": 901}]}, 422, "body.records.0.delay: Input should be less than or equal"),
     ("POST", RECORDS, {"records": [{"what": 1}]}, 422, "body.records.0.what: Extra inputs are not permitted"),
     ("POST", RECORDS, {"records": [{"data": to_text(b"x" * 1_100_000)}]}, 413, "The record would take "),
@@ -253,13 +252,6 @@ WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
     ("GET", "/queues/q/consumers/.c/records", None, 422, "path.c: String should match pattern"),
     ("POST", C + "/offset", {}, 422, "body.offset: Field required"),
     ("POST", C + "/offset", {"offset": -2}, 422, "body.offset: Input should be greater than or equal to -1"),
-    (
-        "POST",
-        C + "/offset",
-        {"offset": 0, "allow_rewind": 1},
-        422,
-        "body.allow_rewind: Input should be a valid boolean",
-    ),
     ("POST", "/queues/none/consumers/c/offset", {"offset": 0}, 404, "there is no queue 'none': it appears with"),
     ("POST", C + "/claim", {"n": 0}, 422, "body.n: Input should be greater than or equal to 1"),
     ("POST", C + "/claim", {"order": "fifo"}, 422, "body.order: String should match pattern"),
@@ -302,13 +294,6 @@ WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
     ("GET", RECORDS + f"?from={'9' * 5_000}", None, 422, "query.from: Unable to parse input string as an integer"),
     ("POST", C + "/claim", {"n": True}, 422, "body.n: Input should be a valid integer"),
     ("POST", C + "/offset", {"offset": 1 << 63}, 422, "body.offset: Input should be less than or equal to"),
-    (
-        "POST",
-        RECORDS,
-        {"records": [{"headers": {"a\0b": ""}}]},
-        422,
-        "a header's name is text that does not begin with",
-    ),
 )
 
 
