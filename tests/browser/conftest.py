@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
 from kqlib.workshop.cluster.node import free_ports
 from tests.notebooks.stored import KERNEL
@@ -87,6 +87,13 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """One for all pages of JupyterLab: what the first page has loaded does not come again."""
+    with browser.new_context(viewport={"width": 1200, "height": 900}) as made:
+        yield made
+
+
 def width(image: Locator) -> int:
     """How wide a picture is, when the browser has it: one that was drawn anew a moment ago has no width yet."""
     return int(image.evaluate("async image => { await image.decode(); return image.naturalWidth }"))
@@ -100,13 +107,14 @@ def themed(page: Page, scheme: str) -> None:
 
 
 @pytest.fixture
-def visit(jupyter: str, browser: Browser) -> Iterator[Visit]:
+def visit(jupyter: str, context: BrowserContext) -> Iterator[Visit]:
     """Open a notebook in a page of its own. A workspace each: an earlier layout would be restored."""
     pages: list[Page] = []
 
     def visit(notebook: str, scheme: str = "light") -> Page:
-        page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
         pages.append(page)
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         page.set_default_timeout(WAIT_MS)
         page.goto(jupyter.format(f"page-{next(NUMBERS)}", notebook))
         themed(page, scheme)

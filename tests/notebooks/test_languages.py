@@ -34,10 +34,6 @@ def answer(command: list[str], folder: Path) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-def test_there_are_vectors_to_agree_with() -> None:
-    assert CASES
-
-
 @pytest.mark.parametrize("language", ["go", "js"])
 def test_a_program_is_short(language: str) -> None:
     assert len(shown(language).splitlines()) <= LINES

@@ -103,8 +103,7 @@ def test_neighbouring_chunks_are_joined_and_a_picture_between_lines_stays_there(
     assert kinds == ["a\na\n", "picture", "a\n"]
 
 
-@pytest.mark.parametrize("arguments", [["gone.ipynb"], ["--three-times"]])
-def test_a_bad_argument_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        regenerate.main(arguments)
-    assert arguments[0] in capsys.readouterr().err
+        regenerate.main(["gone.ipynb"])
+    assert "no such file: gone.ipynb" in capsys.readouterr().err

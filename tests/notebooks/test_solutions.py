@@ -58,10 +58,6 @@ def small_session() -> None:
         session(config={"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"})
 
 
-def test_there_are_exercises() -> None:
-    assert EXERCISES, "no exercises in notebooks/solutions/"
-
-
 SLOW = {
     "04.3",
     "09.3",

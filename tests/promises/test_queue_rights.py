@@ -411,14 +411,6 @@ def test_a_command_does_not_call_a_topic_missing_that_this_user_may_not_see(
     assert "Topic 'hockey' does not exist, or user 'app' may not see it" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("as_app")
-def test_a_worker_without_rights_does_not_end_well(locked: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    stocked(locked, FANS)
-    may(locked, *(rule(right) for right in full(FANS) if right.kind != "group"))
-    assert main(["queue", "work", "football", "--site", FANS, "--until-empty", "--", "true"]) == 2
-    assert "User 'app' lacks READ on group 'fans'" in capsys.readouterr().err
-
-
 @pytest.mark.nightly
 @pytest.mark.usefixtures("as_app")
 def test_the_commands_that_the_doctor_prints_grant_what_it_misses(

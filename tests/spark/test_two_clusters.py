@@ -61,14 +61,6 @@ def locked() -> Iterator[Cluster]:
         yield made
 
 
-def test_one_session_reads_from_several_clusters_also_from_a_locked_one(
-    spark: Any, kq_cluster: Kafka, kq_topic: str, locked: Cluster
-) -> None:
-    produce(kq_cluster, kq_topic, [(b"key", b"value", NOW), (b"key", b"value", NOW)])
-    assert load(spark, locked, "games").count() == 1
-    assert load(spark, kq_cluster, kq_topic).count() == 2
-
-
 def test_no_secret_leaves_by_repr_log_error_plan_or_web_page(
     spark: Any, locked: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
