@@ -186,7 +186,7 @@ def test_an_application_may_look_and_learns_whom_to_ask_for_a_change(locked: Clu
 
 
 def test_a_cluster_that_does_not_answer_is_unreachable(kq_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "PATIENCE", 1.0)
+    monkeypatch.setattr(topics, "ANSWER", 1.0)
     kq_cluster.broker(1).pause()
     try:
         with pytest.raises(Unreachable, match=kq_cluster.bootstrap):
