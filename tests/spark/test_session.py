@@ -25,6 +25,7 @@ def begin(python: Begin) -> Begin:
     return partial(python, "import sys", "from kqlib.spark import close, session")
 
 
+@pytest.mark.nightly  # by day notebook 12 is compared: what it prints, and what it leaves behind
 def test_a_session_is_quiet_and_leaves_nothing_when_it_is_stopped(begin: Begin, tmp_path: Path, marked: Any) -> None:
     process = begin(
         "spark = session()",
