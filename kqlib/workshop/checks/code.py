@@ -15,7 +15,7 @@ import sys
 import textwrap
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from kqlib.errors import NotAllowed
 from kqlib.workshop.checks.values import shown
@@ -35,9 +35,11 @@ class Text:
 class Source(Text):
     """Code: plain text in a terminal, highlighted wherever markdown is."""
 
+    language: ClassVar[str] = "python"
+
     def _repr_markdown_(self) -> str:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", self.text)), default=0))
-        return f"{fence}python\n{self.text}\n{fence}"
+        return f"{fence}{self.language}\n{self.text}\n{fence}"
 
 
 def source(obj: Any) -> Source:
