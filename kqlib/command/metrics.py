@@ -8,7 +8,6 @@ Those of pipelines come from Kafka and from what their processes note in their d
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -97,8 +96,8 @@ def _of_site(site: Site, names: list[str]) -> Iterator[Metric]:
             yield "queue_items", labels, depth
             yield "queue_claimed_items", labels, sum(part.ledger.open for part in parts)
             yield "queue_lost_items", labels, sum(one.lost for part in parts for one in part.incidents)
-            if first := look.peek(site, name, 1):
-                yield "queue_oldest_item_age_seconds", labels, time.time() - first[0].created.timestamp()
+            if (age := look.oldest(site, name)) is not None:
+                yield "queue_oldest_item_age_seconds", labels, age
         elif depth is not None:
             tell(f"kq: '{name}': {depth}")
         if isinstance(dead, int):

@@ -76,8 +76,8 @@ class Queue(Claiming, WorkMixin):
                 partition.ack(sorted(offsets))
             self._freed(list(by))
             if wait and (lost := self._save(list(by), RIDING)):
-                gone = {partition.number: partition for partition in lost}
-                why, named = why or str(self._not_stored_in(lost).facts["why"]), set(map(id, refused))
+                gone, error = {partition.number: partition for partition in lost}, self._not_stored_in(lost)
+                why, named = why or str(error.facts["why"]), set(map(id, refused))
                 held = [item for item in items if id(item) not in named and item.partition in gone]
                 unknown = [item for item in held if unsure(gone[item.partition])]
                 refused += [item for item in held if not unsure(gone[item.partition])]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 
 import pytest
+from confluent_kafka import Producer
 
 import kqlib as kq
 from kqlib.command.main import main
 from kqlib.command.metrics import exposed
 from kqlib.kafka import Kafka
+from tests.patience import WAIT
 from tests.promises.play import commit
 from tests.promises.queues import topic
 
@@ -58,6 +62,22 @@ def test_the_numbers_are_those_of_each_site_and_nobody_who_works_is_asked(
             ("site_members", us): 1,
         }
         assert all(0 < age < 60 for age in ages)
+
+
+def test_the_oldest_item_may_lie_in_any_partition(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    name, now = topic(kq_cluster, 2), int(time.time() * 1000)
+    producer = Producer(kq_cluster.client())
+    for partition, age in ((0, 0), (1, 600_000)):
+        producer.produce(name, b"x", partition=partition, timestamp=now - age)
+    assert producer.flush(WAIT) == 0
+    with kq.Site(kq_cluster, name) as site:
+        assert site.queue(name).claim(wait=WAIT)
+    assert numbers(capsys, "--site", name)["queue_oldest_item_age_seconds", name, name] >= 600
+    assert main(["queue", "show", name, "--site", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["oldest"] >= 600
 
 
 def test_a_state_that_cannot_be_read_is_a_number_too(

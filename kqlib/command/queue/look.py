@@ -128,7 +128,7 @@ def queue_show(args: argparse.Namespace) -> int:
 def _shown(site: Site, name: str) -> dict[str, Any]:
     """Everything that any process can see."""
     there, owned = list(partitions(site, name)), owners(site.cluster, site.name, name) or {}
-    first, depths = look.peek(site, name, 1), look.depths(site, [name, name + DEAD])
+    depths = look.depths(site, [name, name + DEAD])
     sites = {each: _depth_for(site, each, name) for each in users(site, name)}
     incidents = [(part.number, one) for part in there for one in part.incidents]
     full = [part.number for part in there if not part.ledger.space() and part.seen.end > part.ledger.top]
@@ -146,7 +146,7 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
         "depth": look.depth(site, name),
         "claimed": sum(part.ledger.open for part in there),
         "dead": _depth(name + DEAD, depths),
-        "oldest": time.time() - first[0].created.timestamp() if first else None,
+        "oldest": look.oldest(site, name),
         "lost": sum(one.lost for _, one in incidents),
         "incidents": [{"partition": number, **one.plain(), "what": str(one)} for number, one in incidents],
         "blocked": f"partition {full[0]}: the ledger is full of items that are out or wait" if full else "",
