@@ -115,7 +115,7 @@ class Redrive:
         into.site._notes.catch_up()
         into._usable()
         self._limit = into.site._facts(into.name)[0].limit  # as it is now
-        parts = [(self.letters.name, number) for number in range(self.letters.facts.partitions)]
+        parts = [(letters.name, number) for number in into.site.cluster.partitions(letters.name)]
         self._ends = state.ends(into.site.cluster, parts)  # what dies again meanwhile is not put back again
 
     def run(self, most: int) -> Redriven:

@@ -20,9 +20,10 @@ from kqlib.errors import NotAllowed, PayloadTooLarge, QueueDeleted
 from kqlib.kafka import Kafka
 from kqlib.queue import Item, Put, Queue, Site, fetch, redrive
 from kqlib.queue.drupal import DrupalQueue
-from tests.patience import PATIENCE, WAIT
+from kqlib.topics import Plan, QueueTopic
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises import play
-from tests.promises.queues import alone, data, drained, put, topic
+from tests.promises.queues import alone, data, drained, put, taken, topic
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +221,16 @@ def test_a_letter_whose_data_had_to_be_cut_is_not_redriven_and_says_where_the_or
     assert list(moved.refused.values()) == [why]
 
 
+def test_letters_go_back_from_partitions_that_came_after_the_queue_was_opened(
+    site: Site, kq_cluster: Kafka, queue: Queue
+) -> None:
+    assert queue.redrive(9) == 0  # of one partition
+    Plan({queue.name: QueueTopic(partitions=2)}).apply(kq_cluster, quiet=True)
+    put(kq_cluster, queue.dead.name, b"letter", partition=1)
+    until(lambda: queue.redrive(9) == 1)
+    assert data(taken(queue, 1)) == [b"letter"]
+
+
 def test_many_letters_go_back_into_a_topic_that_takes_small_batches(site: Site, kq_cluster: Kafka) -> None:
     queue = site.queue(topic(kq_cluster, **{"max.message.bytes": 20_000}))
     buried(queue, *("x" for _ in range(60)), value=bytes(1_000))
@@ -249,6 +260,19 @@ def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(
 # --- discard --------------------------------------------------------------------------------------------------------------
 
 
+def test_a_record_of_no_calendar_is_an_item_as_others_are(site: Site, kq_cluster: Kafka) -> None:
+    name = topic(kq_cluster, **{"message.timestamp.after.max.ms": 2**63 - 1})
+    producer = Producer(kq_cluster.client())
+    producer.produce(name, b"1", timestamp=10**17)  # it was meant in microseconds: beyond the year 9999
+    assert producer.flush(WAIT) == 0
+    queue = DrupalQueue(site, name)
+    queue.create_queue()
+    item = play.claimed(queue)
+    assert item.item.created == datetime.max.replace(microsecond=0, tzinfo=UTC)
+    assert site.queue(name).stats()["oldest"] < 0
+    queue.delete_item(item)
+
+
 def test_discard_takes_the_named_letter_and_leaves_those_of_other_sites(site: Site, kq_cluster: Kafka) -> None:
     name = topic(kq_cluster)
     with alone(kq_cluster, f"{name}-two") as other:
@@ -263,6 +287,12 @@ def test_discard_takes_the_named_letter_and_leaves_those_of_other_sites(site: Si
         one.dead.discard(one.dead.peek(9)[1].id)
         assert data(one.dead.claim_many(9)) == [b"0"] and one.dead.depth() == 1
         assert data(two.dead.claim_many(9)) == [b"1"] and two.dead.depth() == 1
+
+
+def test_nobody_waits_for_a_delayed_item_that_was_discarded(queue: Queue) -> None:
+    queue.discard(queue.put(b"later", delay=600))
+    assert queue.stats()["delayed"] == queue.depth() == 0
+    assert queue.work(lambda item: None, until="empty").done == 0
 
 
 def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_could_not_read(
