@@ -16,13 +16,14 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from kqlib.errors import NotAllowed
+from kqlib.errors import NotAllowed, NotInTime
 from kqlib.kafka import reading
 from kqlib.kafka.clients import Consumer, Producer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.answers import as_ours, first
 from kqlib.queue.item import batches
+from kqlib.runtime.patience import wait_for
 
 RECORDS, BYTES = 2_000, 4_000_000  # of one transaction, about
 SECONDS = 30.0  # for one answer
@@ -56,6 +57,8 @@ def copy(source: Kafka, topic: str, target: Kafka, name: str) -> int:
         for batch in batches(records, len, BYTES, RECORDS):
             _write(producer, committer, name, batch, origin)
             copied += len(batch)
+        if copied:
+            _wait_until_readable(target, name)
         return copied
     except KafkaException as error:
         raise as_ours(first(error), target.bootstrap, f"write to '{name}'", AGAIN, name) from None
@@ -102,6 +105,18 @@ def _write(producer: Producer, committer: Consumer, name: str, batch: Sequence[A
         with suppress(KafkaException):
             producer.abort_transaction(SECONDS)
         raise
+
+
+def _wait_until_readable(target: Kafka, name: str) -> None:
+    """A commit returns before its mark stands in every partition. Until then the last records are not read."""
+    written = reading.bounds(target, name, isolation_level="read_uncommitted")
+
+    def readable() -> bool:
+        ends = reading.bounds(target, name)
+        return all(ends[at][1] >= end for at, (_, end) in written.items())
+
+    with suppress(NotInTime):  # another program's transaction is open there: what was copied is read when that ends
+        wait_for(readable, SECONDS, "the copied records can be read")
 
 
 def pairs(source: Kafka, topic: str, target: Kafka, name: str, starts: dict[int, int]) -> dict[int, dict[int, int]]:
