@@ -317,7 +317,7 @@ FEED = Exercise(
 
 
 def work(site, sport, handle):
-    """Work on a sport until its queue is empty: each game in its order, three attempts, outputs with the ack."""
+    """Work on a sport until its queue is empty: each game in order, three attempts, outputs with the ack."""
     queue = site.queue(sport, order="key", max_attempts=3)
     events = site.queue("events", max_attempts=None)
     notices = site.queue("notifications")
