@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from kqlib.kafka import reading
 from kqlib.queue import Site
+from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.checks import Case, Exercise, Tried
 from kqlib.workshop.checks.broker import kafka, new_topic
 
@@ -169,10 +170,13 @@ def kept_up(answer: Callable[..., Any]) -> Iterator[Tried]:
 
 
 def left_by(threads: int) -> int:
-    """How many items wait, when so many threads have worked while items came at the pace of LOAD."""
+    """How many items wait, when so many threads have worked while items came at the pace of LOAD.
+
+    On a machine that takes longer for everything, items come as much later and are worked on for as much longer.
+    """
     cluster = kafka()
     topic, over = new_topic(cluster), threading.Event()
-    items, seconds = LOAD
+    items, seconds = LOAD[0] / PATIENCE, LOAD[1] * PATIENCE
     with Site(cluster, topic) as site:
         queue = site.queue(topic, max_attempts=None)
         queue.claim()  # it joins its group before the clock starts
@@ -180,7 +184,7 @@ def left_by(threads: int) -> int:
         worker = threading.Thread(target=queue.work, args=(lambda item: time.sleep(seconds), threads), kwargs=how)
         worker.start()
         producer, begin = Producer(cluster.client(linger_ms=0)), time.monotonic()
-        for number in range(items * SECONDS):
+        for number in range(LOAD[0] * SECONDS):
             time.sleep(max(0.0, begin + number / items - time.monotonic()))
             producer.produce(topic, b"goal")
         producer.flush(20)
