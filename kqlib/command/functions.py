@@ -1,4 +1,7 @@
-"""A function of a user's own file, named as FILE:NAME."""
+"""A function of a user's own file.
+
+In:  FILE:NAME, as it was typed. Out: that function. NotAllowed: there is none, or its file cannot be loaded.
+"""
 
 from __future__ import annotations
 

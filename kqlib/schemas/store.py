@@ -187,6 +187,13 @@ class SharedSchemaStore(SchemaStore):
         self._catch_up()
         return super().get_versions(subject_name)
 
+    def get_version(self, subject_name: str, *args: Any, **how: Any) -> Any:
+        """A version never changes, so only an unknown one is looked for in the log."""
+        with suppress(SchemaRegistryError):
+            return super().get_version(subject_name, *args, **how)
+        self._catch_up()
+        return super().get_version(subject_name, *args, **how)
+
     def get_latest_version(self, subject_name: str, fmt: str | None = None) -> Any:
         """A subject's newest version, of all processes."""
         self._catch_up()

@@ -107,6 +107,14 @@ def test_what_one_process_registers_another_one_reads(kq_cluster: Kafka, topic: 
         there.schema(2)
 
 
+def test_a_version_that_another_process_has_just_registered_is_found(kq_cluster: Kafka, topic: str) -> None:
+    one, other = Registry(cluster=kq_cluster), Registry(cluster=kq_cluster)
+    one.register("goals", record())
+    assert other.version("goals", 1) == one.version("goals", 1)
+    with pytest.raises(UnknownSchema, match="version 2 of 'goals' is not in this registry"):
+        other.version("goals", 2)
+
+
 def test_a_change_that_loses_the_race_is_refused_by_everybody(kq_cluster: Kafka, topic: str) -> None:
     here = Registry("FULL", cluster=kq_cluster)
     # Both were fine when they were sent: nothing was there yet. In the log one of them stands second.

@@ -64,7 +64,7 @@ class Proxy:
                     well, value = pickle.load(answer)
         except TimeoutError:
             raise NotInTime(seconds=within, why="the wire to answer", last="nothing") from None
-        except (OSError, EOFError):
+        except (OSError, EOFError, pickle.UnpicklingError):
             raise Closed(thing="wire") from None
         if not well:
             raise NotAllowed(f"the wire could not do that: {value}")
