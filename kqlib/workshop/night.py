@@ -42,7 +42,8 @@ T = TypeVar("T")
 CHUNK = 8  # rows of the feed at once; twenty times as many in a burst
 LONGEST = 240.0 * PATIENCE  # seconds until a feeder has stored a chunk, and until all is worked on
 SITE = "scores"
-SESSION = 6.0 * PATIENCE  # seconds until the group gives a killed worker's partitions to the other one
+# seconds until the other worker gets a killed one's partitions; a night waits a minute
+SESSION = min(6.0 * PATIENCE, 30.0)
 AWAY = (KafkaException, Unreachable)  # a broker does not answer now
 HOURS = 2 * 3_600_000  # how late a late event is, in milliseconds
 
