@@ -343,14 +343,15 @@ def test_a_batch_counts_at_every_moment_also_while_the_next_one_is_named(spark: 
 
 
 @pytest.mark.kq_partitions(2)
+@pytest.mark.parametrize("points", [["Kafka events"], pytest.param(list(POINTS), marks=pytest.mark.nightly)], ids=len)
 def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, points: list[str]
 ) -> None:
     events = list(games.season(400, **WRONG))
     stage.tell(events[:200])
     stage.run()
     stage.tell(events[200:])
-    for where, name, after in POINTS.values():  # the same batch, again and again
+    for where, name, after in map(POINTS.__getitem__, points):  # the same batch, again and again
         work = getattr(where, name)
 
         def fails(*args: Any, work: Any = work, after: bool = after) -> None:
