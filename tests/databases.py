@@ -32,7 +32,7 @@ from tests.patience import WAIT, until
 
 KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)]  # by day nothing is installed
 PINS = Path(__file__).with_name("postgres.txt")
-SETTINGS = ("listen_addresses=", "fsync=off", "dynamic_shared_memory_type=mmap")  # a killed client is no power cut
+SETTINGS = ("listen_addresses=", "dynamic_shared_memory_type=mmap")
 
 
 class Database(NamedTuple):
@@ -41,15 +41,21 @@ class Database(NamedTuple):
     server: str  # its directory; empty: SQLite
     name: str  # a file of SQLite, or a schema of PostgreSQL
 
-    def connect(self, wait: bool = True, **how: Any) -> Any:
-        """A connection of its own. wait=False: what is locked by another one is an error at once."""
+    def connect(self, wait: bool = True, safe: bool = False, **how: Any) -> Any:
+        """A connection of its own. wait=False: what is locked by another one is an error at once. safe: against a power cut."""
         if not self.server:
             connection = sqlite3.connect(self.name, timeout=WAIT if wait else 0)
-            connection.execute("PRAGMA synchronous = OFF")
+            if not safe:
+                connection.execute("PRAGMA synchronous = OFF")
             return connection
         if (packages := str(Path(self.server, "packages"))) not in sys.path:
             sys.path.append(packages)
-        options = f"-c search_path={self.name} -c lock_timeout={0 if wait else 1}"  # ms; 0 is for ever
+        settings = {
+            "search_path": self.name,
+            "lock_timeout": int(not wait),
+            "synchronous_commit": "on" if safe else "off",
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())  # 1 ms is short, 0 for ever
         how = {"host": self.server, "dbname": "postgres", "user": "kq", "options": options, **how}
         return import_module("psycopg").connect(**how)
 
