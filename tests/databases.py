@@ -131,8 +131,9 @@ def _postgres() -> str:
     subprocess.run([*as_nobody, *initdb], check=True, stdout=subprocess.DEVNULL)
     settings = [word for setting in SETTINGS for word in ("-c", setting)]
     postgres = [str(programs / "postgres"), "-D", data, "-k", str(home), *settings]
-    child, log = reaper.start("postgres", [*as_nobody, *postgres], home / "log"), home / "log"
-    until(lambda: log.exists() and "ready to accept connections" in log.read_text(), log.read_text)
+    (log := home / "log").touch()
+    child = reaper.start("postgres", [*as_nobody, *postgres], log)
+    until(lambda: "ready to accept connections" in log.read_text(), log.read_text)
     atexit.register(child.wait, 10)  # the last that is registered is called first
     atexit.register(child.signal, signal.SIGINT)
     return str(home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -102,25 +103,24 @@ class Asked:
         def asked(*what: Any, **how: Any) -> Any:
             self.step()
             answer = getattr(self.queue, verb)(*what, **how)
-            self.step()
+            self.step(verb)
             return answer
 
         return asked
 
 
-def system(line: Connection, url: str, name: str, database: Database, orders_dies: tuple[int, int]) -> None:
-    """Write orders with their jobs, move the jobs, work on them; killed at the step `dies`: a statement, a commit or a request."""
-    orders, left = orders_dies
+def system(line: Connection, url: str, name: str, database: Database, how: tuple[int, int | str]) -> None:
+    """Write so many orders with their jobs, move the jobs, work on them. It dies at this step, or after this request."""
+    (orders, dies), steps = how, itertools.count(1)
 
-    def step() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+    def step(request: str = "") -> None:
+        if dies in (next(steps), request):
             os.kill(os.getpid(), signal.SIGKILL)
 
     with closing(database.connect()) as inner, Client(url) as client:
         db, queue = Steps(inner, step), Asked(client.queue(name, lease=1, max_attempts=0, order="key"), step)
         outbox, busy = Outbox(db, database.paramstyle), True
+        outbox.at_once = 5
         while busy or outbox.waiting() or queue.depth():
             busy = written(db, outbox, name, orders)
             outbox.move(lambda _: queue)
@@ -191,8 +191,10 @@ def test_a_system_that_is_killed_again_and_again_loses_no_order_and_doubles_come
         for table in ("orders", "effects"):
             db.execute(f"CREATE TABLE {table} (number INTEGER)")
         db.commit()
-    steps = [draw.randrange(1, 8 * orders // kills) for _ in range(kills)]  # an order takes more than 16 steps
-    killed = [run(children, url, name, database, (orders, dies), doing=system) for dies in [*steps, 0]]
+    steps = [draw.randrange(1, 14 * orders // kills) for _ in range(kills - 1)]  # an order takes more than 16 steps
+    killed = [
+        run(children, url, name, database, (orders, dies), doing=system) for dies in ["put_many", *steps, "never"]
+    ]
     assert killed == [True] * kills + [False], f"seed {SEED}"
     with closing(database.connect()) as db, Client(url) as client:
         for table in ("orders", "effects"):
@@ -202,6 +204,7 @@ def test_a_system_that_is_killed_again_and_again_loses_no_order_and_doubles_come
         copies = [(int(item.data or b""), item.headers["outbox-id"]) for item in taken(audit)]
     first = dict(reversed(copies))  # an order -> the id
     assert len(first) == len(set(copies)) == orders, f"an order under two ids, seed {SEED}"
+    assert len(copies) > orders, "the first one died after a put"
     for game in range(GAMES):
         numbers = list(dict.fromkeys(number for number, _ in copies if number % GAMES == game))
         assert numbers == sorted(numbers), f"seed {SEED}"
