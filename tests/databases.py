@@ -41,19 +41,18 @@ class Database(NamedTuple):
     server: str  # its directory; empty: SQLite
     name: str  # a file of SQLite, or a schema of PostgreSQL
 
-    def connect(self, wait: bool = True, safe: bool = False, **how: Any) -> Any:
-        """A connection of its own. wait=False: what is locked by another one is an error at once. safe: against a power cut."""
+    def connect(self, wait: bool = True, **how: Any) -> Any:
+        """A connection of its own, not safe against a power cut. wait=False: what is locked by another one is an error at once."""
         if not self.server:
             connection = sqlite3.connect(self.name, timeout=WAIT if wait else 0)
-            if not safe:
-                connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("PRAGMA synchronous = OFF")
             return connection
         if (packages := str(Path(self.server, "packages"))) not in sys.path:
             sys.path.append(packages)
         settings = {
             "search_path": self.name,
             "lock_timeout": int(not wait),
-            "synchronous_commit": "on" if safe else "off",
+            "synchronous_commit": "off",
         }
         options = " ".join(f"-c {name}={value}" for name, value in settings.items())  # 1 ms is short, 0 for ever
         how = {"host": self.server, "dbname": "postgres", "user": "kq", "options": options, **how}
