@@ -278,7 +278,7 @@ def test_a_second_lab_of_one_user_has_a_port_and_a_token_of_its_own(
     home: Path, env: dict[str, str], typed: Typed
 ) -> None:
     own = env | {"PYTHONPATH": str(ROOT)}
-    labs, addresses = [], set[str]()
+    labs, addresses = [], set[tuple[str, str]]()
     for screen in ("first", "second"):
         labs.append(typed(*KQ, "lab", "--no-browser", screen=screen, env=own))
         answered(labs[-1], home / screen, WAIT)
