@@ -248,6 +248,9 @@ def test_the_playground_of_brokers_shows_what_became_of_records_when_the_only_on
     assert "20 sent, 10 acknowledged, 0 failed, 10 on the way" in play.press("send 10 records").picture.text
     play.press("bring back")
     until(lambda: "20 sent, 20 acknowledged" in play.picture.text, lambda: play.picture.text)
+    shown = play.press("pause").picture
+    assert "broker 1 paused" in shown.text and "…" not in shown.svg
+    play.press("bring back")
 
 
 # --- three brokers, of which one is always late -----------------------------------------------------------------------
