@@ -86,10 +86,20 @@ def test_schemas_reader_writer_and_level_are_picked(play: Play) -> None:
     shots(shown, "schemas")
 
 
-@pytest.mark.nightly  # by day test_delivery kills the same workers without a browser
-def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play) -> None:
-    code = 'import kqlib as kq\nlab = kq.lab("delivery")\nkq.play.delivery(lab.cluster)'
-    shown = play("delivery", code)
+@pytest.mark.nightly  # by day test_delivery and test_lab press the same buttons without a browser
+@pytest.mark.limit(300)
+def test_delivery_and_virtual_work_on_one_lab(play: Play) -> None:
+    shown = play(
+        "both", "\n".join(["import kqlib as kq", 'lab = kq.lab("both")', *map("display(kq.play.{})".format, BOTH)])
+    )
+    every = shown.page.locator(".jp-OutputArea-output .widget-vbox")
+    expect(every).to_have_count(len(BOTH))
+    for at, look in enumerate(BOTH.values()):
+        look(every.nth(at))
+
+
+def _delivery(shown: Locator) -> None:
+    """A worker is killed for real, and its cell is filled."""
     twin = words(shown)
     expect(twin).to_contain_text("16 not run yet")
     choose(shown, "order", "at-most-once")
@@ -98,6 +108,32 @@ def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play)
     expect(twin).to_contain_text("[lost 1, once 9]")
     expect(twin).to_contain_text("15 not run yet")
     shots(shown, "delivery")
+
+
+def _virtual(shown: Locator) -> None:
+    """A node starts and another one is killed; a put finds the owner."""
+    twin = words(shown)
+    press(shown, "put")
+    expect(twin).to_contain_text("put ARS-CHE: A 201")
+    choose(shown, "node", "B")
+    press(shown, "start")
+    expect(twin).to_contain_text(re.compile(r"p\d  node B"))  # by itself: the group has given it a partition
+    choose(shown, "node", "A")
+    press(shown, "pause")
+    expect(twin).not_to_contain_text("node A, paused")  # by itself: its session is over
+    press(shown, "kill")
+    press(shown, "claim")
+    expect(twin).to_contain_text("B 200, attempt 1")
+    expect(twin).to_contain_text("ARS-CHE 1 (1 out)")
+    shots(shown, "virtual")
+    press(shown, "kill")
+    expect(shown.get_by_role("alert")).to_contain_text("node A is killed; kill is for a node that is running or paused")
+
+
+BOTH: dict[str, Callable[[Locator], None]] = {
+    "delivery(lab.cluster)": _delivery,
+    "virtual(lab)": _virtual,
+}
 
 
 @pytest.mark.nightly  # by day test_lab kills its only broker without a browser

@@ -13,5 +13,6 @@ from kqlib.workshop.play.keys import keys
 from kqlib.workshop.play.playground import Playground
 from kqlib.workshop.play.queue import queue
 from kqlib.workshop.play.schemas import schemas
+from kqlib.workshop.play.virtual import virtual
 
-__all__ = ["Playground", "brokers", "delivery", "group", "keys", "queue", "schemas"]
+__all__ = ["Playground", "brokers", "delivery", "group", "keys", "queue", "schemas", "virtual"]
