@@ -86,15 +86,15 @@ def test_schemas_reader_writer_and_level_are_picked(play: Play) -> None:
     shots(shown, "schemas")
 
 
-@pytest.mark.nightly  # by day test_delivery and test_lab press the same buttons without a browser
+@pytest.mark.nightly  # by day test_delivery, test_lab and test_standings press the same buttons without a browser
 @pytest.mark.limit(300)
-def test_delivery_and_virtual_work_on_one_lab(play: Play) -> None:
+def test_delivery_virtual_and_pipeline_work_on_one_lab(play: Play) -> None:
     shown = play(
-        "both", "\n".join(["import kqlib as kq", 'lab = kq.lab("both")', *map("display(kq.play.{})".format, BOTH)])
+        "three", "\n".join(["import kqlib as kq", 'lab = kq.lab("three")', *map("display(kq.play.{})".format, THREE)])
     )
     every = shown.page.locator(".jp-OutputArea-output .widget-vbox")
-    expect(every).to_have_count(len(BOTH))
-    for at, look in enumerate(BOTH.values()):
+    expect(every).to_have_count(len(THREE))
+    for at, look in enumerate(THREE.values()):
         look(every.nth(at))
 
 
@@ -130,9 +130,26 @@ def _virtual(shown: Locator) -> None:
     expect(shown.get_by_role("alert")).to_contain_text("node A is killed; kill is for a node that is running or paused")
 
 
-BOTH: dict[str, Callable[[Locator], None]] = {
+def _pipeline(shown: Locator) -> None:
+    """Rows of three kinds are run, and each is in one place."""
+    twin = words(shown)
+    expect(twin).to_contain_text("0 in = 0 out + 0 broken + 0 late · 100 waiting")
+    choose(shown, "rows", "broken")
+    press(shown, "put 100 rows")
+    press(shown, "run")
+    expect(twin).to_contain_text("Spark starts")
+    expect(twin).to_contain_text("200 in = 100 out + 100 broken + 0 late · 0 waiting")
+    expect(twin).to_contain_text("place  team")
+    shots(shown, "pipeline")
+    choose(shown, "see", "batches")
+    expect(twin).to_contain_text(re.compile(r"waiting +100 +200"))
+    shots(shown, "pipeline-batches")
+
+
+THREE: dict[str, Callable[[Locator], None]] = {
     "delivery(lab.cluster)": _delivery,
     "virtual(lab)": _virtual,
+    "pipeline(lab)": _pipeline,
 }
 
 
