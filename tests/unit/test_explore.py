@@ -262,7 +262,7 @@ def test_an_item_does_not_come_so_often_that_a_queue_may_bury_it(verb: str) -> N
     assert (world.items[0].attempts, world.dead) == (5, [])
 
 
-def test_a_history_that_does_not_break_the_queue_again_is_not_told() -> None:
+def test_a_history_that_does_not_break_the_queue_again_is_not_reported() -> None:
     blamed = Broke(1, ("Put 1.",), "no error", ())
     answers = [blamed]
 
