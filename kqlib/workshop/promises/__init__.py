@@ -83,7 +83,7 @@ def named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
             raise NotAllowed(f"a queue's name in the table is text, not {name!r}")
         try:
             inspect.signature(each).bind(None, "topic")
-        except TypeError:
+        except (TypeError, ValueError):  # ValueError: a builtin, whose arguments cannot be seen
             must = "is a function that takes a cluster and a topic's name, as in lambda cluster, name: …"
             raise NotAllowed(f"the factory {name!r} {must}") from None
     return named
