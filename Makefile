@@ -7,6 +7,13 @@ LAB    := $(VENV)/.lab
 READY  := $(VENV)/.ready
 SITE   := $(VENV)/.site
 
+# What each step downloads, in MB: JupyterLab and Java, Kafka, Spark and the tests, Spark's connectors. `make lab` ends after two.
+MB    := 210 57 570 10
+STEPS := 2
+$(READY): STEPS := 4
+sum  = $$(($(subst $() ,+,$(wordlist $(1),$(STEPS),$(MB)))))
+step = echo "Set-up in $(VENV), step $(1) of $(STEPS): $(2). Up to $(call sum,$(1)) MB left to download of $(call sum,1)."
+
 # Installs a lock. .begun: an earlier one was killed, so packages may be half there; what was downloaded is in pip's cache.
 install = again=$$(test ! -e $(VENV)/.begun || echo --ignore-installed); quiet=; test -t 1 || quiet=--quiet; touch $(VENV)/.begun; \
 	$(BIN)/python -m pip install $$quiet $$again --disable-pip-version-check --require-hashes -r $(1) || \
@@ -18,18 +25,25 @@ help:        ## what there is
 
 venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, about 1.6 GB and 3 to 5 minutes
 
+own: # the first line also of a second user, who comes to a checkout that is set up
+	@test -w . || { echo "kqlib: you may not write into this directory, and make lab keeps your notebooks in it. Clone kqlib into a directory of your own, and type make $(firstword $(MAKECMDGOALS)) there (docs/how-to/fix-your-machine.md)." >&2; exit 1; }
+
+$(LAB) lab: | own
+
 $(LAB): lab.lock pyproject.toml kqlib/runtime/jars.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; (3, 11) <= v <= (3, 13) or sys.exit("kqlib needs Python 3.11 to 3.13 and this is %d.%d: make %s PYTHON=python3.12" % (*v, "$(firstword $(MAKECMDGOALS))"))'
-	@echo "Setting up in $(VENV), once: JupyterLab, Java and Kafka (about 260 MB)."
+	@$(call step,1,JupyterLab and Java)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(call install,lab.lock)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(call step,2,Kafka)
 	@$(BIN)/python -m kqlib.workshop.cluster
 	@touch $@
 
 $(READY): $(LAB) requirements.lock
-	@echo "Setting up in $(VENV), once: Spark, and what the tests need (about 1.2 GB)."
+	@$(call step,3,Spark and what the tests need)
 	@$(call install,requirements.lock)
+	@$(call step,4,the connectors of Spark)
 	@$(BIN)/python -m kqlib.workshop.spark_classes
 	@touch $@
 
@@ -57,7 +71,7 @@ site:   $(SITE) ## this documentation and all notebooks as one folder, build/sit
 	@echo "build/site/index.html"
 
 $(SITE): $(READY) site.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r site.lock
+	@$(call install,site.lock)
 	@touch $@
 
 nightly: venv $(SITE) ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
@@ -80,4 +94,4 @@ clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help venv lab test check notebooks films bench site nightly crash-page wheel lock clean
+.PHONY: help own venv lab test check notebooks films bench site nightly crash-page wheel lock clean

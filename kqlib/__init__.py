@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kqlib.workshop.doctor import doctor
     from kqlib.workshop.lab import lab
     from kqlib.workshop.promises import promises
+    from kqlib.workshop.promises.explore import explore
     from kqlib.workshop.steps import diff, take
 
 # A name is loaded when it is first used: `import kqlib` loads nothing else.
@@ -38,6 +39,7 @@ NAMES = {
     "kqlib.workshop.doctor": ("doctor",),
     "kqlib.workshop.lab": ("lab",),
     "kqlib.workshop.promises": ("promises",),
+    "kqlib.workshop.promises.explore": ("explore",),
     "kqlib.workshop.crash": ("crash",),
     "kqlib.workshop.steps": ("diff", "take"),
 }
@@ -60,6 +62,7 @@ __all__ = [
     "diff",
     "doctor",
     "errors",
+    "explore",
     "games",
     "groups",
     "hint",

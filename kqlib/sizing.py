@@ -100,7 +100,7 @@ class Size:
             "partitions": f"{self.partitions:,}",
             "disk": amount(self.disk),
             "brokers": f"{self.brokers:,}",
-            "limits first": min(self.limits, key=self.limits.__getitem__),
+            "first limit": min(self.limits, key=self.limits.__getitem__),
         }
         lines = []
         for name, number in numbers.items():
@@ -154,7 +154,7 @@ def size(load: Load) -> Size:
         "brokers' network": brokers * NETWORK / sent,
     }
     rates = {name: int(rate) for name, rate in sorted(limits.items(), key=lambda each: each[1])}
-    words["limits first"] = "used up at " + ", ".join(f"{at:,} items a second: {name}" for name, at in rates.items())
+    words["first limit"] = "used up at " + ", ".join(f"{at:,} items a second: {name}" for name, at in rates.items())
     return Size(partitions, brokers, disk, processes, threads, rates, words)
 
 

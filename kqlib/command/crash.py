@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=3.0,
         metavar="SECONDS",
-        help="a run without work for so long is over (default: 3)",
+        help="a run without work for so long is over (default: 3); KQ_PATIENCE multiplies it",
     )
     add("--pause", type=float, default=20.0, metavar="SECONDS", help="with --accident stop: for how long (default: 20)")
     add("--takeover", action="store_true", help="with --accident stop: a second worker starts meanwhile")

@@ -21,6 +21,8 @@ from kqlib.queue.clients import judge
 from kqlib.queue.rights import Right
 from kqlib.topic_rules import RECORD_BYTES
 
+HEARTBEAT = 5000  # milliseconds; brokers refuse more than 15 s unless they are set otherwise
+
 
 def topic_settings(cluster: Kafka, topics: list[str], seconds: float = 10.0) -> dict[str, dict[str, str]]:
     """The settings of each of these topics. A topic that this user may not look at is left out."""
@@ -39,9 +41,10 @@ def record_limits(cluster: Kafka, topics: list[str], seconds: float = 10.0) -> d
 
 
 def set_session(cluster: Kafka, group: str, session: float) -> None:
-    """Set the session and the heartbeat of a group."""
+    """Set the session and the heartbeat of a group: a third of the session, but no longer than Kafka's default."""
     milliseconds = int(session * 1000)
-    clocks = {"consumer.session.timeout.ms": milliseconds, "consumer.heartbeat.interval.ms": milliseconds // 3}
+    beat = min(milliseconds // 3, HEARTBEAT)
+    clocks = {"consumer.session.timeout.ms": milliseconds, "consumer.heartbeat.interval.ms": beat}
     try:
         alter_group(cluster, group, clocks)
         with suppress(KafkaException):  # a broker before 4.3 does not know it; a quick restart waits for it there

@@ -349,20 +349,20 @@ class Queue(Claiming, WorkMixin):
         They left the log before they were done (retention), they were cut off with its end (an unclean election), or another
         program's commit skipped them. What on_lost="latest" skipped is counted by the process that chose it.
         """
+        keys = self.site._notes.keys()
+        numbers = [key[-1] for key in keys if key[:-1] == (self.site.name, self.name, "incidents")]
         with self._session.changed:
             own = {partition.number: partition for partition in self._session.partitions_of(self.name)}
             here = sum(each.losses.items + each.losses.chosen for each in own.values()) + self._session.lost[self.name]
-            noted = [
-                own[number].losses.incidents if number in own else look.noted(self.site, self.name, number)
-                for number in range(self.facts.partitions)
-            ]
+            noted = [each.losses.incidents for each in own.values()]
+            noted += [look.noted(self.site, self.name, each) for each in numbers if each not in own]
         return here + sum(each.lost for some in noted for each in some)
 
     def stats(self) -> look.Stats:
         """Numbers a person can ask for.
 
-        Of the whole queue: depth, dead, oldest (seconds since the oldest open item was put). Of the `partitions` of this process:
-        claimed, delayed, lost, blocked, and puts, claims, acks a second over the last minute.
+        Of the whole queue: depth, dead, lost, oldest (seconds since the oldest open item was put). Of the `partitions` of this
+        process: claimed, delayed, blocked, and puts, claims, acks a second over the last minute.
         Kafka's own tools (kq kafka consumer-groups --describe) know of this group only the floor: their lag is end - floor. It is
         never less than the depth; what was done above the floor, and the marks of transactions, still count in it.
         """
@@ -371,12 +371,13 @@ class Queue(Claiming, WorkMixin):
             partitions = self._session.partitions_of(self.name)
             counts = [partition.counts() for partition in partitions]
             own: dict[str, Any] = {name: sum(each[name] for each in counts) for name in ("claimed", "delayed")}
-            own |= {"lost": self.lost, "partitions": len(partitions), "blocked": self.blocked}
+            own |= {"partitions": len(partitions), "blocked": self.blocked}
             own |= self.terms.rates.a_second(time.monotonic())
         letters = None
         with suppress(TopicMissing):  # deleted meanwhile; `blocked` says so once something is to be buried
             letters = look.depth(self.site, self.name + dead.DEAD) if self.dead_facts else None
-        return look.Stats(depth=self.depth(), dead=letters, oldest=look.oldest(self.site, self.name), **own)
+        oldest = look.oldest(self.site, self.name)
+        return look.Stats(depth=self.depth(), dead=letters, oldest=oldest, lost=self.lost, **own)
 
     def __repr__(self) -> str:
         return f"Queue('{self.name}', site '{self.site.name}')"

@@ -4,7 +4,7 @@ In:  a DB-API connection (sqlite3, psycopg, …) and jobs. Out: the same jobs in
 `first(item)` lets a reader do each once.
 
     outbox = kq.virtual.Outbox(connection)
-    with connection:                                      # one transaction of the database
+    with connection:                                      # one transaction; psycopg: with connection.transaction()
         connection.execute("UPDATE games …")
         outbox.add("ARS-CHE", b"goal")                    # both, or neither
     outbox.move(client.queue)                             # any time later, anywhere, after any crash
@@ -15,7 +15,10 @@ In:  a DB-API connection (sqlite3, psycopg, …) and jobs. Out: the same jobs in
 
 A crash before the commit: neither data nor job is stored. A crash after it: both are stored, and the job is moved later. A crash
 after the queue has stored the job and before its row is deleted: the job is put again under the same id, and `first` knows it.
-Jobs are moved in the order of their ids: the time in ns, then chance.
+Jobs are moved in the order of their ids: the time in ns, then chance. An id is above all that are committed, whatever the clock
+says. So the jobs of a key keep their order if one transaction writes them after the other: lock the key's row before `add`.
+Two processes may move at once. Neither skips a job that the other one has in hand, since a later one of its key would overtake it.
+So both may put a job, under one id. The order in which the ids first appear is right.
 
 A job that its queue refuses (no such queue, too large) is set aside with the reason, and later jobs of its key with it, which keeps
 their order; all others move. `aside()` lists them. Correct the cause and call `back()`, or delete the job from the table.
@@ -25,14 +28,16 @@ their order; all others move. `aside()` lists them. Correct the cause and call `
     kq_outbox_done    id                            at a reader: what `first` has seen
 
 `move` and `back` commit. They refuse while a transaction is open, if the driver reports that (sqlite3, psycopg, mysql.connector).
-With any other driver give them a connection of their own. The other methods end no transaction. Tables made in an open transaction
-are part of it. MySQL commits whatever is open when a table is made: there, make the outbox outside of a transaction.
+With any other driver give them a connection of their own. The other methods end no transaction. Make the outbox outside of a
+transaction: tables made in an open one are part of it, PostgreSQL ends it after any error, and MySQL commits whatever is open when a
+table is made. A database user who may make no tables uses those that are there (`GRANT SELECT, INSERT, UPDATE, DELETE`).
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import sys
 import time
@@ -41,6 +46,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kqlib.errors import BadPayload, BadTopicName, KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.queue.item import Put
+from kqlib.text import Metric, as_metrics
 from kqlib.virtual.record_json import headers_to_bytes, to_bytes, to_json, to_text
 
 log = logging.getLogger("kqlib.virtual")
@@ -52,6 +58,11 @@ NAME = 64  # characters of an id
 EVERY = 1_000_000_000  # rows
 REFUSED = (NotAllowed, BadPayload, PayloadTooLarge, TopicMissing, BadTopicName)  # to try again would not help
 First = dict[tuple[str, str], str]
+METRICS = {
+    "outbox_waiting_jobs": "Jobs that are not in their queue yet, without those that are aside.",
+    "outbox_oldest_job_age_seconds": "Time since the oldest of them was added; absent if there is none.",
+    "outbox_aside_jobs": "Jobs that were set aside.",
+}
 MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric": ":{}"}
 
 
@@ -114,9 +125,15 @@ class Outbox:
             raise NotAllowed(f"the header '{HEADER}' is the outbox's own")
         job = Put(data, key, headers or {}, delay)  # checks all of it
         self._make()
-        name = f"{time.time_ns():020d}-{secrets.token_hex(8)}"
+        name = _id(time.time_ns())
         self._insert(TABLE, id=name, queue=queue, job=json.dumps(to_json(job)))
-        return name
+        last = self._do(f"SELECT MAX(id) FROM {TABLE}", many=1)[0][0]
+        if last == name or not _time(last):
+            return name
+        later = _id(_time(last) + 1)  # the clock of another writer is ahead of ours
+        to, of = self._marks(2).split(", ")
+        self._do(f"UPDATE {TABLE} SET id = {to} WHERE id = {of}", later, name)
+        return later
 
     def move(self, queue: Callable[[str], Puts]) -> int:
         """Put up to a hundred waiting jobs into their queues, `queue("ARS-CHE")`, and take them out of the table.
@@ -138,6 +155,14 @@ class Outbox:
     def waiting(self) -> int:
         """How many jobs are to be moved."""
         return int(self._look(f"SELECT COUNT(*) FROM {WAITING}")[0][0])
+
+    def metrics(self) -> str:
+        """Backlog and age for Prometheus."""
+        waiting, oldest = self._look(f"SELECT COUNT(*), MIN(id) FROM {WAITING}")[0]
+        rows: list[Metric] = [("outbox_waiting_jobs", {}, waiting), ("outbox_aside_jobs", {}, len(self.aside()))]
+        if since := _time(oldest):
+            rows.append(("outbox_oldest_job_age_seconds", {}, max(0.0, time.time() - since / 1e9)))
+        return as_metrics(rows, METRICS)
 
     def aside(self) -> list[Aside]:
         """Jobs that could not be put, and those that follow them by key, in their order."""
@@ -234,9 +259,17 @@ class Outbox:
             return
         open_, name = _open(self.connection), f"id VARCHAR({NAME})"
         key = f"{name} PRIMARY KEY"
-        self._do(f"CREATE TABLE IF NOT EXISTS {TABLE} ({key}, queue VARCHAR(255), job TEXT)")
-        self._do(f"CREATE TABLE IF NOT EXISTS {DONE} ({key})")
-        self._do(f"CREATE TABLE IF NOT EXISTS {ASIDE} ({name}, queue VARCHAR(255), item_key TEXT, reason TEXT)")
+        try:
+            self._do(f"CREATE TABLE IF NOT EXISTS {TABLE} ({key}, queue VARCHAR(255), job TEXT)")
+            self._do(f"CREATE TABLE IF NOT EXISTS {DONE} ({key})")
+            self._do(f"CREATE TABLE IF NOT EXISTS {ASIDE} ({name}, queue VARCHAR(255), item_key TEXT, reason TEXT)")
+        except Exception:
+            if open_ is not False:
+                raise
+            self.connection.rollback()  # another process makes them at this moment, or this user may make none
+            self._made = True
+            self._look(f"SELECT 1 FROM {TABLE}, {DONE}, {ASIDE} WHERE 1 = 0")  # an error if they are not there
+            return
         if open_ is False:
             self.connection.commit()  # of ours alone
         self._made = not open_
@@ -254,16 +287,18 @@ class Outbox:
         """Rows; a transaction that a driver begins for that ends with it."""
         self._make()
         open_ = _open(self.connection)
-        rows = self._do(sql, many=EVERY)
-        if open_ is False:
-            self.connection.commit()
-        return rows
+        try:
+            return self._do(sql, many=EVERY)
+        finally:
+            if open_ is False:
+                self.connection.rollback()
 
     def _do(self, sql: str, *values: Any, many: int = 0) -> list[Any]:
         cursor = self.connection.cursor()
         try:
             cursor.execute(sql, values)
-            return list(cursor.fetchmany(many)) if many else []
+            rows = cursor.fetchmany(many) if many else []
+            return [tuple(row.values() if isinstance(row, dict) else row) for row in rows]
         finally:
             cursor.close()
 
@@ -279,8 +314,17 @@ def _open(connection: Any) -> bool | None:
     """Is a transaction open? None: this driver does not report it."""
     status = getattr(connection, "in_transaction", None)  # sqlite3, mysql.connector
     if status is None:
-        status = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg: 0 is idle
-    return None if status is None else bool(status)
+        status = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg
+    return None if status is None else status in (1, 2, 3)  # 0 is idle, 4 a connection that is gone
+
+
+def _id(moment: int) -> str:
+    return f"{moment:020d}-{secrets.token_hex(8)}"
+
+
+def _time(name: str | None) -> int:
+    """When the job with this id was added, in ns since 1970; 0: `add` has not made this id."""
+    return int(name[:20]) if name and re.match(r"\d{20}-", name) else 0
 
 
 def _put(name: str, text: str) -> Put:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 from kqlib import kafka
 from kqlib.errors import Closed, NotAllowed, Unreachable
@@ -96,6 +97,7 @@ class Lab:
         random.seed(name)  # for a cell that imports random
         self._notes = None if cluster.embedded else LabNotes(cluster, name)
         self._made: dict[str, set[str]] = {kind: set() for kind in KINDS}
+        self._groups: WeakSet[Any] = WeakSet()  # `kq.groups.Group`s: their members leave before a group is removed
         if self._notes:
             self._clean(self._notes)
 
@@ -182,6 +184,8 @@ class Lab:
             del _open[self.name]
         try:
             if self._notes and not self.cluster._closed:
+                for group in list(self._groups):
+                    group.close()
                 self._drop_all()
         finally:
             if self._notes:

@@ -42,7 +42,9 @@ T = TypeVar("T")
 CHUNK = 8  # rows of the feed at once; twenty times as many in a burst
 LONGEST = 240.0 * PATIENCE  # seconds until a feeder has stored a chunk, and until all is worked on
 SITE = "scores"
-SESSION = 6.0 * PATIENCE  # seconds until the group gives a killed worker's partitions to the other one
+LOOK = 0.5  # seconds between two looks: each reads a whole topic, or looks through both queues
+# seconds until the other worker gets a killed one's partitions; a night waits a minute
+SESSION = min(6.0 * PATIENCE, 30.0)
 AWAY = (KafkaException, Unreachable)  # a broker does not answer now
 HOURS = 2 * 3_600_000  # how late a late event is, in milliseconds
 
@@ -104,7 +106,7 @@ def worker(line: Connection, where: tuple[str, Any], steps: Steps) -> None:
         return str(value["team"]).encode() if value["kind"] == "goal" else None
 
     with Site(cluster, SITE) as site:
-        while not line.poll(0.05):
+        while not line.poll(LOOK):
             for sport in SPORTS:
                 with suppress(KqError):  # no broker now
                     steps.work(site, sport, handle)
@@ -226,7 +228,12 @@ class Night:
 
     def goes_on(self, before: int, name: str) -> None:
         """Wait until more events are worked on than before."""
-        wait_for(lambda: self.done() > before, LONGEST, f"work to go on after: {name}", not_yet=AWAY)
+
+        def more() -> bool:
+            time.sleep(LOOK)
+            return self.done() > before
+
+        wait_for(more, LONGEST, f"work to go on after: {name}", not_yet=AWAY)
 
     def asked(self, ask: Callable[[], T]) -> T:
         """The answer. A broker that has just come back may not have it yet."""

@@ -134,6 +134,10 @@ def forgets_tombstones(consumer: Any, topic: str, before: tuple, away: float, ke
     return found
 
 
+def keeps_only_keys(consumer: Any, topic: str, before: tuple, away: float, keep: float) -> dict:
+    return dict.fromkeys(up_to_date(consumer, topic, before, away, keep))
+
+
 DAY = 86_400
 BEFORE = {b"A": b"plays", b"B": b"plays", b"C": b"plays"}  # what the reader knew: the records 0 to 2
 
@@ -162,18 +166,19 @@ def away(answer: Callable[..., dict]) -> Iterator[Tried]:
             found = answer(reader, topic, (dict(BEFORE), 3), seconds, keep)
         finally:
             reader.close()
-        names = sorted(map(_text, found)) if isinstance(found, dict) else found
+        rows = sorted((_text(key), _text(value)) for key, value in found.items()) if isinstance(found, dict) else found
         mixed = isinstance(found, dict) and len(set(map(type, found))) > 1
         why = types if mixed else hint
-        yield Tried(f"the state after {seconds} seconds", names, ["A", "C", "tick"], "B was deleted", why)
+        right = [("A", "plays"), ("C", "plays"), ("tick", "?")]
+        yield Tried(f"the state after {seconds} seconds", rows, right, "B was deleted", why)
         if topic == kept:
             again = "The tombstones are all there. Read on from your position: a large state takes hours to read."
             yield Tried("the first offset that was read", reader.begun, 3, "it need not begin anew", again)
 
 
-def _text(key: object) -> str:
-    """A key of the state as text: a reader may decode all of them."""
-    return key.decode() if isinstance(key, bytes) else str(key)
+def _text(data: object) -> str:
+    """A key or a value of the state as text: a reader may decode all of them."""
+    return data.decode() if isinstance(data, bytes) else str(data)
 
 
 @functools.cache
@@ -211,6 +216,6 @@ AWAY = Exercise(
         "if away > keep, begin with {} at offset 0. Assign, and poll until message.error() says that the end is reached.",
     ),
     solution=up_to_date,
-    wrong=(goes_on, keeps_the_old_state, always_anew, forgets_tombstones),
+    wrong=(goes_on, keeps_the_old_state, always_anew, forgets_tombstones, keeps_only_keys),
     seconds=120,
 )

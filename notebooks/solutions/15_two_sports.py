@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -122,16 +123,17 @@ PLAN = Exercise(
 
 def reader(registry, subject):
     """A function that reads the bytes of an event, whichever version wrote it, also one that comes later."""
-    known, codec = set(), None
+    known, codec, lock = set(), None, threading.Lock()
 
     def read(data):
         nonlocal codec
         if data is None:
             raise CorruptPayload("an event has a value")
         number = split(data).id
-        if number not in known:
-            codec = registry.codec(subject)  # the newest version, now; from here on for all rows
-            known.add(number)
+        with lock:  # a worker has several threads: an older answer must not come last
+            if number not in known:
+                codec = registry.codec(subject)  # the newest version, now; from here on for all rows
+                known.add(number)
         return codec.decode(data)
 
     return read

@@ -86,10 +86,20 @@ def test_schemas_reader_writer_and_level_are_picked(play: Play) -> None:
     shots(shown, "schemas")
 
 
-@pytest.mark.nightly  # by day test_delivery kills the same workers without a browser
-def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play) -> None:
-    code = 'import kqlib as kq\nlab = kq.lab("delivery")\nkq.play.delivery(lab.cluster)'
-    shown = play("delivery", code)
+@pytest.mark.nightly  # by day test_delivery, test_lab and test_standings press the same buttons without a browser
+@pytest.mark.limit(300)
+def test_delivery_virtual_and_pipeline_work_on_one_lab(play: Play) -> None:
+    shown = play(
+        "three", "\n".join(["import kqlib as kq", 'lab = kq.lab("three")', *map("display(kq.play.{})".format, THREE)])
+    )
+    every = shown.page.locator(".jp-OutputArea-output .widget-vbox")
+    expect(every).to_have_count(len(THREE))
+    for at, look in enumerate(THREE.values()):
+        look(every.nth(at))
+
+
+def _delivery(shown: Locator) -> None:
+    """A worker is killed for real, and its cell is filled."""
     twin = words(shown)
     expect(twin).to_contain_text("16 not run yet")
     choose(shown, "order", "at-most-once")
@@ -98,6 +108,49 @@ def test_delivery_a_worker_is_killed_for_real_and_its_cell_is_filled(play: Play)
     expect(twin).to_contain_text("[lost 1, once 9]")
     expect(twin).to_contain_text("15 not run yet")
     shots(shown, "delivery")
+
+
+def _virtual(shown: Locator) -> None:
+    """A node starts and another one is killed; a put finds the owner."""
+    twin = words(shown)
+    press(shown, "put")
+    expect(twin).to_contain_text("put ARS-CHE: A 201")
+    choose(shown, "node", "B")
+    press(shown, "start")
+    expect(twin).to_contain_text(re.compile(r"p\d  node B"))  # by itself: the group has given it a partition
+    choose(shown, "node", "A")
+    press(shown, "pause")
+    expect(twin).not_to_contain_text("node A, paused")  # by itself: its session is over
+    press(shown, "kill")
+    press(shown, "claim")
+    expect(twin).to_contain_text("B 200, attempt 1")
+    expect(twin).to_contain_text("ARS-CHE 1 (1 out)")
+    shots(shown, "virtual")
+    press(shown, "kill")
+    expect(shown.get_by_role("alert")).to_contain_text("node A is killed; kill is for a node that is running or paused")
+
+
+def _pipeline(shown: Locator) -> None:
+    """Rows of three kinds are run, and each is in one place."""
+    twin = words(shown)
+    expect(twin).to_contain_text("0 in = 0 out + 0 broken + 0 late · 100 waiting")
+    choose(shown, "rows", "broken")
+    press(shown, "put 100 rows")
+    press(shown, "run")
+    expect(twin).to_contain_text("Spark starts")
+    expect(twin).to_contain_text("200 in = 100 out + 100 broken + 0 late · 0 waiting")
+    expect(twin).to_contain_text("place  team")
+    shots(shown, "pipeline")
+    choose(shown, "see", "batches")
+    expect(twin).to_contain_text(re.compile(r"waiting +100 +200"))
+    shots(shown, "pipeline-batches")
+
+
+THREE: dict[str, Callable[[Locator], None]] = {
+    "delivery(lab.cluster)": _delivery,
+    "virtual(lab)": _virtual,
+    "pipeline(lab)": _pipeline,
+}
 
 
 @pytest.mark.nightly  # by day test_lab kills its only broker without a browser
@@ -111,13 +164,15 @@ def test_brokers_are_killed_and_cut_off_and_acks_decide_what_is_kept(play: Play)
     choose(shown, "acks", "1")
     press(shown, "cut off")
     press(shown, "send 10 records")
-    expect(twin).to_contain_text("broker 1 is cut off · 20 sent, 20 acknowledged")
+    expect(twin).to_contain_text("20 sent, 20 acknowledged")
+    expect(twin).to_contain_text("broker 1 cut off")
     expect(twin).to_contain_text(re.compile(r"broker [23] +★p0=10"))  # by itself: the others chose a leader
     shots(shown, "brokers-cut")
     press(shown, "bring back")
     expect(twin).to_contain_text(re.compile(r"broker 1 +p0=10\n"))  # it cuts its log: ten acknowledged records are lost
     press(shown, "pause")
-    expect(twin).to_contain_text("broker 1 is paused")
+    expect(twin).to_contain_text("broker 1 paused")
+    shots(shown, "brokers-paused")
     press(shown, "bring back")
     expect(twin).not_to_contain_text("out of ISR")
     shots(shown, "brokers")

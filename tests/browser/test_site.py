@@ -130,3 +130,13 @@ def test_no_page_is_wider_than_a_phone(opened: Visit, site: Path) -> None:
             if page.evaluate("document.documentElement.scrollWidth") > pixels:
                 wide.append(f"{name} at {pixels}")
     assert wide == []
+
+
+def test_a_phone_shows_pictures_in_their_size_and_definitions_without_scrolling(opened: Visit) -> None:
+    pictures = opened("docs/road.html", wide=400).locator("article img")
+    shrunk = (
+        "all => all.filter(each => each.getBoundingClientRect().width < each.naturalWidth - 1).map(each => each.alt)"
+    )
+    assert pictures.count() > 16 and pictures.evaluate_all(shrunk) == []
+    definitions = opened("docs/glossary.html", wide=400).locator("article td:nth-child(2)")
+    assert definitions.evaluate_all("all => all.every(each => each.getBoundingClientRect().right <= innerWidth)")

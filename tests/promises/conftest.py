@@ -26,7 +26,8 @@ from tests.promises.queues import MADE, SESSION, Start, alone, topic
 
 FIRST = "test_promises"  # notebooks wait for its scores
 TOGETHER = {  # these files share a cluster beside the common one: one worker runs them, and starts it once
-    **dict.fromkeys(("test_crash", "test_at_work", "test_faults_short", "test_topics_copy"), "kq_crash"),
+    **dict.fromkeys(("test_crash", "test_at_work", "test_faults_short", "test_steps"), "kq_crash"),
+    **dict.fromkeys(("test_topics_copy", "test_wire"), "kq_crash"),
     **dict.fromkeys(("test_queue_looks", "test_queue_rights", "test_queue_unburied"), "locked"),
     **dict.fromkeys(("test_doctor_threats", "test_share", "test_topics"), "locked"),
     **dict.fromkeys(("test_cluster", "test_lab", "test_queue_edges_receipt"), "three"),
@@ -72,6 +73,10 @@ class Shared:
             self._made[name] = self._open.enter_context(Cluster(**how))
         return self._made[name]
 
+    def end(self, cluster: Cluster) -> None:
+        """This one too ends with the group, although its fixture would keep it for the whole session."""
+        self._open.callback(cluster.close)
+
     def close(self) -> None:
         """End all of them."""
         self._made.clear()
@@ -101,6 +106,7 @@ def patient() -> Iterator[None]:
 def wired(kq_crash: Any) -> Iterator[Cluster]:
     """The cluster of `kq crash`, whose answers can be lost."""
     cluster: Cluster = kq_crash.keywords["cluster"]
+    SHARED.end(cluster)
     yield cluster
     cluster.wire.heal()
 

@@ -1,8 +1,8 @@
 """Random histories: all verbs of a queue on a real broker, beside a reference.
 
-In:  a cluster, and steps of a seed. Out: nothing, or an `AssertionError` with the step that differs. `shrunk` leaves out steps while
-the history still fails. The site's clock stands, and steps move it: so no lease ends by itself. A history ends so: the depth is
-right here and in another process, a restart changes nothing, and everything that is left comes out in order, once.
+In:  a cluster, and steps of a seed. Out: nothing, or an `AssertionError` with the step that differs. The site's clock stands, and
+steps move it: so no lease ends by itself. A history ends so: the depth is right here and in another process, a restart changes
+nothing, and everything that is left comes out in order, once.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import random
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kqlib.errors import KqError, LeaseLost, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site, state
 from kqlib.topics import Plan, QueueTopic
+from kqlib.workshop.promises.reference import DELAY, LEASE, Entry, Reference, Terms
+from kqlib.workshop.promises.steps import RandomStep, random_steps
 from tests.patience import WAIT, until
 from tests.promises.queues import MADE, Clock
-from tests.promises.reference import DELAY, LEASE, Entry, Reference, Terms
 
 SHORT, LONG = LEASE + 1, DELAY + 100  # steps of the clock: leases end; what was delayed is due
 RELEASED = 800.0  # seconds that a release delays
@@ -52,19 +52,11 @@ VERBS = {
 Depth = Callable[[str], int]  # of this queue, as another process says it
 
 
-class Step(NamedTuple):
-    """A verb, and a number that chooses among what is there."""
-
-    verb: str
-    which: int
-
-
-def steps_of(seed: int) -> tuple[Terms, list[Step]]:
+def steps_of(seed: int) -> tuple[Terms, list[RandomStep]]:
     """The terms and the 5 to 40 steps of this seed."""
     chance = random.Random(seed)
     terms = Terms(chance.choice(["any", "key"]), chance.choice([None, 3]))
-    verbs = chance.choices(list(VERBS), list(VERBS.values()), k=chance.randint(5, 40))
-    return terms, [Step(verb, chance.randrange(1_000)) for verb in verbs]
+    return terms, random_steps(chance, VERBS, chance.randint(5, 40))
 
 
 def topics(cluster: Kafka, many: int) -> list[str]:
@@ -92,13 +84,13 @@ class History:
         self.site._session.decided_after = WAIT  # the group gives it the partition, however late
         self.queue: Queue = self.site.queue(self.name, LEASE, self.terms.most, self.terms.order)
 
-    def run(self, steps: list[Step]) -> None:
+    def run(self, steps: list[RandomStep]) -> None:
         """Do these steps, then look whether everything is there."""
-        at = Step("", 0)
+        at = RandomStep("", 0)
         try:
             for at in steps:
                 getattr(self, at.verb)(at.which)
-            at = Step("the end", 0)
+            at = RandomStep("the end", 0)
             self._ends()
         except (AssertionError, KqError) as error:
             raise AssertionError(f"{at.verb}: {type(error).__name__}: {error}") from error
@@ -312,26 +304,10 @@ class History:
         assert there == self.should.depth, f"the depth is {there} in another process, and here {self.should.depth}"
 
 
-def fails(cluster: Kafka, terms: Terms, steps: list[Step], elsewhere: Depth, name: str = "") -> str:
+def fails(cluster: Kafka, terms: Terms, steps: list[RandomStep], elsewhere: Depth, name: str = "") -> str:
     """How this history fails; '' if it does not."""
     try:
         History(cluster, name or topics(cluster, 1)[0], terms, elsewhere).run(steps)
     except AssertionError as error:
         return str(error)
     return ""
-
-
-def shrunk(steps: list[Step], still_fails: Callable[[list[Step]], str], tries: int = 60) -> tuple[list[Step], str]:
-    """As few of these steps as still fail, and how."""
-    why, size = "", len(steps) // 2
-    while size and tries:
-        for at in range(0, len(steps), size):
-            fewer = steps[:at] + steps[at + size :]
-            tries -= 1
-            if tries >= 0 and (found := still_fails(fewer)):
-                steps, why = fewer, found
-                break
-        else:
-            size //= 2
-        tries = max(0, tries)
-    return steps, why

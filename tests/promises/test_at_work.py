@@ -89,8 +89,7 @@ def test_a_reader_of_avro_keeps_its_promise_at_every_request(kq_crash: Crash, mo
     monkeypatch.setattr(life, "make_items", lambda number: items[:number])
     # `kq crash` names the topic of the results only in the command's environment
     command = ["sh", "-c", 'KQ_ASIDE="$KQ_RESULTS" exec "$0" "$1"', sys.executable, str(FOLDER / AVRO)]
-    # it reads schemas before it joins its group: on a busy machine that looks like a worker with nothing left to do
-    report = kq_crash(command, 3, allow=ALLOWED[AVRO], quiet=10)
+    report = kq_crash(command, 3, allow=ALLOWED[AVRO])
     assert (report.clean, report.lost) == (True, 0), str(report)
 
 

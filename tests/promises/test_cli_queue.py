@@ -44,7 +44,7 @@ def test_who_only_puts_or_looks_does_not_become_a_site_and_holds_nobody_up(desk:
         assert desk(word).code == 0
     assert "no site has used this queue yet" in desk("story", f"{desk.name}/0/0").out
     row = next(row for row in desk("list", "--json").json if row["queue"] == desk.name)
-    assert row == {"queue": desk.name, "partitions": 1, "items": 1, "dead": 0, "status": "never used", "sites": []}
+    assert row == {"queue": desk.name, "partitions": 1, "items": 1, "dead": None, "status": "never used", "sites": []}
     desk("create")
     other = desk("depth", "--site", "someone-else")
     assert other.out == "1\n"

@@ -111,6 +111,13 @@ def test_a_second_accident_comes_in_the_recovery_and_children_of_a_command_die_w
     within(5, lambda: marked.alive("kq-crash") == marked.alive("import os, sys") == [], "a process is left")
 
 
+def test_a_worker_that_reads_something_else_before_it_begins_is_waited_for(kq_crash: Crash) -> None:
+    begins, other = "consumer.assign([there])\n", 'consumer.assign([TopicPartition(os.environ["KQ_RESULTS"], 0)])\n'
+    helper = f"{other}consumer.poll(60)\ntime.sleep({2 * PATIENCE})\n"
+    slow = SIMPLE.replace("import os, sys", "import os, sys, time").replace(begins, helper + begins)
+    assert kq_crash(simple(text=slow), 1, quiet=1, points_only=True).points
+
+
 def test_a_point_that_cannot_be_is_named_before_the_command_runs(kq_crash: Crash, tmp_path: Path) -> None:
     mark = tmp_path / "started"
     with pytest.raises(NotAllowed, match=r"Kafka has no request 'OffsetComit'.*OffsetCommit"):

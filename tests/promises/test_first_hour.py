@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 import pytest
 
+from kqlib.runtime import jars
 from tests.conftest import Marked
 from tests.patience import PATIENCE, WAIT
 
@@ -182,6 +183,19 @@ def test_an_index_of_ones_own_is_enough_and_each_download_shows_its_remaining_ti
     assert re.search(r"broker jars, once: .*<\d\d:\d\d", screen)
 
 
+@pytest.mark.limit(1800)
+def test_what_the_set_up_says_is_left_to_download_is_what_comes(home: Path) -> None:
+    found = re.search(r"^MB +:= ([\d ]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    packages = list[int]()
+    for lock in ("lab.lock", "requirements.lock"):  # the second has the packages of the first
+        subprocess.run([*fetch, "--dest", home / "all", "-r", ROOT / lock], check=True)
+        packages.append(sum(file.stat().st_size for file in (home / "all").iterdir()))
+    broker, spark = (sum(jar.stat().st_size for jar in jars.fetch(kind)) for kind in ("broker", "spark"))
+    came = [packages[0], broker, packages[1] - packages[0], spark]
+    assert found and [int(each) for each in found[1].split()] == pytest.approx([each / 1e6 for each in came], rel=0.1)
+
+
 @pytest.mark.parametrize("wrong", ["nobody listens", "it has no packages"])
 def test_without_a_network_or_with_a_wrong_index_the_last_line_says_what_to_do(
     wrong: str, clone: Path, home: Path, env: dict[str, str], typed: Typed
@@ -258,6 +272,24 @@ def test_a_port_that_is_taken_is_passed_over(home: Path, env: dict[str, str], ty
         answered(process, home / "screen", WAIT)
         assert f"127.0.0.1:{port}/" not in (home / "screen").read_text()
         ended(process)
+
+
+def test_a_second_lab_of_one_user_has_a_port_and_a_token_of_its_own(
+    home: Path, env: dict[str, str], typed: Typed
+) -> None:
+    own = env | {"PYTHONPATH": str(ROOT)}
+    labs, addresses = [], set[tuple[str, str]]()
+    for screen in ("first", "second"):
+        labs.append(typed(*KQ, "lab", "--no-browser", screen=screen, env=own))
+        answered(labs[-1], home / screen, WAIT)
+        addresses |= set(re.findall(r"(http://127\.0\.0\.1:\d+/)lab\S*(\?token=\w+)", (home / screen).read_text()))
+    shown = [sys.executable, "-m", "jupyter", "server", "list"]
+    assert typed(*shown, screen="list", env=own).wait(WAIT) == 0
+    listed = (home / "list").read_text()
+    assert len({port for port, _ in addresses}) == len({token for _, token in addresses}) == 2
+    assert [each for each in addresses if "".join(each) not in listed] == []
+    for lab in labs:
+        ended(lab)
 
 
 def test_two_homes_on_one_machine_have_a_kafka_each(home: Path, env: dict[str, str], typed: Typed) -> None:

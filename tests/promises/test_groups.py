@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import html
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -183,13 +184,15 @@ def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes(
     until(lambda: not processes(*kept))
 
 
-def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka) -> None:
+def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     play = kq.play.group(kq_cluster)
     assert play.picture.text.splitlines() == ["playground · 1 member · 4 partitions · lag 0", "ann  p0 · p1 · p2 · p3"]
     assert "2 members" in play.press("join").picture.text
     assert "'ben' is in group 'playground' already" in html.unescape(play.press("join").note)
     assert "ben joins" in play.set(see="over time").picture.text
     assert "1 member ·" in play.set(see="now").press("leave").picture.text
+    monkeypatch.setattr(sys.modules["kqlib.workshop.play.group"], "STORED", 0.0)
+    assert "the records to be stored; it did not happen" in play.press("put 1000 records").note
     with Group(kq_cluster, "playground", "playground") as group:  # the next of this name closes the playground's
         assert group.join().sizes == (4,)
     kq_cluster.admin.delete_topics(["playground"])["playground"].result(WAIT)

@@ -248,6 +248,40 @@ def test_the_playground_of_brokers_shows_what_became_of_records_when_the_only_on
     assert "20 sent, 10 acknowledged, 0 failed, 10 on the way" in play.press("send 10 records").picture.text
     play.press("bring back")
     until(lambda: "20 sent, 20 acknowledged" in play.picture.text, lambda: play.picture.text)
+    shown = play.press("pause").picture
+    assert "broker 1 paused" in shown.text and "…" not in shown.svg
+    play.press("bring back")
+
+
+def test_the_playground_of_nodes_shows_who_answered_and_who_takes_over_when_a_node_is_killed(lab: Lab) -> None:
+    play = kq.play.virtual(lab)
+    assert play.picture.text.splitlines() == [
+        "no request yet · 4 queues · 3 partitions · 3 nodes",
+        *("ARS-CHE 0  p0  node A", "LIV-MUN 0  p1  node A", "INT-MIL 0  p2  node A", "BAR-RMA 0  p0  node A"),
+    ]
+    assert "node A is running; start is for a node that is off or killed" in play.press("start").note
+    assert "no item of ARS-CHE is out: claim one first" in play.press("ack").note
+    scene = play._draw.__self__
+    client = scene.queues["ARS-CHE"].client
+    assert "put BAR-RMA: A 201 · " in play.set(queue="BAR-RMA").press("put").picture.text
+    play.set(who="B").press("start")
+    until(lambda: "node B" in play.picture.text, lambda: play.picture.text)
+    assert {*client._seeds} == {*scene.names}  # it finds node B also when node A is dead before B was asked
+    moved, stays = ([row[:7] for row in play.picture.text.splitlines()[1:] if row.endswith(node)] for node in "BA")
+    client._looked = time.monotonic()  # its map is as it was, however long that took
+    assert re.search(f"put {moved[0]}: A 409.* → B 201 · ", play.set(queue=moved[0]).press("put").picture.text)
+    play.set(queue=stays[0]).press("put")
+    assert f"claim {stays[0]}: A 200, attempt 1" in play.press("claim").picture.text
+    play.set(who="A").press("kill")
+    assert "node A, killed" in play.picture.text
+    assert re.search(rf"put {stays[0]}: A no answer .*→ B 201 · ", play.press("put").picture.text)  # it came through
+    assert f"{stays[0]} 2 (1 out)  p" in play.picture.text and "node A, killed" not in play.picture.text
+    assert "lease" in play.press("ack").note  # it died with the node
+    assert f"claim {stays[0]}: B 200, attempt 2" in play.press("claim").picture.text
+    again = kq.play.virtual(lab)  # the cell runs once more
+    assert not scene.children._forking.alive and client._closed and "playground is closed" in play.press("put").note
+    assert "no request yet" in again.picture.text
+    again._draw.__self__.close()
 
 
 # --- three brokers, of which one is always late -----------------------------------------------------------------------

@@ -75,7 +75,9 @@ def test_what_a_lab_makes_on_ones_own_cluster_is_prefixed_noted_and_removed_at_i
         with pytest.raises(NotAllowed, match="only on an embedded cluster"):
             lab.cluster.broker(1)
         assert setting(own, ResourceType.TOPIC, lab_notes.TOPIC, "cleanup.policy") == "compact"
-    assert noted(own) == set()
+        scores = kq.groups.Group(lab, "scores", "93-own.anna.m1.football")
+        scores.join(2)
+    assert noted(own) == set() and scores.members == []
     assert not [name for name in topics(own) if name.startswith("93-own")]
     assert committed(own, "93-own.anna.m1.readers", "93-own.anna.m1.football") is None
     assert own.brokers == [1]

@@ -10,8 +10,8 @@ import pytest
 
 from kqlib.workshop.ladder import LADDER, LEDGER
 from kqlib.workshop.promises import PROMISES, promises, run
-from kqlib.workshop.promises.drupal import DRUPAL, SQL
-from kqlib.workshop.promises.share import SHARE
+from kqlib.workshop.promises.drupal import Drupal, SqlQueue
+from kqlib.workshop.promises.share import Share
 from kqlib.workshop.promises.virtual import VIRTUAL
 
 pytestmark = pytest.mark.limit(300)  # it may wait for another process of the run that computes the same scores
@@ -43,9 +43,9 @@ class Mine:
 QUEUES = {
     **LADDER,
     "ledger": LEDGER,
-    "Drupal's SQL": SQL,
-    "DrupalQueue": DRUPAL,
-    "share": SHARE,
+    "Drupal's SQL": SqlQueue,
+    "DrupalQueue": Drupal,
+    "share": Share,
     "virtual": VIRTUAL,  # on two nodes
 }
 

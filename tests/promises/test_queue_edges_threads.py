@@ -540,6 +540,13 @@ def test_a_site_that_is_refused_at_its_start_leaves_the_older_one_at_work_and_it
             assert drained(newer.queue(name)) == [(b"b", 1)]
 
 
+@pytest.mark.parametrize("session", [15.1, 54, 600])
+def test_a_site_takes_a_session_as_long_as_the_cluster_does(kq_cluster: Kafka, name: str, session: float) -> None:
+    with Site(kq_cluster, name, session=session) as site:  # a third of it would be a heartbeat that brokers refuse
+        site.queue(name).put(b"a")
+        assert drained(site.queue(name)) == [(b"a", 1)]
+
+
 def test_a_site_that_failed_says_so_anew_each_time_and_goes_on_when_it_can(
     kq_cluster: Kafka, name: str, here: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

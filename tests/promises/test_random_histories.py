@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kqlib.kafka import Kafka
+from kqlib.workshop.promises.steps import AT_ONCE, shrunk
 from tests.faults.world import ROOT
-from tests.promises.histories import Depth, fails, shrunk, steps_of, topics
+from tests.promises.histories import Depth, fails, steps_of, topics
 
-AT_ONCE = 8  # most of a history's time is the group's
 BY_DAY, BY_NIGHT = range(20), range(20, 2_020)
 
 
@@ -44,11 +44,13 @@ def all_of(cluster: Kafka, elsewhere: Depth, seeds: range) -> None:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failed = {seed: why for seed, why in zip(seeds, pool.map(run, seeds), strict=True) if why}
-    if failed:
-        seed, why = min(failed.items(), key=lambda each: len(steps_of(each[0])[1]))
-        terms, steps = steps_of(seed)
-        steps, less = shrunk(steps, lambda fewer: fails(cluster, terms, fewer, elsewhere))
-        raise AssertionError(f"{len(failed)} of {len(seeds)} fail. Seed {seed}, {terms}: {less or why}\n{steps}")
+        if failed:
+            seed, why = min(failed.items(), key=lambda each: len(steps_of(each[0])[1]))
+            terms, steps = steps_of(seed)
+            steps, why = shrunk(
+                steps, why, lambda several: list(pool.map(lambda each: fails(cluster, terms, each, elsewhere), several))
+            )
+            raise AssertionError(f"{len(failed)} of {len(seeds)} fail. Seed {seed}, {terms}: {why}\n{steps}")
 
 
 def test_a_queue_is_what_a_list_says_whatever_is_done_with_it(kq_cluster: Kafka, elsewhere: Depth) -> None:

@@ -80,24 +80,30 @@ def items(many: int, **record: Any) -> bytes:
     return json.dumps({"records": [record] * many}).encode()
 
 
-REQUESTS = {
-    "a thousand wrong records": ("/queues/q/records", items(1_000, **{f"a{n}": 1 for n in range(300)})),
-    "wrong headers": ("/queues/q/records", items(1, headers={f"a{n}": 1 for n in range(200_000)})),
-    "many headers": ("/queues/q/records", items(1, headers={f"a{n}": None for n in range(200_000)})),
-    "words that nobody knows": (f"{C}/claim", json.dumps({f"a{n}": 1 for n in range(200_000)}).encode()),
-    "a million lists": (f"{C}/ack", json.dumps({"receipts": [[]] * 1_000_000}).encode()),
-    "a million numbers": (f"{C}/ack", json.dumps({"receipts": [1] * 1_000_000}).encode()),
-    "a deep one": (f"{C}/ack", b"[" * 4_000_000),
-    "as many wrong ones as there may be": (f"{C}/claim", json.dumps({f"a{n}": 1 for n in range(11_990)}).encode()),
-    "as many headers as there may be": ("/queues/q/records", items(800, headers={f"h{n}": "aGk=" for n in range(8)})),
-    "as large as it may be": ("/queues/q/records", items(1_000, data=base64.b64encode(os.urandom(3_000)).decode())),
-}
+def requests() -> dict[str, tuple[str, bytes]]:
+    """Bodies of some megabytes: not made by a worker that runs other files."""
+    return {
+        "a thousand wrong records": ("/queues/q/records", items(1_000, **{f"a{n}": 1 for n in range(300)})),
+        "wrong headers": ("/queues/q/records", items(1, headers={f"a{n}": 1 for n in range(200_000)})),
+        "many headers": ("/queues/q/records", items(1, headers={f"a{n}": None for n in range(200_000)})),
+        "words that nobody knows": (f"{C}/claim", json.dumps({f"a{n}": 1 for n in range(200_000)}).encode()),
+        "a million lists": (f"{C}/ack", json.dumps({"receipts": [[]] * 1_000_000}).encode()),
+        "a million numbers": (f"{C}/ack", json.dumps({"receipts": [1] * 1_000_000}).encode()),
+        "a deep one": (f"{C}/ack", b"[" * 4_000_000),
+        "as many wrong ones as there may be": (f"{C}/claim", json.dumps({f"a{n}": 1 for n in range(11_990)}).encode()),
+        "as many headers as there may be": (
+            "/queues/q/records",
+            items(800, headers={f"h{n}": "aGk=" for n in range(8)}),
+        ),
+        "as large as it may be": ("/queues/q/records", items(1_000, data=base64.b64encode(os.urandom(3_000)).decode())),
+    }
 
 
 def test_no_request_holds_up_the_others_for_long(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one callback of the node's loop takes of the processor: what it waits for is not its own."""
-    longest = dict.fromkeys(REQUESTS, 0.0)
-    now, run = next(iter(REQUESTS)), asyncio.Handle._run  # type: ignore[attr-defined]
+    bodies = requests()
+    longest = dict.fromkeys(bodies, 0.0)
+    now, run = next(iter(bodies)), asyncio.Handle._run  # type: ignore[attr-defined]
 
     def timed(handle: Any) -> None:
         what, start = now, time.thread_time()  # `now` may be another one when it is done
@@ -111,7 +117,7 @@ def test_no_request_holds_up_the_others_for_long(node: Node, monkeypatch: pytest
     monkeypatch.setattr("kqlib.virtual.request_limits.SLOW", WAIT)  # here a body may be late
     with httpx.Client(base_url=node.url, headers=JSON, timeout=WAIT, trust_env=False) as http:
         assert http.get("/openapi.json").status_code == http.get("/docs").status_code == 200
-        for now, (path, body) in REQUESTS.items():  # noqa: B007 - `timed` reads it
+        for now, (path, body) in bodies.items():  # noqa: B007 - `timed` reads it
             response = http.post(path, content=body)
             assert response.status_code in (201, 400, 413, 422), response.text
     gc.unfreeze()

@@ -22,14 +22,11 @@ from tests.promises.play import create, put, values
 
 
 @pytest.fixture(scope="module")
-def wired() -> Iterator[Cluster]:
-    """One broker, with a wire."""
-    with Cluster(wire=True) as made:
-        for name in ("seen", "killed", "refused", "lost", "restarted", "java"):
-            create(made, name)
-        producer = Producer(made.client(transactional_id="first"))
-        producer.init_transactions(WAIT)
-        yield made
+def wired(wired: Cluster) -> Cluster:
+    """The one broker with a wire, and the topics of these tests."""
+    for name in ("seen", "killed", "refused", "lost", "restarted", "java"):
+        create(wired, name)
+    return wired
 
 
 @pytest.fixture(autouse=True)

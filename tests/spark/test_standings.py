@@ -32,9 +32,10 @@ from kqlib.spark.stream import Counted
 from kqlib.spark.table import LATE, came_late, fold, late_rows
 from kqlib.spark.table import games as played
 from kqlib.topics import Plan, Topic
-from kqlib.workshop import games, snapshot
+from kqlib.workshop import games, play, snapshot
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import SeasonEvent, produce
+from kqlib.workshop.lab import Lab
 from tests.patience import WAIT
 from tests.spark.hand import by_hand
 from tests.spark.same import same
@@ -303,6 +304,28 @@ def test_late_rows_that_are_put_back_count_as_if_they_had_been_in_time(stage: St
         done.result(WAIT)
 
 
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["run once", "whole"])
+@pytest.mark.limit(300)
+def test_the_playground_of_the_pipeline_has_each_row_in_one_place(spark: Any, kq_cluster: Kafka, whole: bool) -> None:
+    shown = play.pipeline(Lab("95-pipeline", kq_cluster))
+    assert shown.picture.text.startswith("0 in = 0 out + 0 broken + 0 late · 100 waiting\nplace  team")
+    shown.set(rows="late").press("put 100 rows").set(rows="broken").press("put 100 rows")
+    assert "0 in = 0 out + 0 broken + 0 late · 300 waiting" in shown.picture.text
+    shown.set(batch=100 if whole else 1000).press("run")
+    assert "300 in = 100 out + 100 broken + 100 late · 0 waiting" in shown.picture.text, shown.note
+    first = shown.picture.text.splitlines()[1:]
+    assert len(first) == 6
+    if whole:
+        assert "100 waiting" in shown.press("put the late ones back").picture.text, shown.note
+        assert "400 in = 200 out + 100 broken + 100 late · 0 waiting" in shown.press("run").picture.text, shown.note
+        assert shown.picture.text.splitlines()[1:] != first
+        assert len(shown.set(see="batches").picture.text.splitlines()[1].split()) > 7  # each batch is a step
+    kq_cluster.admin.delete_topics(["play-games.bad"])["play-games.bad"].result(WAIT)
+    assert "play-games.bad" in shown.press("run").note and " · 0 waiting" in shown.picture.text
+    for done in kq_cluster.admin.delete_topics(["play-games", "play-games.late", "play-games.standings"]).values():
+        done.result(WAIT)
+
+
 def test_an_empty_topic_has_empty_standings_and_goes_on_from_them(stage: Stage) -> None:
     stage.registry.register(f"{stage.games}-value", seasons.schema(1))
     stage.run()
@@ -343,14 +366,15 @@ def test_a_batch_counts_at_every_moment_also_while_the_next_one_is_named(spark: 
 
 
 @pytest.mark.kq_partitions(2)
+@pytest.mark.parametrize("points", [["Kafka events"], pytest.param(list(POINTS), marks=pytest.mark.nightly)], ids=len)
 def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, points: list[str]
 ) -> None:
     events = list(games.season(400, **WRONG))
     stage.tell(events[:200])
     stage.run()
     stage.tell(events[200:])
-    for where, name, after in POINTS.values():  # the same batch, again and again
+    for where, name, after in map(POINTS.__getitem__, points):  # the same batch, again and again
         work = getattr(where, name)
 
         def fails(*args: Any, work: Any = work, after: bool = after) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 import threading
@@ -13,10 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.errors import NotAllowed
 from kqlib.workshop.gameday import game as games
-from kqlib.workshop.gameday import holder
+from kqlib.workshop.gameday import holder, system
 from kqlib.workshop.gameday.faults import FAULTS, Fault, Made
 from kqlib.workshop.gameday.game import MOST, Game, draw
 from kqlib.workshop.gameday.grade import Entry, Report
@@ -129,6 +131,10 @@ def test_the_debrief_says_what_happened_over_time() -> None:
 
 
 # --- a game, with a clock and a system of the test's own ------------------------------------------------------------------
+
+
+def fails(error: Exception) -> None:
+    raise error
 
 
 class Played:
@@ -261,11 +267,39 @@ def test_a_command_asks_the_game_over_its_socket(
         server.bind(str(tmp_path / "game"))
         server.listen()
         server.settimeout(30)
-        answers = threading.Thread(target=lambda: [holder.turn(played.game, server) for _ in range(3)])
+        turn, hangs = threading.Lock(), KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        monkeypatch.setattr(played.game.system, "restart", lambda name: fails(hangs), raising=False)
+        answers = threading.Thread(target=lambda: [holder.answer(played.game, server, turn) for _ in range(4)])
         answers.start()
-        assert holder.ask("answer", "quota", "a guess").startswith("Noted: quota.")
-        with pytest.raises(NotAllowed, match="there is no fault 'quotas'"):
-            holder.ask("answer", "quotas", "")
+        with turn:  # a broker hangs, and a turn of the clock waits for it
+            assert holder.ask("answer", "quota", "a guess").startswith("Noted: quota.")
+            with pytest.raises(NotAllowed, match="there is no fault 'quotas'"):
+                holder.ask("answer", "quotas", "")
         assert holder.ask("turn") is None, "only the words of a command are answered"
+        with pytest.raises(NotAllowed, match="Timed out"):
+            holder.ask("restart", "broker-1")
         answers.join()
     assert played.game.wrong == ["quota"]
+
+
+def test_the_clock_turns_until_the_game_is_over_whatever_kafka_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holder, "TURN", 0.001)
+    turned, over = list[int](), threading.Event()
+
+    def turn() -> None:
+        turned.append(1)
+        if len(turned) == 3:
+            over.set()
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    holder.keep_time(SimpleNamespace(turn=turn), threading.Lock(), over)  # type: ignore[arg-type]
+    assert len(turned) == 3
+
+
+def test_a_program_logs_why_an_item_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    monkeypatch.setattr(system, "worker", lambda *_: logging.getLogger("kqlib.queue").info("football/0/1 failed: …"))
+    system.program(None, "", str(tmp_path), "eu-1")  # type: ignore[arg-type]
+    logging.root.handlers[0].close()
+    assert "INFO football/0/1 failed" in (tmp_path / "eu-1.log").read_text(encoding="utf-8")

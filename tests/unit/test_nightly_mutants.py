@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nightly import mutants
+from tests.nightly import imports, mutants
 from tests.nightly.mutate import OPERATORS, Mutant, compiles
 from tests.nightly.mutate import mutants as of
 from tests.nightly.run import Done
@@ -141,3 +141,30 @@ def test_enough_of_those_that_can_be_found_are_found(
 ) -> None:
     kinds = [*["found"] * found, *["survived"] * survived, *["equivalent"] * equivalent]
     assert mutants.judge({str(n): Done(kind) for n, kind in enumerate(kinds)}) == (good, words)
+
+
+# --- which tests are near ---------------------------------------------------------------------------------------------
+
+TREE = {
+    "kqlib/__init__.py": 'LAZY = {"put": "kqlib.queue.put"}',
+    "kqlib/__main__.py": "from kqlib.command import main",
+    "kqlib/command/main.py": "def run():\n    import kqlib.queue.put",
+    "kqlib/queue/__init__.py": "from .put import one",
+    "kqlib/queue/put.py": "one = 1",
+    "kqlib/alone.py": "",
+    "tests/unit/test_put.py": "from kqlib import queue",  # far, but with its word
+    "tests/unit/test_near.py": "import kqlib.queue.put",
+    "tests/unit/test_typed.py": 'run(["kq", "put"])',
+    "tests/spark/test_other.py": "import kqlib.queue.put",
+}
+
+
+def test_the_tests_of_a_module_are_those_that_lead_to_it_by_its_words_and_then_by_distance(tmp_path: Path) -> None:
+    for name, text in TREE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    found = imports.graph(tmp_path)
+    assert found["kqlib"] == found["kqlib.queue"] == found["kqlib.command.main"] == {"kqlib.queue.put"}
+    near = [f"tests/unit/test_{name}.py" for name in ("put", "near", "typed")]
+    assert imports.nearest(found, "kqlib.queue.put", tmp_path, "tests/unit") == near
+    assert imports.nearest(found, "kqlib.alone", tmp_path, "tests") == []

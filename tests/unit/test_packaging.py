@@ -5,6 +5,7 @@ Out: a list of sentences, one a disagreement; tables of mistakes plant each of t
 """
 
 import copy
+import os
 import re
 import shutil
 import subprocess
@@ -210,6 +211,33 @@ def test_another_python_is_one_line_that_says_what_to_type(tmp_path, version, we
     sentence, *rest = ran.stderr.splitlines()
     words = f"kqlib needs Python 3.11 to 3.13 and this is {version[0]}.{version[1]}: make lab PYTHON=python3.12"
     assert (sentence == words) != well and all(re.match(r"make(\[\d+\])?: \*\*\*", line) for line in rest)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+def test_a_second_user_of_a_checkout_reads_one_line_that_says_what_to_do(tmp_path):
+    tmp_path.chmod(0o755)
+    for name in ("Makefile", "lab.lock", "pyproject.toml", "kqlib/runtime/jars.lock", ".venv/.lab"):  # it is set up
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    text = (REPO / "Makefile").read_text()
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+    make = ["make", "--no-print-directory", "-f", "-", "lab"]
+    ran = subprocess.run(make, input=text, cwd=tmp_path, capture_output=True, text=True, check=False, **nobody)
+    sentence, failed = ran.stderr.splitlines()
+    assert sentence.startswith("kqlib: you may not write into this directory") and "type make lab there" in sentence
+    assert " *** " in failed and ran.stdout == ""
+
+
+@pytest.mark.parametrize(("goal", "steps"), [("lab", 2), ("venv", 4)])
+def test_each_step_of_the_set_up_says_how_much_is_left_to_download(tmp_path, goal, steps):
+    make = ["make", "--directory", str(REPO), "--dry-run", goal, f"VENV={tmp_path / 'venv'}"]
+    lines = subprocess.check_output(make, text=True).splitlines()
+    script = "\n".join(line for line in lines if line.startswith("echo "))
+    shown = subprocess.check_output(["sh", "-c", script], text=True)
+    found = re.findall(r"step (\d) of (\d): [\w ]+\. Up to (\d+) MB left to download of (\d+)\.\n", shown)
+    step, of, left, total = (list(map(int, column)) for column in zip(*found, strict=True))
+    assert (step, set(of)) == (list(range(1, steps + 1)), {steps})
+    assert left == sorted(set(left), reverse=True) and set(total) == {left[0]}
 
 
 # -- the workflows

@@ -312,6 +312,7 @@ ONE = Scores({"mine": {"extend": Verdict(True, 3)}})
             lambda: promises(lambda cluster: None),
             "the factory 'queue' is a function that takes a cluster and a topic's name, as in lambda cluster, name: …",
         ),
+        (lambda: promises(int), "the factory 'int' is a function that takes a cluster and a topic's name"),
         (lambda: promises(Queue, only="extend"), "only is a list of names, as in only=['extend']"),
         (lambda: promises(Queue, only=[]), "only names no promise: leave it out, and all are tried"),
         (

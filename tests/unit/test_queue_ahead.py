@@ -64,7 +64,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_whatever_is_stored_counts_the_attempt_of_each_item_that_is_handed_out(steps: list[Any]) -> None:
     before, order.COUNT_FROM = order.COUNT_FROM, 2
     try:

@@ -131,7 +131,7 @@ def test_the_command_prints_each_number_with_its_formula(capsys: pytest.CaptureF
         ("partitions", "18"),
         ("disk", "5.3 TB"),
         ("brokers", "3"),
-        ("limits first", "threads"),
+        ("first limit", "threads"),
     ]
     assert "2,000 items a second × 40 ms = 80 at work at once; ÷ 0.7" in out
     assert max(map(len, out.splitlines())) <= 96

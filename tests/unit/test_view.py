@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from kqlib.workshop.view import Broker, Cell, Lane, Partition, Record, Table, cluster, letters, log, record
-from tests.unit.view_examples import EXAMPLES, TABLES, plain, records, words
+from tests.unit.view_examples import EXAMPLES, GALLERY, TABLES, plain, records, words
 
 
 @pytest.mark.parametrize("name", [*EXAMPLES, *TABLES])
@@ -108,6 +108,12 @@ def test_records_are_counted_and_holes_are_not_where_a_lane_is_cut():
     assert {"… 16 more", "… 14 more"} <= set(words(log([lane])))
 
 
+def test_a_title_that_has_no_space_for_its_counts_is_whole_and_they_are_below_it():
+    shown = GALLERY["brokers with notes under a long title"]
+    title, counts = shown.title.split(" · ", 1)
+    assert [word for word in words(shown) if word in (title, counts)] == [title, counts]
+
+
 def test_a_title_is_cut_where_it_is_too_long():
     assert log([], "x" * 101).title.startswith("x" * 99 + "… · ")
     assert cluster([], [], "x" * 101).title.startswith("x" * 99 + "… · ")
@@ -163,6 +169,7 @@ def test_the_last_line_explains_the_letters(keys, line):
     [
         ([], [], ["c · 0 brokers · 0 partitions"]),
         ([Broker(1)], [], ["c · 1 broker · 0 partitions", "broker 1  no replica"]),
+        ([Broker(1, note="paused")], [], ["c · 1 broker · 0 partitions", "broker 1 paused  no replica"]),
         (
             [Broker(1)],
             [Partition("b", 0, 1, [1], [1], epoch=0), Partition("a", 1, 1, [1], [1])],

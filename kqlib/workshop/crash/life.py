@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from kqlib.workshop.wire.control import Wire
 from kqlib.workshop.wire.crossing import POLLS, Crossing
 from kqlib.workshop.wire.messages import BrokerConnection
 
+FETCHES = ("Fetch", "ShareFetch")
 LIVES = 6  # a command that was restarted so often does not end
 LOOK = 0.05
 ENDS = 10.0 * PATIENCE  # seconds from SIGTERM to the end
@@ -136,6 +138,7 @@ class Runner:
         self.wire, self._setup, self._cluster, self._children = wire, setup, cluster, children
         self._prefix = prefix  # of topics, groups and transactional ids
         self._stopped = threading.Event()
+        self._topic = set[str | bytes]()  # of the items
         port = int(cluster.bootstrap.split(",")[0].rpartition(":")[2])
         self._broker = BrokerConnection(wire.messages, port)
 
@@ -184,17 +187,21 @@ class Runner:
 
     def _make(self, name: str, items: Sequence[Pair]) -> None:
         """The two topics, and the items in the first."""
+        from confluent_kafka import TopicCollection
         from confluent_kafka.admin import NewTopic
 
         from kqlib.kafka.clients import Producer
 
-        for future in self._cluster.admin.create_topics([NewTopic(name, 1), NewTopic(f"{name}-results", 1)]).values():
+        admin = self._cluster.admin
+        for future in admin.create_topics([NewTopic(name, 1), NewTopic(f"{name}-results", 1)]).values():
             future.result(30)
         producer = Producer(self._cluster.client(linger_ms=0))
         for key, value in items:
             producer.produce(name, value, key)
         if producer.flush(30):
             raise NotAllowed("the items of a run could not be stored")
+        id_ = str(admin.describe_topics(TopicCollection([name]))[name].result(30).topic_id)
+        self._topic = {name, urlsafe_b64decode(f"{id_}==")}  # as old requests name it, and as new ones do
 
     def _arm(self, point: Point) -> None:
         """The rule of one accident. A process group is killed as a whole; its number comes with its start."""
@@ -233,7 +240,8 @@ class Runner:
         """Until the command ends, or has nothing left to do. A client that has no partition yet fetches nothing: it is waited for."""
         child = running[0]
         counts, met = self.wire.state()
-        work, fetched, accidents = _work(counts), _fetched(counts), met
+        work, fetched, accidents, reads = _work(counts), _fetched(counts), met, False
+        since = max((each.at for each in self.wire.seen()), default=-1.0)
         worked, at_end = time.monotonic(), 0.0  # when work crossed last, when the commits were seen at the end
         results, grown, looked = -1, worked, worked  # the end of the results, when it moved, when it was asked for
         quiet, goes_on = self._setup.quiet * PATIENCE, GOES_ON.get(self._setup.accident, 0)
@@ -245,7 +253,8 @@ class Runner:
             counts, met = self.wire.state()
             if _work(counts) != work:
                 work, worked = _work(counts), now
-            reads = _fetched(counts) > fetched
+            if not reads and _fetched(counts) > fetched:
+                fetched, reads = _fetched(counts), self._reads(since)
             if reads and not at_end and self._committed(name) >= self._setup.items:
                 at_end = now
             if now - looked > BUSY / 10:
@@ -267,6 +276,12 @@ class Runner:
         code = child.wait(0)
         killed = code == -signal.SIGKILL and self.wire.state()[1] > accidents
         return Life("killed" if killed else "exit", code)
+
+    def _reads(self, since: float) -> bool:
+        """Has a client asked for items? A helper of the worker, such as a registry of schemas, asks for other topics' records."""
+        asked = (each.request for each in self.wire.seen() if each.at > since and each.api in FETCHES)
+        topics = [topic for request in asked for topic in request.get("Topics") or ()]
+        return any(self._topic & {topic.get("Topic"), topic.get("TopicId")} for topic in topics)
 
     def _end(self, running: Sequence[Command], why: str) -> Life:
         """End a command whose work is done."""
@@ -300,7 +315,7 @@ def _work(counts: Mapping[str, int]) -> int:
 
 def _fetched(counts: Mapping[str, int]) -> int:
     """How often a client asked for records."""
-    return counts.get("Fetch", 0) + counts.get("ShareFetch", 0)
+    return sum(counts.get(api, 0) for api in FETCHES)
 
 
 def _numbered(crossed: Sequence[Crossing]) -> list[Crossing]:

@@ -67,7 +67,8 @@ def crash(
 
     accident: kill, stop (for `pause` seconds), drop-answer, cut or error. only: these points, like "Produce:2:after".
     sample, seed: only so many points, drawn at random. every: all kinds of requests. twice: a second accident after the first.
-    quiet: seconds without work after which a run is over. patient: do not leave the group for a dead process.
+    quiet: seconds without work after which a run is over; KQ_PATIENCE multiplies them.
+    patient: do not leave the group for a dead process.
     takeover: start a second worker while the first is stopped, and let the first wake up beside it.
     item_of: which item a result belongs to. judge: a function of items and results that returns complaints.
     at_once: runs side by side. cluster: one of yours, with that many wires; None starts one.

@@ -11,7 +11,7 @@ WIDTH = 12  # of the column of names: 'dead letters' is the longest
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found. ok: None where it was not tried; remedy: what to do when it is not ok."""
+    """What one check found. ok: None where it was not tried; remedy: what to do when it is not ok, one thing a line."""
 
     name: str
     ok: bool | None
@@ -21,7 +21,8 @@ class Finding:
     def __str__(self) -> str:
         """As `kq doctor` shows it."""
         sign = {True: "✓", False: "✗", None: "–"}[self.ok]
-        what = f"\n{'':{WIDTH + 4}}".join([*self.what.splitlines(), *([f"→ {self.remedy}"] if self.remedy else [])])
+        lines = [*self.what.splitlines(), *(f"→ {each}" for each in self.remedy.splitlines())]
+        what = f"\n{'':{WIDTH + 4}}".join(lines)
         return f"{sign} {self.name:<{WIDTH}}  {what}"
 
 

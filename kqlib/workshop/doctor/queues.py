@@ -162,15 +162,17 @@ def wrong(seen: Seen) -> tuple[str, str]:
 
 def ledgers(found: Mapping[State, Seen], incidents: Mapping[State, Sequence[Incident]]) -> Finding:
     """Which states are gone, unreadable or another program's, and what happened to items without their site."""
+    from kqlib.workshop.doctor import topics
+
     bad = [(at, str(each), REWIND) for at, some in incidents.items() for each in some]
     bad += [(at, *wrong(each)) for at, each in found.items() if any(wrong(each))]
-    if not bad:
-        sites = len({name for name, _, _ in found})
-        counted = f"{count(len(found), 'partition')} of {count(sites, 'site')}"
-        return Finding("ledgers", True, f"{counted}, nothing lost and nothing strange")
-    lines = [f"site '{name}' in '{queue}', partition {part}: {what}" for (name, queue, part), what, _ in bad]
-    (site, queue, _), _, remedy = bad[0]
-    return Finding("ledgers", False, "\n".join(lines), remedy.format(queue, quote(site)))
+    sites = len({name for name, _, _ in found})
+    well = f"{count(len(found), 'partition')} of {count(sites, 'site')}, nothing lost and nothing strange"
+    threats = [
+        (f"site '{site}' in '{queue}', partition {part}: {what}", how.format(queue, quote(site)))
+        for (site, queue, part), what, how in bad
+    ]
+    return topics.finding("ledgers", threats, well)
 
 
 def _topics(known: Known) -> Iterator[Finding]:

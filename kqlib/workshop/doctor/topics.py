@@ -64,7 +64,7 @@ def finding(name: str, threats: Iterable[Threat], well: str) -> Finding:
     if not found:
         return Finding(name, True, well)
     remedies = dict.fromkeys(how for _, how in found)
-    return Finding(name, False, "\n".join(what for what, _ in found), "; ".join(remedies))
+    return Finding(name, False, "\n".join(what for what, _ in found), "\n".join(remedies))
 
 
 def _settings(cluster: Kafka, names: list[str]) -> tuple[dict[str, dict[str, str]], list[str]]:
@@ -188,10 +188,8 @@ def dead_letters(site: Site) -> Finding:
     """
     keys = [key for key in site._notes.keys() if key[2:] == ("terms",)]  # noqa: SIM118 - no dict
     queues = sorted({key[1] for key in keys if site._notes.get(*key)["max_attempts"] is not None})
-    found = [each for queue in queues for each in _cannot_bury(site, queue)]
-    if not found:
-        return Finding("dead letters", True, f"{count(len(queues), 'queue')}, each can bury what fails for good")
-    return Finding("dead letters", False, "\n".join(what for what, _ in found), found[0][1])
+    found = (each for queue in queues for each in _cannot_bury(site, queue))
+    return finding("dead letters", found, f"{count(len(queues), 'queue')}, each can bury what fails for good")
 
 
 def _cannot_bury(site: Site, queue: str) -> Iterator[Threat]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,13 +19,15 @@ from typing import Any
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.runtime import places
+from kqlib.text import words
 from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import Cluster, up
 from kqlib.workshop.gameday.game import Game
-from kqlib.workshop.gameday.system import BROKERS, System
+from kqlib.workshop.gameday.system import AWAY, BROKERS, System
 
 TURN = 0.2  # seconds
-VERBS = ("status", "answer", "restart", "end")
+CHANGES = ("restart", "end")
+VERBS = ("status", "answer", *CHANGES)
 MODULES = ("kqlib.queue", "kqlib.virtual.outbox", "kqlib.workshop.gameday.system")
 NONE = "no game runs: start one with `kq gameday start`"
 
@@ -70,15 +73,24 @@ def playing(cluster: Cluster, seed: int, faults: int, minutes: float) -> Iterato
         server.listen()
         server.settimeout(TURN)
         places.write_atomic(_file(), str(children.home))
+        game, turning, over = Game(system, seed, faults, minutes), threading.Lock(), threading.Event()
         try:
-            yield partial(turn, Game(system, seed, faults, minutes), server)
+            threading.Thread(target=keep_time, args=(game, turning, over), daemon=True).start()
+            yield partial(answer, game, server, turning)
         finally:
+            over.set()
             _file().unlink(missing_ok=True)
 
 
-def turn(game: Game, server: socket.socket) -> None:
-    """One turn of the clock, and the answer to one command, if one asks."""
-    game.turn()
+def keep_time(game: Game, turning: threading.Lock, over: threading.Event) -> None:
+    """One turn of the clock after the other. While a broker hangs, a turn takes half a minute."""
+    while not over.wait(TURN):
+        with turning, suppress(*AWAY):
+            game.turn()
+
+
+def answer(game: Game, server: socket.socket, turning: threading.Lock) -> None:
+    """The answer to one command, if one asks. Those that change the system wait for the end of a turn."""
     try:
         line, _ = server.accept()
     except TimeoutError:
@@ -86,13 +98,14 @@ def turn(game: Game, server: socket.socket) -> None:
     with Connection(line.detach()) as asks:
         try:
             verb, *arguments = asks.recv()
-            answer = "", getattr(game, verb)(*arguments) if verb in VERBS else None
-        except KqError as error:
-            answer = str(error), None
+            with turning if verb in CHANGES else nullcontext():
+                found = "", getattr(game, verb)(*arguments) if verb in VERBS else None
+        except AWAY as error:
+            found = words(error), None
         except (EOFError, OSError):  # the command was ended
             return
         try:
-            asks.send(answer)
+            asks.send(found)
         except OSError:
             return
 

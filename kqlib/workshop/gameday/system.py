@@ -111,7 +111,8 @@ def worker(line: Connection, address: str, folder: str, name: str) -> None:
 
 def program(line: Connection, address: str, folder: str, name: str) -> None:
     """One of the programs. Its log is NAME.log."""
-    logging.basicConfig(filename=Path(folder) / f"{name}.log", format="%(asctime)s %(levelname)s %(message)s")
+    log = Path(folder) / f"{name}.log"
+    logging.basicConfig(filename=log, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
         {"feed": feed, "mover": mover}.get(name, worker)(line, address, folder, name)
     except Exception:
@@ -121,7 +122,7 @@ def program(line: Connection, address: str, folder: str, name: str) -> None:
 
 def database(folder: str) -> sqlite3.Connection:
     """The database of the feed and the mover."""
-    db = sqlite3.connect(Path(folder) / "feed.db", timeout=30)
+    db = sqlite3.connect(Path(folder) / "feed.db", timeout=30, check_same_thread=False)  # the clock and a command count
     db.execute("PRAGMA synchronous = OFF")  # a killed process loses nothing by that
     return db
 

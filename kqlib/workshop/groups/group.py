@@ -80,6 +80,8 @@ class Group:
         _open[self.cluster.bootstrap, name] = self
         self._children = Children(modules=[member.__name__])
         self._finish = weakref.finalize(self, forks.only_here(_end), self._members, self._children)
+        if not isinstance(where, Kafka):
+            where._groups.add(self)
         self._extra = PROTOCOLS[protocol] | self._clocks(session, max_poll)
 
     # --- the verbs ------------------------------------------------------------------------------------------------------

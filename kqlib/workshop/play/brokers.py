@@ -78,14 +78,13 @@ class _BrokersScene(Scene):
         """The brokers as they are now, and what became of the records."""
         self.look()
         states = {number: self.cluster.broker(number).state for number in self.ids}
-        words = [f"broker {number} is paused" for number in self.ids if states[number] == "paused"]
-        words += [f"broker {number} is cut off" for number in self.cut if states[number] == "running"]
+        notes = dict.fromkeys(self.cut, "cut off") | {at: state for at, state in states.items() if state == "paused"}
         waiting = self.sent - self.acked - self.failed
-        words.append(f"{self.sent} sent, {self.acked} acknowledged, {self.failed} failed, {waiting} on the way")
-        brokers = [view.Broker(number, states[number] != "stopped") for number in self.ids]
+        words = f"{self.sent} sent, {self.acked} acknowledged, {self.failed} failed, {waiting} on the way"
+        brokers = [view.Broker(at, state != "stopped", note=notes.get(at, "")) for at, state in states.items()]
         dead = {each.id for each in brokers if not each.alive}
         parts = [replace(each, leader=None) if each.leader in dead else each for each in self.parts]
-        return view.cluster(brokers, parts, title=" · ".join(words))
+        return view.cluster(brokers, parts, title=words)
 
     def send(self) -> None:
         """Records with the acks and the min ISR of the controls."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kqlib.errors import NotInTime
+from kqlib.runtime.patience import PATIENCE
 from kqlib.topics import Plan, Topic
 from kqlib.workshop.groups import Group
 from kqlib.workshop.groups.group import NAMES
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 NAME = "playground"
 PARTITIONS, MEMBERS = 4, 6
 SESSION, BUSY = 3.0, 15.0  # seconds: a dead member's partitions, and a busy one's, soon move
+STORED = 10.0 * PATIENCE  # seconds until records that were put are stored
 PACE, BURST = 150, 1000  # records a second that a member works on; records at a press
 CHANGES = 4  # changes that are read at a glance
 
@@ -71,7 +73,8 @@ class _GroupScene(Scene):
         producer = Producer(self.group.cluster.client())
         for number in range(BURST):
             producer.produce(self.topic, b"goal", partition=number % PARTITIONS)
-        producer.flush(10)
+        if left := producer.flush(STORED):
+            raise NotInTime(seconds=STORED, why="the records to be stored", last=f"{left} have no answer")
 
     def do(self, act: Callable[[str], object], who: str) -> None:
         """What a button does is shown at once, and again when the group has settled."""

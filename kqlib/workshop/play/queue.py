@@ -13,21 +13,19 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
-from kqlib.kafka import forks
+from kqlib.errors import KqError, NotAllowed
 from kqlib.queue import Put, Site, look, state
 from kqlib.queue.dead import DEAD
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop import snapshot, view
 from kqlib.workshop.play.playground import Playground, dropdown
-from kqlib.workshop.play.scene import Scene, cluster_of
+from kqlib.workshop.play.scene import OwningScene, cluster_of
 from kqlib.workshop.view.deliveries import Delivery, deliveries
 from kqlib.workshop.view.lane import State
 from kqlib.workshop.view.letters import letters
@@ -50,7 +48,6 @@ SESSION, LEASE, ATTEMPTS = 3.0, 30.0, 3
 WORK, AGAIN = 2.0, 4.0  # seconds: an item's work, and until a failed one is due
 TAKE = 0.3  # seconds that a claim waits for something
 SHOWN = 5  # deliveries beside each other that leave space for their words
-_open: weakref.WeakValueDictionary[str, _QueueScene] = weakref.WeakValueDictionary()
 
 
 def queue(where: Lab | Kafka) -> Playground:
@@ -152,23 +149,20 @@ class Worker:
                     return self.remote.call(verb, *args, **how)
 
 
-class _QueueScene(Scene):
+class _QueueScene(OwningScene):
     """The queue behind the picture, and what its buttons do."""
 
     def __init__(self, where: Lab | Kafka) -> None:
-        super().__init__()
-        self.cluster = cluster_of(where, "queue")
-        if before := _open.pop(self.cluster.bootstrap, None):
-            before.close()  # a cell run twice
+        super().__init__(NAME, cluster_of(where, "queue"))
         self.topic, self.name = _own_topic(where, self.cluster)
-        _open[self.cluster.bootstrap] = self
         self.how: dict[str, Any] = {"lease": LEASE, "max_attempts": ATTEMPTS}
         self.session = SESSION if self.cluster.embedded else None
         self.site = Site(self.cluster, self.name, self.session)  # it puts and looks, and never claims
         self.queue = self.site.queue(self.topic, **self.how)
         self.held, self.workers = list[LiveDelivery](), dict[str, Worker]()
-        self._children: list[Children] = []
-        self._finish = weakref.finalize(self, forks.only_here(_end), self._children, self.site)
+        self._children: Children | None = None
+        self.owned.enter_context(suppress(KqError))
+        self.owned.enter_context(self.site)
         self._numbers, self._run = count(1), secrets.token_hex(4)
         self._records: dict[int, list[Any]] = {}
         self._buried: set[tuple[int, int]] = set()  # partition and offset of items that are dead letters
@@ -194,8 +188,8 @@ class _QueueScene(Scene):
 
         if who in self.workers and self.workers[who].state != "killed":
             raise NotAllowed(f"'{who}' works already; add another one, or kill it first")
-        if not self._children:
-            self._children.append(Children(modules=["kqlib.queue.site"]))
+        if self._children is None:
+            self._children = self.owned.enter_context(Children(modules=["kqlib.queue.site"]))
         site, session, how = self.name, self.session, self.how
 
         def make(cluster: Kafka, topic: str) -> Any:
@@ -203,7 +197,7 @@ class _QueueScene(Scene):
 
             return Site(cluster, site, session).queue(topic, **how)
 
-        self.workers[who] = Worker(who, RemoteQueue(self._children[0], make, self.cluster, self.topic), self.held)
+        self.workers[who] = Worker(who, RemoteQueue(self._children, make, self.cluster, self.topic), self.held)
 
     def draw(self, who: str, see: str) -> Picture:
         """The queue as it is now, or the last deliveries."""
@@ -213,7 +207,7 @@ class _QueueScene(Scene):
 
     def now(self) -> Picture:
         """Both partitions: what is committed, and which worker has what."""
-        self._check_open()
+        self.check_open()
         seen = {number: each for number, (each, _) in look.seen(self.site, self.topic).items()}
         self._read({number: each.end for number, each in seen.items()})
         ledgers = {number: state.ledger_from(each, "earliest", self.topic) for number, each in seen.items()}
@@ -230,30 +224,9 @@ class _QueueScene(Scene):
         states = [f"{name} {worker.state}" for name, worker in self.workers.items()]
         return view.log(lanes, title=", ".join(states) or "nobody works", letters=LETTERS)
 
-    def close(self) -> None:
-        """Every worker ends; calling it twice does no harm."""
-        with self.turn:
-            self._finish()
-
-    def do(self, act: Callable[[str], object], who: str) -> None:
-        """What a button does."""
-        self._check_open()
-        act(who)
-
-    def seen(self) -> object:
+    def look(self) -> object:
         """What the picture depends on."""
-        try:
-            return self.now().text, len(self.held)
-        except Unreachable:  # for now; looked for again
-            return None
-        except (Closed, RuntimeError):  # RuntimeError is how a client says that it is closed
-            self._finish()
-            raise Closed(thing="playground") from None
-
-    def _check_open(self) -> None:
-        self.cluster._check_open()
-        if not self._finish.alive:
-            raise Closed(thing="playground")
+        return self.now().text, len(self.held)
 
     def _read(self, ends: Mapping[int, int]) -> None:
         """The records, when there are more than before."""
@@ -331,11 +304,3 @@ def _own_topic(where: Any, cluster: Kafka) -> tuple[str, str]:
         return NAME, NAME
     where.topic(NAME + DEAD, PARTITIONS)
     return where.topic(NAME, PARTITIONS), where.group(NAME)
-
-
-def _end(children: list[Children], site: Site) -> None:
-    """End the workers, then the site."""
-    for each in children:
-        each.close()
-    with suppress(KqError):
-        site.close()

@@ -6,15 +6,18 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import KqError, NotAllowed
+from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
+from kqlib.kafka import forks
 from kqlib.workshop.play.playground import Playground
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
 
 LOOK = 0.5  # seconds between two looks
+_open: weakref.WeakValueDictionary[tuple[str, str], OwningScene] = weakref.WeakValueDictionary()
 
 
 class Scene:
@@ -51,6 +54,49 @@ class Scene:
         self.play = weakref.ref(play)
         threading.Thread(target=_look, args=(weakref.ref(self), self.play), daemon=True).start()
         return play
+
+
+class OwningScene(Scene):
+    """A scene with processes and clients of its own. They end with the playground or its cluster, or when its cell runs again."""
+
+    def __init__(self, name: str, cluster: Kafka) -> None:
+        super().__init__()
+        if before := _open.pop((name, cluster.bootstrap), None):
+            before.close()
+        _open[name, cluster.bootstrap] = self
+        self.cluster, self.owned = cluster, ExitStack()
+        self._finish = weakref.finalize(self, forks.only_here(self.owned.close))
+
+    def look(self) -> object:
+        """What the picture depends on, while the playground is open."""
+        raise NotImplementedError
+
+    def seen(self) -> object:
+        """What the picture depends on."""
+        try:
+            self.check_open()
+            return self.look()
+        except Unreachable:  # for now; looked for again
+            return None
+        except (Closed, RuntimeError):  # RuntimeError is how a client says that it is closed
+            self._finish()
+            raise Closed(thing="playground") from None
+
+    def do(self, act: Callable[[Any], object], who: Any) -> None:
+        """What a button does."""
+        self.check_open()
+        act(who)
+
+    def check_open(self) -> None:
+        """`Closed` if the playground or its cluster has ended."""
+        self.cluster._check_open()
+        if not self._finish.alive:
+            raise Closed(thing="playground")
+
+    def close(self) -> None:
+        """What it owns ends; calling it twice does no harm."""
+        with self.turn:
+            self._finish()
 
 
 def _look(scene: weakref.ref[Scene], play: weakref.ref[Playground]) -> None:

@@ -39,13 +39,13 @@ Factory = Callable[..., Any]
 
 def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str | Promise] | None = None) -> Scores:
     """Try the promises on a queue, or on several side by side: a table of which are kept. `only`: names from `PROMISES`, or others."""
-    factories, chosen = _named(factory), {each.name: each for each in _chosen(only)}
+    factories, chosen = named(factory), {each.name: each for each in _chosen(only)}
     check("lab", "kq.promises", "cloudpickle")
     known = {name: (each, packed(each)) for name, each in factories.items()}
     from kqlib.workshop.promises.run import score
 
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
-        with _counted(len(pairs)) as step:
+        with counted(len(pairs), "promises") as step:
             return score(factories, [(queue, chosen[name]) for queue, name in pairs], step)
 
     found = store.verdicts(known, list(chosen), tried)
@@ -54,14 +54,14 @@ def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str | Prom
 
 
 @contextmanager
-def _counted(total: int) -> Iterator[Callable[[], object]]:
+def counted(total: int, what: str) -> Iterator[Callable[[], object]]:
     """In a notebook a line says how many are tried; it is empty at the end. Stored outputs have none: what was kept was not tried."""
     handle = None if "PYTEST_CURRENT_TEST" in os.environ else display_handle()
     done = count(1)
 
     def step() -> None:
         if handle:
-            handle.update({"text/plain": f"{next(done)} of {total} promises"}, raw=True)
+            handle.update({"text/plain": f"{next(done)} of {total} {what}"}, raw=True)
 
     try:
         yield step
@@ -70,7 +70,7 @@ def _counted(total: int) -> Iterator[Callable[[], object]]:
             handle.update({"text/plain": ""}, raw=True)
 
 
-def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
+def named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
     """Factories by name. A single one has its own name."""
     if isinstance(factory, Mapping):
         named = dict(factory)
@@ -83,7 +83,7 @@ def _named(factory: Factory | Mapping[str, Factory]) -> dict[str, Factory]:
             raise NotAllowed(f"a queue's name in the table is text, not {name!r}")
         try:
             inspect.signature(each).bind(None, "topic")
-        except TypeError:
+        except (TypeError, ValueError):  # ValueError: a builtin, whose arguments cannot be seen
             must = "is a function that takes a cluster and a topic's name, as in lambda cluster, name: …"
             raise NotAllowed(f"the factory {name!r} {must}") from None
     return named

@@ -28,7 +28,7 @@ from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.crash import Report, crash, crash_cluster
 from kqlib.workshop.crash.verdict import Pair, last_number, named
 from kqlib.workshop.ladder import LEDGER, Ledger
-from kqlib.workshop.promises.share import SHARE
+from kqlib.workshop.promises.share import Share
 from kqlib.workshop.promises.store import KQLIB, digest
 from kqlib.workshop.view import Table
 
@@ -185,7 +185,7 @@ def code_hash() -> str:
 
 def all_queues() -> dict[str, Factory]:
     """The queues whose scores are stored. Virtual queues are not among them: their nodes talk to Kafka, not their worker."""
-    return {"ledger": LEDGER, "share group": SHARE}
+    return {"ledger": LEDGER, "share group": Share}
 
 
 def main(names: Sequence[str]) -> None:

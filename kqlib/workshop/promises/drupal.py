@@ -1,6 +1,6 @@
 """Two queues of Drupal, to be scored beside others: its own in SQL, and `kq.DrupalQueue`.
 
-    kq.promises({"Drupal's SQL": SQL, "DrupalQueue": DRUPAL})
+    kq.promises({"Drupal's SQL": SqlQueue, "DrupalQueue": Drupal})
 
 In:  a cluster, a topic's name. Out: a queue with the verbs of the checks; `costs` are the ladder's last rows.
 `SqlQueue` is Drupal core's DatabaseQueue, in sqlite. It does not use Kafka, so that no accident of a cluster touches it.
@@ -123,7 +123,3 @@ class Drupal:
     def close(self) -> None:
         """Leave."""
         self.site.close()
-
-
-SQL = SqlQueue
-DRUPAL = Drupal

@@ -1,4 +1,4 @@
-"""A share group's queue to be scored beside others, with what it costs: `kq.promises({"share group": SHARE})`.
+"""A share group's queue to be scored beside others, with what it costs: `kq.promises({"share group": Share})`.
 
 In:  a cluster, a topic's name. Out: a `ShareQueue`; `costs` are the ladder's last rows.
 """
@@ -18,6 +18,3 @@ class Share(ShareQueue):
         "lines · commits an item": f"≈ {lines_of('share', '__init__'):,} · ≤ 1",
         "gives up": "key order, delay, dead letters",
     }
-
-
-SHARE = Share

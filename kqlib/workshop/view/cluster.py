@@ -10,7 +10,8 @@ Out: `cluster(brokers, partitions, title="football") -> Picture`. Its twin:
     no leader, so nobody can write or read: p1
 
 The leader has a star and a solid top edge. A replica out of ISR is faded and says so. A dead broker is a dashed box with ✕, and
-the controller has ◆. `=10` is the replica's end: the offset that its next record will get.
+the controller has ◆. A note such as 'paused' is beside a broker's name. `=10` is the replica's end: the offset that its next record
+will get.
 """
 
 from __future__ import annotations
@@ -39,11 +40,17 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker as the cluster sees it."""
+    """A broker as the cluster sees it. note: a word beside its name, like 'paused'."""
 
     id: int
     alive: bool = True
     controller: bool = False
+    note: str = ""
+
+    @property
+    def signs(self) -> str:
+        """What follows its name in the twin."""
+        return f"{'' if self.alive else ' ✕'}{' ◆' if self.controller else ''}{self.note and f' {self.note}'}"
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ def cluster(brokers: Iterable[Broker], partitions: Iterable[Partition], title: s
     _draw_brokers(canvas, all_brokers, held)
     canvas.legend(map(_note, notes))
     canvas.legend(_legend(all_brokers, held))
-    names = [f"broker {each.id}{'' if each.alive else ' ✕'}{' ◆' if each.controller else ''}" for each in all_brokers]
+    names = [f"broker {each.id}{each.signs}" for each in all_brokers]
     words = [" · ".join(replica.words for replica in replicas) or "no replica" for replicas in held]
     return canvas.picture([*aligned(zip(names, words, strict=True)), *notes], STYLE)
 
@@ -181,6 +188,9 @@ def _broker(broker: Broker, x: float, y: float, wide: float, high: float) -> str
         x += 45
     if broker.controller:
         parts.append(_diamond(x, y + 14))
+        x += 16
+    if broker.note:
+        parts.append(text(x, y + 18, broker.note))
     return "".join(parts)
 
 

@@ -8,7 +8,8 @@ Out: `deliveries(them, title="INT-MIL") -> Picture`. Its twin:
     second life  ²read, work, write, commit ✓ ack
 
 Time goes to the right, a worker is a row, a delivery is a block with its attempt and what was done. At its end are a sign and a word:
-✓ ack · ↩ release · ⏱ expired · ✕ killed · ⛔ refused · … open.
+✓ ack · ↩ release · ⏱ expired · ✕ killed · ⛔ refused · … open. In a history of several items an item is a row (`rows="item"`):
+↻ restart is a worker that left, ✗ wrong is a delivery that must not be, ? missing is one that must be.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from kqlib.workshop.view.svg import (
 )
 
 ENDS = {"ack": "✓", "release": "↩", "expired": "⏱", "killed": "✕", "refused": "⛔", "open": "…"}
-BAD = {"killed", "refused", "expired"}
+ENDS |= {"restart": "↻", "wrong": "✗", "missing": "?"}
+BAD = {"killed", "refused", "expired", "wrong", "missing"}
 NAME = 120  # pixels of a worker's name
 HIGH, ROW = 24, 34  # a block, and from one row to the next
 TAIL = 62  # space for the sign and its word after a block
@@ -69,19 +71,19 @@ class Delivery:
         return f"{str(self.attempt).translate(SUPERSCRIPT)}{clean(self.did)} {ENDS[self.end]} {self.end}"
 
 
-def deliveries(them: Iterable[Delivery], title: str = "one item") -> Picture:
-    """The picture of an item's deliveries, a row a worker."""
+def deliveries(them: Iterable[Delivery], title: str = "one item", rows: str = "worker") -> Picture:
+    """The picture of an item's deliveries, a row a worker; or of several items, a row an item."""
     every = sorted(them, key=lambda each: (each.begin, each.attempt))
-    rows: dict[str, list[Delivery]] = {}
+    held_by: dict[str, list[Delivery]] = {}
     for each in every:
-        rows.setdefault(each.worker, []).append(each)
-    counts = f"{count(len(every), 'delivery', 'deliveries')}, {count(len(rows), 'worker')}"
+        held_by.setdefault(each.worker, []).append(each)
+    counts = f"{count(len(every), 'delivery', 'deliveries')}, {count(len(held_by), rows)}"
     canvas = Canvas(title, counts, y=30.0)
-    left = min(NAME, max((width(worker, NORMAL, bold=True) for worker in rows), default=0)) + EDGE + 10
+    left = min(NAME, max((width(worker, NORMAL, bold=True) for worker in held_by), default=0)) + EDGE + 10
     first = min((each.begin for each in every), default=0.0)
     last = max((each.until for each in every), default=1.0)
     scale = (WIDE - EDGE - TAIL - left) / ((last - first) or 1.0)
-    for worker, held in rows.items():
+    for worker, held in held_by.items():
         middle = canvas.y + HIGH / 2
         canvas.add(text(EDGE, middle + 4, fit(worker, NORMAL, left - EDGE, bold=True), kind="bold"))
         canvas.add(tag("line", x1=left, x2=WIDE - EDGE, y1=middle, y2=middle, class_="time"))
@@ -92,7 +94,7 @@ def deliveries(them: Iterable[Delivery], title: str = "one item") -> Picture:
     canvas.add(text(left, canvas.y + 6, "time →", NORMAL, "faint"), right=WIDE)
     canvas.y += 12
     return canvas.picture(
-        aligned((worker, " · ".join(each.words for each in held)) for worker, held in rows.items()), STYLE
+        aligned((worker, " · ".join(each.words for each in held)) for worker, held in held_by.items()), STYLE
     )
 
 
@@ -117,13 +119,13 @@ def _sign(end: str, x: float, y: float) -> str:
     match end:
         case "ack":
             return check_mark(x, y)
-        case "killed":
+        case "killed" | "wrong":
             return cross(x, y)
         case "expired":
             return clock(x, y)
-        case "release":
+        case "release" | "restart":
             return path(f"M{number(x + 4)} {number(y - 3)}v3h-8m3 -3l-3 3l3 3")
         case "refused":
             bar = tag("line", x1=x - 2.5, x2=x + 2.5, y1=y, y2=y, class_="line", stroke_width=2)
             return tag("circle", cx=x, cy=y, r=4.5, class_="line", stroke_width=1.5) + bar
-    return text(x, y + 3, "…", BIG, anchor="middle")
+    return text(x, y + 3, ENDS[end], BIG, anchor="middle")

@@ -59,11 +59,16 @@ class Canvas:
 
     def __init__(self, title: str, counts: str, y: float = 28.0) -> None:
         self.title, self.counts, self.y = cut(clean(title), 100), counts, y
-        rest = f" · {counts}" if counts else ""
-        name = fit(self.title, BIG, WIDE - 2 * EDGE - width(rest, BIG), bold=True)
-        bold = tag("tspan", escape(name), class_="bold")
-        self.parts = [tag("text", bold, escape(rest), x=EDGE, y=16, class_="big")]
-        self.right = EDGE + width(name, BIG, bold=True) + width(rest, BIG)
+        space, rest = WIDE - 2 * EDGE, f" · {counts}" if counts else ""
+        name = fit(self.title, BIG, space, bold=True)
+        bold, wide, more = tag("tspan", escape(name), class_="bold"), width(name, BIG, bold=True), width(rest, BIG)
+        self.above = 16 if rest and wide + more > space else 0  # pixels of a title that has its counts in a second line
+        if self.above:
+            self.parts = [tag("text", bold, x=EDGE, y=0, class_="big"), text(EDGE, 16, fit(counts, BIG, space), BIG)]
+            self.right = EDGE + max(wide, min(space, width(counts, BIG)))
+        else:
+            self.parts = [tag("text", bold, escape(rest), x=EDGE, y=16, class_="big")]
+            self.right = EDGE + wide + more
 
     def add(self, *parts: str, right: float = 0) -> None:
         """Add elements; `right` is how far right they reach."""
@@ -83,12 +88,12 @@ class Canvas:
     def picture(self, twin: Iterable[str], style: str) -> Picture:
         """The finished picture, with the lines of its twin."""
         sentence = f"{self.title} · {self.counts}" if self.counts else self.title
-        wide, high = min(WIDE, math.ceil(self.right + EDGE)), math.ceil(self.y + 2)
+        wide, high = min(WIDE, math.ceil(self.right + EDGE)), math.ceil(self.y + 2) + self.above
         head = (
-            f"<svg xmlns='http://www.w3.org/2000/svg' width='{wide}' height='{high}' viewBox='0 0 {wide} {high}'"
+            f"<svg xmlns='http://www.w3.org/2000/svg' width='{wide}' height='{high}' viewBox='0 {-self.above} {wide} {high}'"
             " role='img' font-family='ui-sans-serif,system-ui,sans-serif'>"
         )
-        paper = tag("rect", class_="paper", width=wide, height=high, rx=6)
+        paper = tag("rect", class_="paper", y=-self.above or None, width=wide, height=high, rx=6)
         inside = [tag("title", escape(sentence)), f"<style>{STYLE}{style}</style>", paper, *self.parts]
         # one element a line, so that a stored picture can be compared line by line
         return Picture("\n".join([head, *inside, "</svg>"]), "\n".join([sentence, *twin]), sentence)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import kqlib as kq
+from tests.patience import WAIT
 from tests.unit.cli.conftest import run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,6 +75,28 @@ def test_what_cannot_be_made_is_a_sentence_and_nothing_is_written(
     assert run("new", *typed) == 2
     assert capsys.readouterr().err.startswith(f"kq: {words}")
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("path", ["data/new/two-sports/events.py", "notebooks/solutions/15_two_sports.py"])
+def test_a_thread_whose_registry_answers_late_takes_no_newer_schema_from_the_others(path: str) -> None:
+    asked, second = threading.Event(), threading.Event()
+
+    def codec(subject: str) -> Any:
+        version = 2 if asked.is_set() else 1
+        asked.set()
+        second.wait(0.2 if version == 1 else 0)  # the first answer is the last to arrive, if nothing prevents it
+        return SimpleNamespace(decode=lambda data: version)
+
+    reader = runpy.run_path(str(ROOT / path))["reader"]
+    registry = SimpleNamespace(codec=codec)
+    read = reader(registry, "events") if "solutions" in path else reader(registry)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(read, b"\0\0\0\0\1.")
+        assert asked.wait(WAIT)
+        assert read(b"\0\0\0\0\2.") == 2
+        second.set()
+        first.result()
+    assert read(b"\0\0\0\0\2.") == 2
 
 
 @pytest.fixture(scope="module")

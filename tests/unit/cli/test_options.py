@@ -81,6 +81,23 @@ def test_an_option_of_a_pipeline_arrives(
     assert how.items() <= caught.value.how.items()
 
 
+def test_the_site_is_kq_site_if_none_is_typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kqlib.spark, "audit", lambda *asked, **_: called(site=asked[3]))
+    monkeypatch.setattr("kqlib.queue.Site", lambda _, name: called(site=name))
+    typed = ("audit football --results done --once", "replay football --dead")
+    monkeypatch.setenv("KQ_SITE", "eu")
+    for each in typed:
+        with pytest.raises(Called) as caught:
+            run("pipeline", *each.split())
+        assert caught.value.how == {"site": "eu"}
+    monkeypatch.delenv("KQ_SITE")
+    for each in typed:
+        assert run("pipeline", *each.split()) == 2
+        assert "--site" in capsys.readouterr().err
+
+
 def test_a_retry_without_its_target_says_which_command_is_right(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("pipeline", "quarantine", "retry", "games.late") == 2
     says = "which topic gets the rows back? Type: kq pipeline quarantine retry games.late TARGET\n"

@@ -1,4 +1,4 @@
-"""What a queue of one partition should be: a list. Beside it `histories` runs a real one.
+"""What a queue of one partition should be: a list. `explore` runs a reader's queue beside it, and the tests run kqlib's own.
 
 In:  verbs, the time. Out: which item a claim must give, how many items are not done. Pure.
 """
