@@ -13,20 +13,16 @@ import org.apache.kafka.streams.state.*;
 
 /** League tables by Kafka Streams: {@code java Standings GAMES OUT STATE-DIRECTORY ID=SCHEMA-FILE…}. The last two schemas are the
  *  newest of an event and that of a row. All events of a league go to one partition; there each number counts once. */
-public class Standings implements Processor<String, byte[], String, byte[]> {
+public class Standings extends ContextualProcessor<String, byte[], String, byte[]> {
     static final Map<Integer, Schema> SCHEMAS = new HashMap<>();
     static final String[] COUNTS = "played won drawn lost scored against difference points late".split(" ");
     static Schema event, standing;
     static int id; // of `standing`
-    ProcessorContext<String, byte[]> context;
-    KeyValueStore<String, String> facts; // league/number -> "late", or "in time"
-    KeyValueStore<String, String> sides; // league/team/round/game -> scored, against, over, late
-    KeyValueStore<String, byte[]> rows; // league/team -> the row that was written last
 
-    static GenericRecord decode(byte[] value, Schema reader) {
+    static GenericRecord decode(byte[] value) {
         try {
             var bytes = DecoderFactory.get().binaryDecoder(value, 5, value.length - 5, null);
-            return new GenericDatumReader<GenericRecord>(SCHEMAS.get(ByteBuffer.wrap(value).getInt(1)), reader).read(null, bytes);
+            return new GenericDatumReader<GenericRecord>(SCHEMAS.get(ByteBuffer.wrap(value).getInt(1)), event).read(null, bytes);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
@@ -48,24 +44,18 @@ public class Standings implements Processor<String, byte[], String, byte[]> {
     }
 
     @Override
-    public void init(ProcessorContext<String, byte[]> context) {
-        this.context = context;
-        facts = context.getStateStore("facts");
-        sides = context.getStateStore("sides");
-        rows = context.getStateStore("rows");
-    }
-
-    @Override
     public void process(Record<String, byte[]> record) {
-        var fact = decode(record.value(), event);
+        KeyValueStore<String, String> facts = context().getStateStore("facts"); // league/number -> "late", or "in time"
+        KeyValueStore<String, String> sides = context().getStateStore("sides"); // league/round/game/team -> its score
+        var fact = decode(record.value());
         var late = record.timestamp() - (long) fact.get("at") > 3_600_000; // then it does not count
         var number = record.key() + "/" + fact.get("number");
         var known = facts.get(number);
         if (known != null && (late || known.equals("in time"))) return;
         facts.put(number, late ? "late" : "in time");
-        var teams = fact.get("game").toString().split("-");
-        for (var team : teams) {
-            var key = "%s/%s/%06d/%s".formatted(record.key(), team, fact.get("round"), fact.get("game"));
+        var before = table(record.key(), sides);
+        for (var team : fact.get("game").toString().split("-")) {
+            var key = "%s/%06d/%s/%s".formatted(record.key(), fact.get("round"), fact.get("game"), team);
             var side = ints(Optional.ofNullable(sides.get(key)).orElse("0 0 0 0"));
             var own = fact.get("team").toString().equals(team);
             side[own ? 0 : 1] += late ? 0 : (int) fact.get("points");
@@ -73,51 +63,41 @@ public class Standings implements Processor<String, byte[], String, byte[]> {
             side[3] += !own ? 0 : late ? 1 : known != null ? -1 : 0;
             sides.put(key, "%d %d %d %d".formatted(side[0], side[1], side[2], side[3]));
         }
-        var table = new TreeMap<String, GenericRecord>(); // by league/team
-        try (var all = rows.prefixScan(record.key() + "/", new StringSerializer())) {
-            all.forEachRemaining(each -> table.put(each.key, decode(each.value, standing)));
+        for (var row : table(record.key(), sides)) {
+            if (!before.contains(row)) context().forward(record.withKey(row.get("team").toString()).withValue(encode(row)));
         }
-        for (var team : teams) {
-            table.put(record.key() + "/" + team, row(record.key(), team));
-        }
-        var ranked = new ArrayList<>(table.values());
-        for (var name : List.of("scored", "difference", "points")) { // a sort keeps the order of equals
-            ranked.sort(Comparator.comparing(each -> -(int) each.get(name)));
-        }
-        table.forEach((key, each) -> {
-            each.put("place", ranked.indexOf(each) + 1);
-            var value = encode(each);
-            if (!Arrays.equals(value, rows.get(key))) {
-                rows.put(key, value);
-                context.forward(record.withKey(each.get("team").toString()).withValue(value));
-            }
-        });
     }
 
-    GenericRecord row(String league, String team) {
-        var counts = new int[COUNTS.length];
-        var results = new StringBuilder();
-        try (var games = sides.prefixScan(league + "/" + team + "/", new StringSerializer())) {
-            while (games.hasNext()) {
-                var side = ints(games.next().value);
-                counts[8] += side[3];
-                if (side[2] == 1) {
-                    var result = side[0] > side[1] ? 0 : side[0] == side[1] ? 1 : 2;
-                    results.append("WDL".charAt(result));
-                    counts[0]++;
-                    counts[1 + result]++;
-                    counts[4] += side[0];
-                    counts[5] += side[1];
-                }
-            }
+    static List<GenericRecord> table(String league, KeyValueStore<String, String> sides) {
+        var counts = new TreeMap<String, int[]>();
+        var results = new HashMap<String, String>();
+        try (var all = sides.prefixScan(league + "/", new StringSerializer())) {
+            all.forEachRemaining(each -> {
+                var side = ints(each.value);
+                var team = each.key.split("/")[3];
+                var count = counts.computeIfAbsent(team, any -> new int[COUNTS.length]);
+                var result = side[0] > side[1] ? 0 : side[0] == side[1] ? 1 : 2;
+                var points = result == 2 ? 0 : result == 1 ? 1 : league.equals("football") ? 3 : 2;
+                var more = new int[] {1, 0, 0, 0, side[0], side[1], side[0] - side[1], points, 0};
+                more[1 + result] = 1;
+                Arrays.setAll(count, n -> count[n] + side[2] * more[n]); // nothing until the game is over
+                count[8] += side[3];
+                results.merge(team, side[2] == 1 ? "WDL".substring(result, result + 1) : "", String::concat);
+            });
         }
-        counts[6] = counts[4] - counts[5];
-        counts[7] = (league.equals("football") ? 3 : 2) * counts[1] + counts[2];
-        var row = new GenericRecordBuilder(standing).set("league", league).set("team", team).set("place", 0);
-        for (int i = 0; i < counts.length; i++) {
-            row.set(COUNTS[i], counts[i]);
+        var ranked = new ArrayList<>(counts.keySet());
+        for (var by : List.of(4, 6, 7)) { // scored, difference, points: a sort keeps the order of equals
+            ranked.sort(Comparator.comparing(team -> -counts.get(team)[by]));
         }
-        return row.set("results", results.toString()).build();
+        return ranked.stream().map(team -> {
+            var row = new GenericData.Record(standing);
+            row.put("league", league);
+            row.put("team", team);
+            row.put("place", ranked.indexOf(team) + 1);
+            for (int n = 0; n < COUNTS.length; n++) row.put(COUNTS[n], counts.get(team)[n]);
+            row.put("results", results.get(team));
+            return (GenericRecord) row;
+        }).toList();
     }
 
     public static void main(String[] arguments) throws IOException {
@@ -134,14 +114,13 @@ public class Standings implements Processor<String, byte[], String, byte[]> {
         settings.put("group.instance.id", arguments[1]); // a restart is the same member: no session has to end
         var builder = new StreamsBuilder();
         Serde<byte[]> bytes = Serdes.ByteArray();
-        for (var name : List.of("facts", "sides", "rows")) {
-            Serde<?> values = name.equals("rows") ? bytes : Serdes.String();
-            builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(name), Serdes.String(), values));
+        for (var name : List.of("facts", "sides")) {
+            builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(name), Serdes.String(), Serdes.String()));
         }
         builder.stream(arguments[0], Consumed.with(bytes, bytes))
-                .selectKey((key, value) -> decode(value, event).get("league").toString())
+                .selectKey((key, value) -> decode(value).get("league").toString())
                 .repartition(Repartitioned.with(Serdes.String(), bytes).withName("league").withNumberOfPartitions(2))
-                .process(Standings::new, "facts", "sides", "rows")
+                .process(Standings::new, "facts", "sides")
                 .to(arguments[1], Produced.with(Serdes.String(), bytes));
         var streams = new KafkaStreams(builder.build(), settings); // an error that nothing handles ends it
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));

@@ -1,7 +1,7 @@
 """The same standings by Spark, Kafka Streams and a plain worker: `python -m examples.standings.compare [ENGINE …]` prints a table.
 
-In:  a season at a rate, and the places in it at which an engine is killed (SIGKILL, all its processes) and started again.
-Out: delay, CPU, memory, lost, doubled, seconds to recover. One audit judges all three; the truth is counted without them.
+In:  a season at a rate. While the rows of games that have ended are written, an engine is killed (SIGKILL, all its processes).
+Out: delay, seconds to recover, CPU, memory, lost, doubled. One audit judges all three; the truth is counted without them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import date
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import psutil
@@ -26,20 +25,23 @@ from confluent_kafka import Producer, TopicPartition
 
 import kqlib as kq
 from examples.crash.streams.run import ECJ
-from kqlib.errors import NotInTime
 from kqlib.kafka import Kafka, reading
 from kqlib.runtime import jars, java
-from kqlib.runtime.patience import wait_for
+from kqlib.runtime.patience import PATIENCE
 from kqlib.spark.standings import STANDING
 from kqlib.spark.table import COLUMNS, LATE
 from kqlib.workshop.games import seasons
 from tests.spark.hand import by_hand
 
 HERE = Path(__file__).resolve().parent
-EVENTS, WARM, RATE, KILLS, SEED = 1000, 190, 10.0, 2, 7
+EVENTS, WARM, RATE, KILLS = 1000, 190, 10.0, 2  # the first ones are put at once, before anything is measured
+WAIT = 180.0 * PATIENCE  # seconds until a table that has to come is given up
 HEAP = "-Xmx800m"  # as Spark's in kqlib
-HEAD = "| engine | delay p50, s | p99, s | s to recover | CPU, s | memory, MiB | lost | doubled | wrong rows | rows again |"
+HEAD = "| engine | delay p50, s | most, s | s to recover | CPU, s | memory, MiB | lost | doubled | wrong rows | rows again |"
 Table = dict[str, dict[str, Any]]
+Times = dict[
+    tuple[str, int], float
+]  # by team and how many games it has played: when that game ended, when the row was there
 
 
 class Audit(NamedTuple):
@@ -62,23 +64,37 @@ def truth(season: list[seasons.SeasonEvent]) -> Table:
     return {row[1]: dict(zip(COLUMNS, row, strict=True)) for row in by_hand(season)}
 
 
-class Engine:
-    """A command that is killed and started again; the CPU time and the memory of all its processes."""
+class Trial:
+    """A season for an engine that is killed and started again. Noted: when a row comes, CPU and memory of all its processes."""
 
-    def __init__(self, command: list[str], cluster: Kafka, home: Path) -> None:
+    def __init__(self, cluster: Kafka, engine: Engine, season: list[seasons.SeasonEvent], home: Path) -> None:
+        self.season, self.games, self.out = season, f"games-{time.time_ns():x}", f"standings-{time.time_ns():x}"
+        compacted = kq.Topic(1, config={"cleanup.policy": "compact"})
+        kq.Plan({self.games: kq.Topic(4, config=seasons.FOR_EVER), self.out: compacted}).apply(cluster, quiet=True)
+        self.registry = kq.schemas.Registry(cluster=cluster)
+        self.messages = list(seasons.messages(season, self.registry, f"{self.games}-value"))
+        self.codec = self.registry.codec(f"{self.out}-value", STANDING)
+        self.at, self.rounds, self.ended, self.held = 0, defaultdict[str, set[int]](set), Times(), Times()
+        self.table, self.again, self.cpu, self.peak, self.looked = Table(), 0, dict[Any, float](), 0, 0.0
+        self.producer, self.reader = Producer(cluster.client(linger_ms=0)), reading.reader_of(cluster)
+        self.reader.assign([TopicPartition(self.out, 0, 0)])
         self.env = os.environ | {"TMPDIR": str(home), "KQ_BOOTSTRAP": cluster.bootstrap}
-        self.command, self.log, self.cpu, self.peak = command, home / "log", dict[Any, float](), 0
-        self._over = threading.Event()
+        self.command, self.log = engine(self, home), home / "log"
         self.start()
-        threading.Thread(target=self._look).start()
 
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = psutil.Popen(self.command, env=self.env, stdout=log, stderr=log)
 
+    def kill(self) -> None:
+        for each in self.look():
+            with suppress(psutil.Error):
+                each.kill()
+        self.process.wait()
+
     def look(self) -> list[psutil.Process]:
         """Its processes now. What they have used so far is noted."""
-        memory, found = 0, list[psutil.Process]()
+        memory, found, self.looked = 0, list[psutil.Process](), time.monotonic()
         with suppress(psutil.Error):
             found = [self.process, *self.process.children(recursive=True)]
         for each in found:
@@ -88,101 +104,70 @@ class Engine:
         self.peak = max(self.peak, memory)
         return found
 
-    def kill(self) -> None:
-        for each in self.look():
-            with suppress(psutil.Error):
-                each.kill()
-        self.process.wait()
-
-    def close(self) -> None:
-        self._over.set()
-        self.kill()
-
-    def _look(self) -> None:
-        while not self._over.wait(0.2):
-            self.look()
-
-
-class Trial:
-    """A season for one engine: events are put, and the rows that come are noted with their time."""
-
-    def __init__(self, cluster: Kafka, name: str, season: list[seasons.SeasonEvent]) -> None:
-        self.cluster, self.season, self.games, self.out = cluster, season, f"{name}.games", f"{name}.standings"
-        compacted = kq.Topic(1, config={"cleanup.policy": "compact"})
-        kq.Plan({self.games: kq.Topic(4, config=seasons.FOR_EVER), self.out: compacted}).apply(cluster, quiet=True)
-        self.registry = kq.schemas.Registry(cluster=cluster)
-        self.messages = list(seasons.messages(season, self.registry, f"{self.games}-value"))
-        self.codec = self.registry.codec(f"{self.out}-value", STANDING)
-        self.put_at, self.came = list[float](), list[tuple[float, dict[str, Any]]]()
-        self.table, self.again, self._over = Table(), 0, threading.Event()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
     def put(self, upto: int, rate: float = float("inf")) -> None:
         """Put the events below this place; returns when they are stored."""
-        producer = Producer(self.cluster.client(linger_ms=0))
-        began, first = time.monotonic(), len(self.put_at)
-        for at in range(first, upto):
-            time.sleep(max(0, began + (at - first) / rate - time.monotonic()))
-            key, value, sent = self.messages[at]
-            self.put_at.append(time.monotonic())
-            producer.produce(self.games, value, key, timestamp=sent)
-        assert producer.flush(60) == 0
-
-    def wait(self, seconds: float) -> Audit:
-        """Wait until the table is that of all events that were put; what differs then."""
-        right = truth(self.season[: len(self.put_at)])
-        with suppress(NotInTime):
-            wait_for(lambda: self.table == right, seconds, "the table")
-        return audit(self.table, right)
-
-    def delays(self, since: int) -> list[tuple[float, float]]:
-        """When the end of each game since this place was put, and when the row of a team of it held it."""
-        ends, held = defaultdict[str, dict[Any, float]](dict), defaultdict[str, list[float]](list)
-        for event, at in zip(self.season, self.put_at, strict=False):
+        began, first = time.monotonic(), self.at
+        for self.at in range(first, upto):
+            self.read(began + (self.at - first) / rate - time.monotonic())
+            event, (key, value, sent) = self.season[self.at], self.messages[self.at]
             if event.kind == "final" and event.sent - event.at <= LATE * 1000:
                 for team in event.game.split("-"):
-                    ends[team].setdefault((event.round, event.game), at)
-        for at, row in self.came:
-            held[row["team"]] += [at] * (row["played"] - len(held[row["team"]]))
-        pairs = [pair for team, puts in ends.items() for pair in zip(puts.values(), held[team], strict=False)]
-        return [pair for pair in pairs if pair[0] >= self.put_at[since]]
+                    self.rounds[team].add(event.round)
+                    self.ended.setdefault((team, len(self.rounds[team])), time.monotonic())
+            self.producer.produce(self.games, value, key, timestamp=sent)
+        self.at = upto
+        assert self.producer.flush(60) == 0
 
-    def _read(self) -> None:
-        with closing(reading.reader_of(self.cluster)) as reader:
-            reader.assign([TopicPartition(self.out, 0, 0)])
-            while not self._over.is_set():
-                for message in reader.consume(100, 0.02):
-                    if not message.error():
-                        row = self.codec.decode(message.value())
-                        self.came.append((time.monotonic(), row))
-                        self.again += self.table.get(row["team"]) == row
-                        self.table[row["team"]] = row
+    def wait(self) -> Audit:
+        """Wait until the table is that of all events that were put; what differs then."""
+        right, deadline = truth(self.season[: self.at]), time.monotonic() + WAIT
+        while self.read(0.02) != right and time.monotonic() < deadline:
+            pass
+        return audit(self.table, right)
+
+    def read(self, seconds: float) -> Table:
+        """The table, after the rows that come within this time."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if time.monotonic() > self.looked + 0.2:
+                self.look()
+            message = self.reader.poll(left)
+            if message is not None and not message.error():
+                row = self.codec.decode(message.value())
+                before = self.table.get(row["team"], {})
+                self.again += before == row
+                self.table[row["team"]] = row
+                for game in range(before.get("played", 0) + 1, row["played"] + 1):
+                    self.held.setdefault((row["team"], game), time.monotonic())
+        return self.table
 
     def close(self) -> None:
-        self._over.set()
-        self._reader.join()
+        self.kill()
+        self.reader.close()
 
 
-def spark(trial: Trial, home: Path) -> list[str]:
+Engine = Callable[[Trial, Path], list[Any]]
+
+
+def spark(trial: Trial, home: Path) -> list[Any]:
     file = home / "pipeline.toml"
     file.write_text(f'stream = "standings"\nsource = "{trial.games}"\ntarget = "{trial.out}"\nhome = "home"\n')
-    return [sys.executable, "-m", "kqlib", "pipeline", "run", str(file)]
+    return [sys.executable, "-m", "kqlib", "pipeline", "run", file]
 
 
-def streams(trial: Trial, home: Path) -> list[str]:
+def streams(trial: Trial, home: Path) -> list[Any]:
     avro = (Path(pyspark.__file__).parent / "jars").glob("avro-1*.jar")  # Kafka Streams has none
     paths, command = os.pathsep.join(map(str, [*jars.fetch("streams"), *avro, home])), java.find().command
     subprocess.run([command, "-cp", paths, ECJ, "-17", "-cp", paths, "-d", home, HERE / "Standings.java"], check=True)
-    schemas = {home / f"{n}.avsc": n for n in (*trial.registry.ids(f"{trial.games}-value"), trial.codec.id)}
-    for file, number in schemas.items():
-        file.write_text(trial.registry.schema(number))
-    known = [f"{number}={file}" for file, number in schemas.items()]
-    return [command, HEAP, "-cp", paths, "Standings", trial.games, trial.out, str(home / "state"), *known]
+    known = trial.registry.ids(f"{trial.games}-value") + trial.registry.ids(f"{trial.out}-value")
+    for number in known:
+        (home / f"{number}.avsc").write_text(trial.registry.schema(number))
+    schemas = (f"{number}={home}/{number}.avsc" for number in known)
+    return [command, HEAP, "-cp", paths, "Standings", trial.games, trial.out, home / "state", *schemas]
 
 
-def worker(trial: Trial, home: Path) -> list[str]:
-    return [sys.executable, str(HERE / "worker.py"), trial.games, trial.out]
+def worker(trial: Trial, home: Path) -> list[Any]:
+    return [sys.executable, HERE / "worker.py", trial.games, trial.out]
 
 
 ENGINES = {"Spark": spark, "Kafka Streams": streams, "kqlib worker": worker}
@@ -190,25 +175,26 @@ ENGINES = {"Spark": spark, "Kafka Streams": streams, "kqlib worker": worker}
 
 def measure(cluster: Kafka, name: str, events: int = EVENTS, kills: int = KILLS) -> tuple[list[str], Audit]:
     """A row of the table, and what the audit found."""
-    season = list(seasons.rows(events, SEED, "football", late=0.01, doubled=0.01))
-    killed, draw = list[float](), Random(SEED).randrange
-    with tempfile.TemporaryDirectory() as home, closing(Trial(cluster, name.replace(" ", "-"), season)) as trial:
-        with closing(Engine(ENGINES[name](trial, Path(home)), cluster, Path(home))) as engine:
-            trial.put(WARM)
-            assert not (begun := trial.wait(180)).wrong, (begun, engine.log.read_text())
-            part = (events - WARM) // kills  # a kill in the first half of each, so that there is time to recover
-            for place in (WARM + part * n + draw(part // 2) for n in range(kills)):
-                trial.put(place, RATE)
-                engine.kill()
+    season = list(seasons.rows(events, 7, "football", late=0.01, doubled=0.01))
+    part, killed = (events - WARM) // (kills + 1), list[float]()
+    with tempfile.TemporaryDirectory() as home, closing(Trial(cluster, ENGINES[name], season, Path(home))) as trial:
+        trial.put(WARM)
+        assert not (found := trial.wait()).wrong, (found, trial.log.read_text())
+        began = time.monotonic()
+        for first in range(WARM, WARM + part * (kills + 1), part):
+            if first > WARM:  # nobody is killed in the first part: its delays are measured
+                ends = [place for place in range(first, events) if season[place].kind == "final"]
+                trial.put(ends[3 * len(killed)] + 1, RATE)  # ten games end together: their rows are being written
+                trial.kill()
                 killed.append(time.monotonic())
-                engine.start()
-            trial.put(events, RATE)
-            found = trial.wait(180)
-        pairs = trial.delays(WARM)
-    delays = sorted(held - put for put, held in pairs)
-    back = [min((held for put, held in pairs if put > at), default=float("inf")) - at for at in killed]
-    times = statistics.median(delays), delays[int(0.99 * len(delays))], statistics.median(back)
-    used = f"{sum(engine.cpu.values()):.0f}", f"{engine.peak / 2**20:.0f}"
+                trial.start()
+            trial.put(first + part, RATE)
+            found = trial.wait()
+    pairs = [(put, trial.held[game] - put) for game, put in trial.ended.items() if game in trial.held]
+    delays = [delay for put, delay in pairs if began <= put < killed[0]]
+    back = [min((put + delay for put, delay in pairs if put > at), default=float("inf")) - at for at in killed]
+    times = statistics.median(delays), max(delays), statistics.median(back)
+    used = f"{sum(trial.cpu.values()):.0f}", f"{trial.peak / 2**20:.0f}"
     counts = found.lost, found.doubled, len(found.wrong), trial.again
     return [name, *(f"{each:.2f}" for each in times), *used, *map(str, counts)], found
 

@@ -17,37 +17,36 @@ COUNTS = ("played", "won", "drawn", "lost", "scored", "against", "difference", "
 
 class League:
     def __init__(self, name):
-        self.name, self.rows, self.facts, self.sides = name, {}, defaultdict(dict), {}
+        self.name, self.win = name, 3 if name == "football" else 2
+        self.facts, self.sides, self.rows = defaultdict(dict), {}, {}
 
     def add(self, fact):
         game = fact["round"], fact["game"]
-        known = self.facts[game]
-        if fact["number"] not in known or known[fact["number"]]["late"]:
-            known[fact["number"]] = fact
-        score, late = Counter(), Counter()
-        over = any(each["kind"] == "final" and not each["late"] for each in known.values())
-        for each in known.values():
-            (late if each["late"] else score)[each["team"]] += each["late"] or each["points"] * over
+        facts = self.facts[game]
+        if fact["number"] not in facts or facts[fact["number"]]["late"]:  # in time counts, if it came both ways
+            facts[fact["number"]] = fact
+        over = any(each["kind"] == "final" and not each["late"] for each in facts.values())
+        points, late = Counter(), Counter()
+        for each in facts.values():
+            points[each["team"]] += 0 if each["late"] else each["points"]
+            late[each["team"]] += each["late"]
         a, b = fact["game"].split("-")
-        both = [(a, score[a], score[b], over, late[a]), (b, score[b], score[a], over, late[b])]
-        changed, self.sides[game] = self.sides.get(game) != both, both
-        return list(known.values()), changed
+        self.sides[game] = [(a, points[a], points[b], over, late[a]), (b, points[b], points[a], over, late[b])]
+        return list(facts.values())
 
     def table(self):
         rows = defaultdict(lambda: {"results": ""} | dict.fromkeys(COUNTS, 0))
         for _, sides in sorted(self.sides.items()):
             for team, scored, against, over, late in sides:
-                row, won, lost = rows[team], scored > against, scored < against
+                row, won, drawn = rows[team], scored > against, scored == against
                 row["late"] += late
                 if over:
-                    row["results"] += "W" if won else "L" if lost else "D"
-                    for name, more in zip(COUNTS, (1, won, scored == against, lost, scored, against), strict=False):
-                        row[name] += more
-        for row in rows.values():
-            row["difference"] = row["scored"] - row["against"]
-            row["points"] = (3 if self.name == "football" else 2) * row["won"] + row["drawn"]
-        best = sorted(rows.items(), key=lambda t: (-t[1]["points"], -t[1]["difference"], -t[1]["scored"], t[0]))
-        return {team: {"league": self.name, "team": team, "place": n} | row for n, (team, row) in enumerate(best, 1)}
+                    row["results"] += "W" if won else "D" if drawn else "L"
+                    more = 1, won, drawn, scored < against, scored, against, scored - against, won * self.win + drawn
+                    for name, n in zip(COUNTS, more, strict=False):
+                        row[name] += n
+        best = sorted(rows, key=lambda t: (-rows[t]["points"], -rows[t]["difference"], -rows[t]["scored"], t))
+        return {team: {"league": self.name, "team": team, "place": n} | rows[team] for n, team in enumerate(best, 1)}
 
 
 class Worker:
@@ -70,14 +69,14 @@ class Worker:
             self.load()
         fact = json.loads(item.data)
         league = self.leagues.setdefault(fact["league"], League(fact["league"]))
-        before, (facts, changed) = league.rows or league.table(), league.add(fact)
-        rows = league.table() if changed else before
+        facts, before = league.add(fact), league.rows
+        league.rows = league.table()
         with self.events.step(item) as step:
             step.put(self.facts, json.dumps(facts).encode(), "{league}/{round}/{game}".format(**fact).encode())
-            for team, row in rows.items():
+            for team, row in league.rows.items():
                 if row != before.get(team):
                     step.put(self.out, self.rows.encode(row), team.encode())
-        self.epochs[item.partition], league.rows = item.epoch, rows
+        self.epochs[item.partition] = item.epoch
 
     def load(self):
         # A dead owner's open transaction hides what is behind it, until the broker ends it.
@@ -87,11 +86,13 @@ class Worker:
         self.leagues = {}
         for fact in (fact for facts in last.values() for fact in facts):
             self.leagues.setdefault(fact["league"], League(fact["league"])).add(fact)
+        for league in self.leagues.values():
+            league.rows = league.table()
 
 
-def main(games, out, session="10", kind=Worker):
+def main(games, out, session="10"):
     with kq.connect() as cluster, kq.Site(cluster, out, session=float(session)) as site:
-        worker = kind(cluster, site, games, out)
+        worker = Worker(cluster, site, games, out)
         first = ThreadPoolExecutor(1).submit(worker.games.work, worker.forward, threads=8)
         worker.events.work(worker.count, until=lambda: first.done() and first.result())
 
