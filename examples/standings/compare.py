@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve().parent
 EVENTS, WARM, RATE, KILLS = 1000, 190, 10.0, 2  # the first ones are put at once, before anything is measured
 WAIT = 180.0 * PATIENCE  # seconds until a table that has to come is given up
 HEAP = "-Xmx800m"  # as Spark's in kqlib
-HEAD = "| engine | delay p50, s | most, s | s to recover | CPU, s | memory, MiB | lost | doubled | wrong rows | rows again |"
+HEAD = "| engine | delay p50, s | slowest, s | s to recover | CPU, s | memory, MiB | lost | doubled | wrong rows | rows again |"
 Table = dict[str, dict[str, Any]]
 Times = dict[
     tuple[str, int], float
