@@ -51,11 +51,9 @@ def test_the_audit_names_what_is_missing_and_what_is_too_much() -> None:
 
 
 def test_a_worker_that_is_killed_goes_on_from_its_state(kq_cluster: Kafka, tmp_path: Path) -> None:
-    games = {SEASON[0].game, SEASON[1].game}
-    few = [event for event in SEASON if event.game in games and event.kind != "card"]  # the ends come last: nothing is open then
-    few.append(
-        few[-1]
-    )  # a goal is taken back after the end, and that is sent twice: who has no state gets another score
+    # The ends come last: no transaction is open when it is killed. Then a goal is taken back, twice: the state is needed.
+    few = [event for event in SEASON if event.game in {SEASON[0].game, SEASON[1].game} and event.kind != "card"]
+    few.append(few[-1])
     with closing(Trial(kq_cluster, lambda *args: [*compare.worker(*args), "1"], few, tmp_path)) as trial:
         trial.put(len(few) - 2)
         assert not trial.wait().wrong, trial.log.read_text("utf-8")
