@@ -142,7 +142,7 @@ class Client:
                     verb, self._owner(queue), f"/queues/{queue}{path}", body, wait=wait, params=params, key=key
                 )
             except UNSENT as error:
-                why = type(error).__name__
+                why = f"{type(error).__name__}: {error}"
             except httpx.HTTPError as error:  # sent, and no (whole) answer
                 maybe, why = True, type(error).__name__
             except (ours.NotMine, ours.Unavailable) as error:
