@@ -51,10 +51,10 @@ class Database(NamedTuple):
             sys.path.append(packages)
         settings = {
             "search_path": self.name,
-            "lock_timeout": int(not wait),
+            "lock_timeout": int(not wait),  # 1 ms is short, 0 for ever
             "synchronous_commit": "off",
         }
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())  # 1 ms is short, 0 for ever
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         how = {"host": self.server, "dbname": "postgres", "user": "kq", "options": options, **how}
         return import_module("psycopg").connect(**how)
 

@@ -6,8 +6,18 @@ const reachable = () => {
 };
 addEventListener("resize", reachable);
 
+// A long name may go on in the next line behind / . - and _ only, and a long text in a table has a width that can be read.
+const breakable = () => {
+  for (const name of document.querySelectorAll("article code:not(pre *) .pre, article td :is(a, a *):not(:has(*))")) {
+    const parts = name.textContent.split(/(?<=[\p{L}\d][/._-]+)(?=\p{L})/u);
+    name.replaceChildren(...parts.flatMap((part) => [document.createElement("wbr"), part]).slice(1));
+  }
+  for (const cell of document.querySelectorAll("article td")) cell.classList.toggle("long", cell.textContent.length > 60);
+};
+
 // A film of a notebook without a kernel: one frame at a time, with two buttons and a slider that the keyboard moves.
 document.addEventListener("DOMContentLoaded", () => {
+  breakable();
   for (const heading of document.querySelectorAll("[role=heading]:not([aria-level])")) heading.setAttribute("aria-level", "2");
   for (const film of document.querySelectorAll(".film")) {
     const frames = [...film.querySelectorAll("section")];

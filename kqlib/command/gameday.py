@@ -22,7 +22,7 @@ example
 All commands of `kq` work on the game's cluster. docs/how-to/game-day.md has the rules.
 """
 STORY = """\
-A system runs: three brokers, a feed with an outbox, the queue football, two sites with two workers each.
+A system runs: three brokers, a feed with an outbox, the queue football, two sites with two workers each, virtual queues, standings.
 {faults} in {minutes:g} minutes. Find each, say what you found (kq gameday answer), repair it. See first: kq gameday status
 Commands of kq find the cluster unless KQ_BOOTSTRAP names another one. This line names the game's, for all programs:"""
 
@@ -67,10 +67,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _start(args: argparse.Namespace) -> int:
+    from kqlib.extras import check
     from kqlib.text import count
+    from kqlib.workshop.cluster import up
     from kqlib.workshop.gameday import game, holder
 
+    check("virtual", "kq gameday", "fastapi", "httpx", "uvicorn")
     game.draw(args.seed, args.faults, args.minutes)  # wrong arguments are found before anything is started
+    if not up.find():  # else `holder.start` refuses
+        tell("Three brokers and nine programs start. This takes up to a minute.")
     running = holder.start(args.seed, args.faults, args.minutes)
     tell(STORY.format(faults=count(args.faults, "fault"), minutes=args.minutes))
     print(running.export)

@@ -335,6 +335,8 @@ def _next(text: str, error: Exception, words: Sequence[str]) -> str:
         command = "kq doctor"
     else:
         command = f"{_named(words)} --help"
+    if command == _named(words):  # it sends nobody to itself
+        return ""
     if "\n" in text:  # the last line is one of a log
         return f"\nSee {command}"
     return f" See {command}" if text.endswith((".", "?")) else f"; see {command}"
@@ -365,7 +367,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KqError as error:
         text, cause = str(error), error  # type: str, Exception
     except OSError as error:  # a file, a disk, an address: what the system says, without its number
-        text, cause = ": ".join(str(word) for word in (error.filename, error.strerror or error) if word), error
+        from kqlib.runtime import places
+
+        text, cause = places.words(error), error
     tell(f"kq: {text}{_next(text, cause, words)}")
     return 2
 

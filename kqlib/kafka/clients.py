@@ -1,6 +1,6 @@
-"""confluent_kafka's clients, made safe for forks: a forked child never ends the clients of its parent.
+"""confluent_kafka's clients, made safe for forks: a forked child never ends its parent's. And Consumers that can always be closed.
 
-In:  the arguments of confluent_kafka's classes. Out: the same classes; this module knows their objects while they live.
+In:  the arguments of confluent_kafka's classes. Out: the same classes; this module knows their objects while they live. `close`.
 
 librdkafka ends a client by joining its threads. A forked child has no such threads, so it would wait for ever: when the last
 reference goes, in a garbage collection, or at the interpreter's exit. So a child adds one reference to each client, and never
@@ -13,10 +13,11 @@ import ctypes
 import os
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, Self
 
 import confluent_kafka
-from confluent_kafka import admin
+from confluent_kafka import KafkaException, admin
 
 _LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 # By the thread that forks just now. None of these may end between the fork and `_keep`.
@@ -35,7 +36,11 @@ class Producer(_Known, confluent_kafka.Producer):
 
 
 class Consumer(_Known, confluent_kafka.Consumer):
-    """confluent_kafka's Consumer."""
+    """confluent_kafka's Consumer. It can be closed at any moment."""
+
+    def close(self) -> None:
+        """Leave the group."""
+        close(self)
 
 
 class ShareConsumer(_Known, confluent_kafka.ShareConsumer):
@@ -44,6 +49,18 @@ class ShareConsumer(_Known, confluent_kafka.ShareConsumer):
 
 class AdminClient(_Known, admin.AdminClient):
     """confluent_kafka's AdminClient."""
+
+
+def close(consumer: confluent_kafka.Consumer) -> None:
+    """Close a Consumer of anybody. What its group assigned or took since its last poll is accepted first.
+
+    Else `close` accepts it, while the group is being left. Then it waits for ever about once in 500 times, and no other thread of
+    the process runs, since it holds the GIL (librdkafka 4884).
+    """
+    with suppress(KafkaException, RuntimeError):  # a dead client, or one that is closed
+        consumer.pause(consumer.assignment())  # no record comes: its offset would be committed
+        consumer.poll(0)
+    confluent_kafka.Consumer.close(consumer)
 
 
 def _hold() -> None:

@@ -121,7 +121,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = f"this file of client settings (--config or KQ_KAFKA_CONFIG) cannot be read ({type(error).__name__})"
+        because = getattr(error, "strerror", None) or type(error).__name__
+        why = f"this file of client settings (--config or KQ_KAFKA_CONFIG) cannot be read ({because})"
         raise BadConfig(source=str(path), why=why) from None
     values: dict[str, str] = {}
     for number, line in _lines(text):

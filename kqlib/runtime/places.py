@@ -7,6 +7,7 @@ state. `repo()` is the checkout with the notebooks, if there is one. `write_atom
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sys
@@ -53,6 +54,16 @@ def write_atomic(path: Path, text: str) -> None:
         os.replace(temp, path)
     finally:
         temp.unlink(missing_ok=True)
+
+
+def words(error: OSError) -> str:
+    """What the system says, without its number. What cannot be written in one of our directories has a variable that moves it."""
+    text = ": ".join(str(word) for word in (error.filename, error.strerror or error) if word)
+    for variable, place in ("KQ_CACHE", cache), ("KQ_STATE", state):
+        with suppress(OSError):  # one that cannot be made has these words already
+            if error.errno in {errno.EACCES, errno.EROFS} and Path(error.filename or "/").is_relative_to(place()):
+                return f"{text}. Let {variable} name a directory that you may write to"
+    return text
 
 
 def _made(ours: str, xdg: str, linux: str, mac: str, mode: int) -> Path:

@@ -47,9 +47,10 @@ class Client:
     """Asks the nodes of one set of virtual queues. Thread-safe; no thread of its own."""
 
     def __init__(
-        self, url: str | Sequence[str], *, token: str | None = None, patience: float = 30.0, ca: str | None = None
+        self, url: str | Sequence[str], *, token: str | None = None, patience: float = 60.0, ca: str | None = None
     ) -> None:
-        """url: of one node or of several. patience: seconds until a request that nobody answers is given up.
+        """url: of one node or of several. patience: seconds until a request that nobody answers is given up; more than the
+        session of the nodes' group (45 s by default), after which the queues of a killed node move.
 
         ca: a file with the certificates that sign those of the nodes, if public ones do not.
         """
@@ -141,7 +142,7 @@ class Client:
                     verb, self._owner(queue), f"/queues/{queue}{path}", body, wait=wait, params=params, key=key
                 )
             except UNSENT as error:
-                why = type(error).__name__
+                why = f"{type(error).__name__}: {error}"
             except httpx.HTTPError as error:  # sent, and no (whole) answer
                 maybe, why = True, type(error).__name__
             except (ours.NotMine, ours.Unavailable) as error:

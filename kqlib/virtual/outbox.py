@@ -126,6 +126,7 @@ class Outbox:
         job = Put(data, key, headers or {}, delay)  # checks all of it
         self._make()
         name = _id(time.time_ns())
+        # First the row, then the newest id: from the row on SQLite's lock holds other writers off. None commits a newer id in between.
         self._insert(TABLE, id=name, queue=queue, job=json.dumps(to_json(job)))
         last = self._do(f"SELECT MAX(id) FROM {TABLE}", many=1)[0][0]
         if last == name or not _time(last):

@@ -45,6 +45,12 @@ def become(notebook: str | None, browser: bool, extra: Sequence[str]) -> NoRetur
 def checkout() -> Path:
     """The directory that holds notebooks/ and the reader's my/. Without a checkout: one made here of what the wheel carries."""
     if repo := places.repo():
+        kept = mine if (mine := copies.folder(repo)).exists() else repo
+        if not os.access(kept, os.W_OK):
+            raise NotAllowed(
+                f"you may not write into {kept}, where `kq lab` keeps your notebooks. Nothing was changed. Clone kqlib into a "
+                "directory of your own, and type `make lab` there"
+            )
         return repo
     carried, here = Path(sys.prefix, "share", "kqlib"), Path.cwd() / "kqlib-notebooks"
     if not carried.is_dir():

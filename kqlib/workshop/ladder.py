@@ -24,9 +24,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from kqlib.errors import LeaseLost, QueueDeleted, TopicMissing
+from kqlib.kafka.clients import Consumer
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka

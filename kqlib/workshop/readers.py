@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from kqlib.kafka import clients
 from kqlib.runtime.patience import PATIENCE
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ def consumers() -> list[Any]:
 def close_readers(readers: Iterable[Any], which: Callable[[Any], bool]) -> None:
     """Close the readers that `which` selects. One that another thread polls without a pause stays open: its lock is never free."""
     asked = _answers((partial(lambda each: (each, which(each)), each) for each in readers), 1)
-    _answers((each.close for each, selected in asked if selected), 10)
+    _answers((partial(clients.close, each) for each, selected in asked if selected), 10)
 
 
 def _answers(calls: Iterable[Callable[[], T]], seconds: float) -> list[T]:

@@ -20,6 +20,17 @@ SOURCES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("data/*.md
 PAGES = [*sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in SOURCES), "search"]
 SITE, SHOTS = ROOT / "build" / "site", ROOT / "build" / "site-shots"
 Visit = Callable[..., Page]
+IN_TWO_LINES = """() => [...document.querySelectorAll("article td")].flatMap((cell) => {
+  const found = [], range = new Range(), texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  for (let text; (text = texts.nextNode()); ) {
+    for (const word of text.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((each) => Math.round(each.top))).size > 1) found.push(text.data);
+    }
+  }
+  return found;
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +151,11 @@ def test_a_phone_shows_pictures_in_their_size_and_definitions_without_scrolling(
     assert pictures.count() > 16 and pictures.evaluate_all(shrunk) == []
     definitions = opened("docs/glossary.html", wide=400).locator("article td:nth-child(2)")
     assert definitions.evaluate_all("all => all.every(each => each.getBoundingClientRect().right <= innerWidth)")
+
+
+@pytest.mark.parametrize(
+    "name", ["docs/costs", "docs/how-to/fix-your-machine", "docs/how-to/other-frameworks", "data/README"]
+)
+def test_a_phone_breaks_long_names_in_tables_between_their_words(opened: Visit, name: str) -> None:
+    page = opened(f"{name}.html", wide=400)
+    assert page.evaluate(IN_TWO_LINES) == []

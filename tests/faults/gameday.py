@@ -9,19 +9,24 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kqlib import virtual
 from kqlib.runtime import places
+from kqlib.virtual.errors import NoNode
 from tests.faults.world import ROOT
 
-SEEDS = (1, 2, 4, 76, 328)  # together they have every fault once
+SEEDS = (7, 10, 11, 14, 17, 25)  # together they have every fault
 FAULTS_EACH, MINUTES = 3, 6.0  # a look everywhere takes 15 to 30 seconds
 SITES = ("eu", "us")
 Words = tuple[str, ...]
@@ -79,7 +84,9 @@ class Duty:
         for trace in self.traces(status):
             seen += 1
             if trace.fault not in self.answered:
-                self.kq("gameday", "answer", trace.fault, "--evidence", trace.evidence)
+                words = ("gameday", "answer", trace.fault, "--evidence", trace.evidence)
+                with ThreadPoolExecutor(2) as players:  # two people on duty see it at the same moment
+                    list(players.map(lambda words: self.kq(*words), [words, words]))
                 self.answered.add(trace.fault)
             for words in trace.repair:
                 self.kq(*words)
@@ -98,6 +105,7 @@ class Duty:
         yield from self.stopped(status, services)
         yield from self.in_sync({name for name, (how, _) in services.items() if how == "running"})
         yield from self.drift()
+        yield from self.certificate(services)
         clients = self.kq("kafka", "configs", "--describe", "--entity-type", "clients")
         if re.search(r"'mover' are .*producer_byte_rate", clients):
             entity = ("--entity-type", "clients", "--entity-name", "mover")
@@ -156,6 +164,18 @@ class Duty:
             plan = Path(self.plan)
             plan.write_text(plan.read_text().replace("partitions = 3", f"partitions = {grown[1]}"))
             yield Trace("partitions-added", diff, (APPLY,))
+
+    def certificate(self, services: dict[str, tuple[str, str]]) -> Iterator[Trace]:
+        """A node whose certificate is not valid now. The logs say so, also later."""
+        found = re.findall(r".*certificate has expired.*", Path(services["alerts"][1]).read_text())
+        url, old = re.findall(r"(https:\S+), certificate (\S+);", Path(services["node"][1]).read_text())[-1]
+        ca = str(Path(old).with_name("ca.pem"))
+        with suppress(NoNode), virtual.Client(url, ca=ca, patience=1) as client:
+            client.queue("game-0").depth()
+            return
+        if found:
+            shutil.copy(Path(old).with_name("renewed.pem"), old)
+            yield Trace("expired-certificate", found[-1], (("gameday", "restart", "node"),))
 
     def moves(self) -> Iterator[Trace]:
         """A move that does not end."""

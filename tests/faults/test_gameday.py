@@ -10,6 +10,8 @@ from kqlib.workshop.gameday.game import draw
 from tests.faults.gameday import FAULTS_EACH, MINUTES, SEEDS, Duty
 from tests.patience import PATIENCE
 
+# httpcore leaves the socket of a refused certificate to the collector
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl:ResourceWarning")
 LOSE = {"topic-deleted", "short-retention"}  # what was not done yet is gone
 
 

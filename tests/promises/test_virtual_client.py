@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from kqlib.errors import Closed, KqError, LeaseLost
 from kqlib.queue.retry import Retry
 from kqlib.virtual.client import Client
 from kqlib.virtual.errors import NodeDied, NoNode, NotFound
+from kqlib.virtual.names import partition_of
 from kqlib.workshop.promises import virtual as promised
 from kqlib.workshop.promises.virtual import addresses, nodes
 from tests.patience import WAIT
@@ -182,6 +185,32 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
                 assert queue.depth() == 0
             assert set(put) <= set(done) | set(maybe)
             assert len(maybe) <= len(threads)  # one a thread: the request that the node died over
+
+
+@pytest.mark.nightly
+@pytest.mark.limit(300)
+def test_a_client_by_default_outlasts_the_session_of_a_node_that_was_killed(kq_cluster):
+    with Nodes(kq_cluster, f"outlasts-{os.getpid()}", partitions=2, session=None) as there:  # Kafka's default
+        there.start(2)
+        victim = there.settled()[partition_of("game", 2)]
+        with Client([node.url for node in there.all]) as client:
+            queue = client.queue("game")
+            queue.put(b"1")
+            victim.signal(signal.SIGKILL)
+            killed = time.monotonic()
+            queue.put(b"2")
+            print(f"put {time.monotonic() - killed:.1f} s after the node was killed")
+            assert sorted(item.data for item in queue.claim_many(2)) == [b"1", b"2"]
+
+
+def test_the_default_patience_of_a_client_is_longer_than_the_default_session_of_a_cluster(kq_cluster, client):
+    """The short form of the test above: a takeover takes the session, a heartbeat of the next node, and its start."""
+    asked = ConfigResource(ResourceType.GROUP, f"nobody-{os.getpid()}")
+    found = kq_cluster.admin.describe_configs([asked])[asked].result(WAIT)
+    session, beat = (
+        int(found[f"consumer.{name}.ms"].value) / 1e3 for name in ("session.timeout", "heartbeat.interval")
+    )
+    assert client.patience >= session + 2 * beat
 
 
 def _other(there, victim):

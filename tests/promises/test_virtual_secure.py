@@ -13,7 +13,7 @@ from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.virtual import Client, Node
 from kqlib.virtual.errors import NoNode, NoRight
-from kqlib.workshop.cluster.secure import _certify
+from kqlib.workshop.cluster.secure import certify
 from tests.patience import WAIT, until
 from tests.promises.virtual_nodes import serving
 
@@ -23,7 +23,7 @@ TOKENS = (
 
 
 def test_a_node_answers_over_tls_what_a_token_may_ask_and_counts_it(kq_cluster: Kafka, tmp_path: Path) -> None:
-    _certify(tmp_path)
+    certify(tmp_path)
     (tmp_path / "tokens.toml").write_text(TOKENS)
     ca, pem = str(tmp_path / "ca.pem"), str(tmp_path / "broker.pem")
     with (

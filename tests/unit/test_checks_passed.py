@@ -126,7 +126,7 @@ def test_a_file_that_is_no_progress_is_named_and_nothing_is_merged(tmp_path, tex
         NotAllowed, match=r"^x\.json is not what `kq progress --json` prints \(\w+\); nothing was merged"
     ):
         progress(files=[tmp_path / "x.json"])
-    with pytest.raises(NotAllowed, match=r"^none\.json is not what .* \(FileNotFoundError\)"):
+    with pytest.raises(NotAllowed, match=r"^none\.json is not what .* \(No such file or directory\)"):
         progress(files=[tmp_path / "none.json"])
 
 

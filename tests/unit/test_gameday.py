@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import socket
+import sqlite3
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -128,6 +130,7 @@ def test_the_debrief_says_what_happened_over_time() -> None:
     assert "40" in report.picture.text and report.picture.text in text
     assert "<img" in report.page and "look 3: ✓ quota" in report.page
     assert report.plain()["score"] == report.score
+    assert report.plain()["entries"][0]["points"] == report.entries[0].points(90)
 
 
 # --- a game, with a clock and a system of the test's own ------------------------------------------------------------------
@@ -294,6 +297,20 @@ def test_the_clock_turns_until_the_game_is_over_whatever_kafka_answers(monkeypat
 
     holder.keep_time(SimpleNamespace(turn=turn), threading.Lock(), over)  # type: ignore[arg-type]
     assert len(turned) == 3
+
+
+def test_a_turn_that_the_end_of_the_game_cuts_off_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holder, "TURN", 0.001)
+    for ended in (True, False):
+        over = threading.Event()
+
+        def turn(ended: bool = ended, over: threading.Event = over) -> None:
+            if ended:
+                over.set()
+            raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
+
+        with nullcontext() if ended else pytest.raises(sqlite3.ProgrammingError):
+            holder.keep_time(SimpleNamespace(turn=turn), threading.Lock(), over)  # type: ignore[arg-type]
 
 
 def test_a_program_logs_why_an_item_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

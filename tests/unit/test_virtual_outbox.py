@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,6 +135,32 @@ def test_jobs_keep_their_order_though_the_clock_of_the_second_writer_is_behind(
         other.commit()
     outbox.move(queues)
     assert queues.datas() == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("at", range(3), ids=["first statement", "second statement", "commit"])
+def test_in_sqlite_an_id_is_above_all_that_are_committed_whenever_another_writer_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """It comes before a statement of `add`, or before the commit, and its clock is ahead."""
+    database, ids = databases("", tmp_path)(), list[str]()
+    steps = itertools.count(1_000)  # nobody comes while the tables are made
+    with closing(database.connect()) as db, closing(database.connect(wait=False)) as other:
+
+        def step() -> None:
+            if next(steps) == at:
+                with monkeypatch.context() as clock, suppress(sqlite3.OperationalError):  # locked: it would wait
+                    clock.setattr(time, "time_ns", lambda: 4 * 10**18)
+                    name = Outbox(other).add("goals", b"ahead")
+                    other.commit()
+                    ids.append(name)
+
+        steady = Steps(db, step)
+        outbox = Outbox(steady, database.paramstyle)
+        steps = itertools.count()  # of the job
+        ids.append(outbox.add("goals", b"1"))
+        steady.commit()
+    assert ids == sorted(ids)
+    assert len(ids) == (2 if at == 0 else 1), "from the first statement on it would wait"
 
 
 def test_backlog_and_age_are_metrics(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,8 @@ def _people(files: Iterable[Path]) -> tuple[tuple[str, Memory], ...]:
             for person in json.loads(path.read_text(encoding="utf-8"))["people"]:
                 found.append((" ".join(str(person["user"]).split()), path.stem, memory.parsed(person)))
         except (OSError, AttributeError, *memory.BROKEN) as error:
-            why = f"{path.name} is not what `kq progress --json` prints ({type(error).__name__})"
+            because = getattr(error, "strerror", None) or type(error).__name__
+            why = f"{path.name} is not what `kq progress --json` prints ({because})"
             raise NotAllowed(f"{why}; nothing was merged.") from None
     names = Counter(name for name, _, _ in found)
     return tuple((name if names[name] == 1 else f"{name} ({stem})", done) for name, stem, done in found)

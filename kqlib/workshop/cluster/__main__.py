@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer
-
 from kqlib.errors import in_a_sentence
 from kqlib.kafka import Kafka
+from kqlib.kafka.clients import Consumer
 from kqlib.queue import Site
 from kqlib.runtime import archive, jars, program
 from kqlib.share import ShareQueue

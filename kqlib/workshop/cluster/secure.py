@@ -34,7 +34,7 @@ class Security:
     def make(cls, home: Path) -> Security:
         """New passwords, and in `home` a new authority with a certificate for 127.0.0.1."""
         home.mkdir(parents=True, mode=0o700, exist_ok=True)
-        _certify(home)
+        certify(home)
         return cls(home, {user: Secret(secrets.token_urlsafe(18)) for user in USERS})
 
     def node_properties(self, wires: Iterable[str] = ()) -> dict[str, str]:
@@ -84,8 +84,11 @@ def allow_app(admin: Any) -> None:
         done.result(10)
 
 
-def _certify(home: Path) -> None:
-    """ca.pem, and broker.pem with its key: valid for 127.0.0.1 and localhost, for a year."""
+def certify(home: Path, **days: float) -> None:
+    """ca.pem, and broker.pem with its key: valid for 127.0.0.1 and localhost, for a year.
+
+    days: other files instead of broker.pem, and for how long each is valid; below 0 it has expired.
+    """
     check("lab", "secure=True", "cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -93,23 +96,26 @@ def _certify(home: Path) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     from cryptography.x509.oid import NameOID
 
-    def signed(common: str, key: Any, issuer: Any, by: Any, *extensions: x509.ExtensionType) -> x509.Certificate:
+    def signed(
+        common: str, key: Any, issuer: Any, by: Any, days: float, *extensions: x509.ExtensionType
+    ) -> x509.Certificate:
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(issuer or name, name, key.public_key(), x509.random_serial_number())
         builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(
-            now + datetime.timedelta(days=365)
+            now + datetime.timedelta(days=days)
         )
         for extension in extensions:
             builder = builder.add_extension(extension, critical=False)
         return builder.sign(by, SHA256())
 
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca = signed("kqlib lab authority", ca_key, None, ca_key, x509.BasicConstraints(ca=True, path_length=0))
+    ca = signed("kqlib lab authority", ca_key, None, ca_key, 365, x509.BasicConstraints(ca=True, path_length=0))
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")])
-    certificate = signed("127.0.0.1", key, ca.subject, ca_key, names)
     (home / "ca.pem").write_bytes(ca.public_bytes(Encoding.PEM))
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    both = home / "broker.pem"
-    both.touch(mode=0o600)
-    both.write_bytes(secret + certificate.public_bytes(Encoding.PEM))
+    for name, valid in (days or {"broker": 365}).items():
+        certificate = signed("127.0.0.1", key, ca.subject, ca_key, valid, names)
+        both = home / f"{name}.pem"
+        both.touch(mode=0o600)
+        both.write_bytes(secret + certificate.public_bytes(Encoding.PEM))

@@ -274,3 +274,5 @@ if __name__ == "__main__":
         hold(int(sys.argv[1]))
     except KqError as reason:
         sys.exit(str(reason))
+    except OSError as error:
+        sys.exit(places.words(error))

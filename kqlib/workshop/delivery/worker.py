@@ -16,8 +16,9 @@ from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from kqlib.kafka.clients import Consumer
 from kqlib.kafka.reading import patient
 
 Client = TypeVar("Client", Consumer, Producer)

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kqlib.errors import KqError
+from kqlib.runtime import places
 from kqlib.text import as_json
 from kqlib.workshop.doctor import machine, queues
 from kqlib.workshop.doctor.finding import Finding, words
@@ -54,7 +55,8 @@ def findings(checks: tuple[Check, ...] = CHECKS) -> Iterator[Finding]:
             try:
                 found = check.look()
             except (OSError, KqError) as error:
-                found = Finding(check.name, False, words(error), "see that this user may read and write there")
+                what = places.words(error) if isinstance(error, OSError) else words(error)
+                found = Finding(check.name, False, what, "see that this user may read and write there")
         seen[check.name] = found
         yield found
 

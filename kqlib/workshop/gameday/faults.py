@@ -4,8 +4,8 @@ In:  a `System`, a `Random`. Out: `Made`: what good evidence names, and whether 
 A fault is a function. Its first line is the cause, and `@fault` has what else a person reads in the debrief. Of the faults that
 touch the same part of the system a game has one at most. Evidence is good if each pattern of `proof` is found in it: patterns are of
 values that the seed has drawn, so that only the trace shows them.
-An expired certificate is not among them: the cluster has no TLS, so that each tool works without a login. A killed mover stands for
-a mirror or a connector: it has the same gap, and costs no Java.
+The certificate that expires is the node's: the brokers have no TLS, so that each tool works without a login. A killed mover stands
+for a mirror or a connector: it has the same gap, and costs no Java.
 """
 
 from __future__ import annotations
@@ -173,6 +173,18 @@ def group_reset(system: System, chance: Random) -> Made:
         return not any(one.why == "skipped" for one in found)
 
     return Made(("skipped by another program",), back)
+
+
+@fault(
+    "node",
+    "the standings fall behind; the log of alerts; openssl verify -CAfile tls/ca.pem tls/node.pem",
+    "copy tls/renewed.pem over tls/node.pem, then kq gameday restart node: it reads the file at its start",
+)
+def expired_certificate(system: System, chance: Random) -> Made:
+    """The certificate of the node has expired, and nobody has put the renewed one in its place."""
+    (system.tls / "node.pem").write_bytes(system.expired)
+    system.restart("node")
+    return Made(("certificate has expired",), system.node_answers)
 
 
 # --- the queue --------------------------------------------------------------------------------------------------------

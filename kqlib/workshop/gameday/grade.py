@@ -113,4 +113,5 @@ class Report:
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
-        return asdict(self) | {"score": self.score}
+        entries = [asdict(each) | {"points": each.points(self.length)} for each in self.entries]
+        return asdict(self) | {"entries": entries, "score": self.score}

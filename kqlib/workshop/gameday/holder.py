@@ -28,7 +28,13 @@ from kqlib.workshop.gameday.system import AWAY, BROKERS, System
 TURN = 0.2  # seconds
 CHANGES = ("restart", "end")
 VERBS = ("status", "answer", *CHANGES)
-MODULES = ("kqlib.queue", "kqlib.virtual.outbox", "kqlib.workshop.gameday.system")
+MODULES = (
+    "kqlib.queue",
+    "kqlib.virtual.node",
+    "kqlib.virtual.client",
+    "kqlib.virtual.outbox",
+    "kqlib.workshop.gameday.system",
+)
 NONE = "no game runs: start one with `kq gameday start`"
 
 
@@ -85,8 +91,12 @@ def playing(cluster: Cluster, seed: int, faults: int, minutes: float) -> Iterato
 def keep_time(game: Game, turning: threading.Lock, over: threading.Event) -> None:
     """One turn of the clock after the other. While a broker hangs, a turn takes half a minute."""
     while not over.wait(TURN):
-        with turning, suppress(*AWAY):
-            game.turn()
+        try:
+            with turning, suppress(*AWAY):
+                game.turn()
+        except Exception:
+            if not over.is_set():  # else the game has closed its database and its clients
+                raise
 
 
 def answer(game: Game, server: socket.socket, turning: threading.Lock) -> None:

@@ -1,4 +1,5 @@
-"""The system of a game: a feed with an outbox, a queue, two sites with two workers each, and an audit that counts.
+"""The system of a game: a feed with an outbox, a queue, two sites with two workers each, virtual queues, standings, and
+an audit that counts.
 
 In:  a cluster of three brokers, `Children`. Out: `System`: programs to start, stop, kill and pause; what was put and what is done.
 
@@ -6,6 +7,9 @@ In:  a cluster of three brokers, `Children`. Out: `System`: programs to start, s
     mover       moves the jobs from the database to the queue `football`
     eu-1 eu-2   the workers of site eu. Each appends the number of every item that it has done to a file
     us-1 us-2   the same of site us
+    alerts      a site of its own: puts each item into the virtual queue of its game
+    node        has the virtual queues, and answers over https
+    standings   claims from the virtual queues, and keeps the count of each game in the compacted topic `standings`
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import sqlite3
+import ssl
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +31,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
+from kqlib import virtual
 from kqlib.errors import KqError, NotAllowed, NotInTime
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Retry, Site
@@ -33,16 +40,21 @@ from kqlib.topics import Plan, QueueTopic, Topic
 from kqlib.virtual.outbox import Outbox
 from kqlib.workshop.children import ChildEnded, Children, Fork
 from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.cluster.node import HOST, free_ports
+from kqlib.workshop.cluster.secure import certify
 
-QUEUE, SCORES, ARCHIVE = "football", "scores", "archive"
+QUEUE, SCORES, ARCHIVE, GAME_QUEUES, STANDINGS = "football", "scores", "archive", "games", "standings"
 SITES = ("eu", "us")
-PROGRAMS = ("feed", "mover", *(f"{site}-{number}" for site in SITES for number in (1, 2)))
+COUNTED = (*SITES, STANDINGS)
+PROGRAMS = ("feed", "mover", *(f"{site}-{number}" for site in SITES for number in (1, 2)), "alerts", "node", STANDINGS)
 DAY = 86_400_000  # milliseconds
 PLAN = Plan(
     {
         QUEUE: QueueTopic(partitions=3, config={"min.insync.replicas": 2}),
         SCORES: Topic(compact=True, config={"delete.retention.ms": DAY}),
         ARCHIVE: Topic(replicas=2),
+        STANDINGS: Topic(compact=True),
+        **virtual.topics(GAME_QUEUES, partitions=3),
     }
 )
 # A follower fetches little at once: else a throttle of 1 kB a second would let 1 MB pass every ten seconds.
@@ -51,6 +63,7 @@ EVERY = 0.2  # seconds from one row of the feed to the next
 GAMES = 12
 SESSION = 6.0  # seconds until a worker that hangs has lost its partitions
 STOPS = 20.0 * PATIENCE
+ANSWER = 3.0 * PATIENCE  # seconds for one answer of the node
 RECORD, RECORDS = b"." * 10_000, 300  # the archive: 3 MB
 AWAY = (KafkaException, KqError, TimeoutError)  # a broker, or a topic, is not there now
 
@@ -109,12 +122,71 @@ def worker(line: Connection, address: str, folder: str, name: str) -> None:
                 site.queue(QUEUE).work(handle, threads=2, retry=Retry.fixed(0.2), until=line.poll)
 
 
+def alerts(line: Connection, address: str, folder: str, name: str) -> None:
+    """Each item into the virtual queue of its game, until something is sent."""
+
+    def put(item: Any) -> None:
+        client.queue(item.key.decode()).put(item.data)
+
+    with game_queues(folder) as client, Site(Kafka(address, {"client.id": name}), name) as site:
+        while not line.poll(EVERY):
+            with suppress(*AWAY):
+                queue = site.queue(QUEUE, max_attempts=None)
+                queue.work(put, threads=16, retry=Retry.fixed(1), until=line.poll)
+
+
+def node(line: Connection, address: str, folder: str, name: str) -> None:
+    """Serve the virtual queues, until something is sent. The certificate is read at the start."""
+    url, pem = Path(folder, "node.url").read_text(), f"{folder}/tls/node.pem"
+    logging.info("%s, certificate %s; the authority's newest one is renewed.pem beside it", url, pem)
+    how = {"port": int(url.rpartition(":")[2]), "tls": (pem, pem), "session": SESSION}
+    with virtual.Node(Kafka(address, {"client.id": name}), GAME_QUEUES, **how):
+        while not line.poll(EVERY):
+            pass
+
+
+def standings(line: Connection, address: str, folder: str, name: str) -> None:
+    """Count the items of each game, until something is sent. An item that comes twice is counted once."""
+    producer, done = Producer(Kafka(address).client(client_id=name)), Path(folder, f"{name}.done")
+    done.touch()
+    seen = set(map(int, done.read_text().split()))
+    with game_queues(folder) as client, done.open("a") as file:
+        while not line.poll(EVERY):
+            for at in range(GAMES):
+                with suppress(*AWAY):
+                    queue = client.queue(f"game-{at}", name, max_attempts=0)
+                    if not (items := queue.claim_many(100)):
+                        continue
+                    new = {number for item in items if (number := number_of(item.data)) is not None} - seen
+                    seen |= new
+                    file.writelines(f"{number}\n" for number in new)
+                    file.flush()
+                    producer.produce(STANDINGS, str(sum(number % GAMES == at for number in seen)), f"game-{at}")
+                    if not producer.flush(ANSWER):
+                        queue.ack_many(items)
+
+
+def game_queues(folder: str) -> virtual.Client:
+    """A client of the node."""
+    url, ca = Path(folder, "node.url").read_text(), f"{folder}/tls/ca.pem"
+    return virtual.Client(url, ca=ca, patience=ANSWER)
+
+
+def number_of(data: bytes | None) -> int | None:
+    """The number of an item's row; None if it cannot be read."""
+    with suppress(ValueError, TypeError, KeyError):
+        return int(json.loads(data or b"")["number"])
+    return None
+
+
 def program(line: Connection, address: str, folder: str, name: str) -> None:
     """One of the programs. Its log is NAME.log."""
     log = Path(folder) / f"{name}.log"
     logging.basicConfig(filename=log, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # else each request is a line
     try:
-        {"feed": feed, "mover": mover}.get(name, worker)(line, address, folder, name)
+        own = {"feed": feed, "mover": mover, "alerts": alerts, "node": node, STANDINGS: standings}
+        own.get(name, worker)(line, address, folder, name)
     except Exception:
         logging.exception("%s ended", name)
         raise
@@ -137,6 +209,12 @@ class System:
         self.cluster, self._children = cluster, children
         self.folder = children.home
         self.plan = self.folder / "plan.toml"
+        self.tls, [self._port] = self.folder / "tls", free_ports(1)
+        self.tls.mkdir(mode=0o700)
+        certify(self.tls, node=365, renewed=365, expired=-0.5)
+        self.expired = (self.tls / "expired.pem").read_bytes()  # a fault puts it in place
+        (self.tls / "expired.pem").unlink()
+        (self.folder / "node.url").write_text(f"https://{HOST}:{self._port}")
         PLAN.write(self.plan)
         PLAN.apply(cluster, quiet=True)
         self._db = database(str(self.folder))
@@ -198,6 +276,16 @@ class System:
             return True
         return False
 
+    def node_answers(self) -> bool:
+        """Does the node answer, with a certificate that is valid now?"""
+        context = ssl.create_default_context(cafile=self.tls / "ca.pem")
+        try:
+            with socket.create_connection((HOST, self._port), ANSWER) as line:
+                context.wrap_socket(line, server_hostname=HOST).close()
+        except OSError:
+            return False
+        return True
+
     def log(self, name: str) -> Path:
         """The file with the log of a program."""
         if name in self.programs:
@@ -209,14 +297,14 @@ class System:
     def counts(self) -> Counts:
         """The audit now."""
         put = self._db.execute("SELECT COUNT(*) FROM put").fetchone()[0]
-        done = {site: Counter(self._done(site)) for site in SITES}
+        done = {site: Counter(self._done(site)) for site in COUNTED}
         missing = {site: put - len(found) for site, found in done.items()}
         doubled = sum(times > 1 for found in done.values() for times in found.values())
         return Counts(put, self._outbox.waiting(), len(self._outbox.aside()), missing, doubled)
 
     def _done(self, site: str) -> Iterator[int]:
         """The numbers of the items that a site has done."""
-        for file in self.folder.glob(f"{site}-*.done"):
+        for file in self.folder.glob(f"{site}*.done"):
             yield from map(int, file.read_text().split())
 
     def close(self) -> None:

@@ -14,9 +14,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypedDict
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from kqlib import text
+from kqlib.kafka.clients import Consumer
 
 BATCH = 500
 TICK = 0.05  # seconds that a poll waits, and so how soon a word is noticed

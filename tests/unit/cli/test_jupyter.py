@@ -120,7 +120,7 @@ def test_kernels_start_from_the_checkouts_settings_and_find_kq(
 def test_jupyter_writes_beside_our_state_where_it_may_not_write_into_the_home(
     writable: bool, checkout: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: writable)
+    monkeypatch.setattr(os, "access", lambda path, mode: writable or path != Path.home())
     run("lab")
     written = [started[2].get(name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")]
     beside = str(Path(os.environ["KQ_STATE"]) / "jupyter")
