@@ -38,7 +38,7 @@ THREADS = 8
 CA_BUNDLE = "REQUESTS_CA_BUNDLE"
 HEAD = """# The jars of the broker and its tools, of Spark's connectors and of the Kafka Streams example: what was asked for and came.
 # Made by `make lock`; edit `ask` and run it again. Spark's connectors come alone: PySpark carries what they need.
-# `streams` has a compiler too (ecj), since Java from PyPI has none. Only examples/crash fetches it.
+# `streams` has a compiler too (ecj), since Java from PyPI has none. Only examples/crash and examples/standings fetch it.
 """
 
 
