@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from importlib import import_module
 from typing import Any
 
@@ -10,12 +11,13 @@ import ipywidgets as widgets
 import pytest
 
 from kqlib import keys
-from kqlib.errors import NotAllowed
+from kqlib.errors import Closed, KqError, NotAllowed, NotInTime, Unreachable
 from kqlib.queue.ledger import Ledger
 from kqlib.workshop import view
-from kqlib.workshop.play import Playground, queue
+from kqlib.workshop.play import Playground, queue, scene
 from kqlib.workshop.play.playground import VIEW
 from kqlib.workshop.play.queue import BAD, GAMES, PARTITIONS, LiveDelivery, Worker, placed, recent, ticks
+from kqlib.workshop.play.scene import Scene
 from kqlib.workshop.promises.adapter import Claim
 from kqlib.workshop.promises.values import Broken, Refused
 from tests.patience import WAIT, until
@@ -92,6 +94,40 @@ def test_a_button_works_in_a_thread_of_its_own_with_all_controls_locked(play: Pl
         assert slow._turn.wait_for(lambda: not slow._pressed, WAIT)
     assert not slow.controls["key"].disabled and slow.note == ""
     assert runs == [1]
+
+
+class Changed(Scene):
+    """It changes by itself: before the first look, or while the cluster gives no answer."""
+
+    def __init__(self, *looks: KqError) -> None:
+        super().__init__()
+        self.now, self.looks = "as it was", [*looks]
+
+    def draw(self, **_: object) -> view.Table:
+        return view.Table([[self.now]], ["now"])
+
+    def seen(self) -> object:
+        if self.looks and self.now == "changed":
+            raise self.looks.pop(0)
+        return self.now
+
+
+@pytest.mark.parametrize(
+    "looks", [(), (Unreachable(address="here", why="gone"),), (NotInTime(seconds=15, why="the end", last="nothing"),)]
+)
+@pytest.mark.parametrize("looked", [False, True])
+def test_what_changes_by_itself_is_drawn_whatever_was_met_before(
+    monkeypatch: pytest.MonkeyPatch, looks: tuple[KqError, ...], looked: bool
+) -> None:
+    monkeypatch.setattr(scene, "LOOK", 0.1)
+    changed = Changed(*looks)
+    play = changed.watch(Playground("toy", changed.draw, {}))
+    if looked:
+        time.sleep(0.3)  # time is the point: it was looked at before
+    changed.now = "changed"
+    until(lambda: "changed" in play.picture.text, seconds=5)
+    changed.looks = [Closed(thing="toy")]
+    until(lambda: not changed.looks)
 
 
 def test_a_press_while_another_button_works_comes_after_it(play: Playground) -> None:

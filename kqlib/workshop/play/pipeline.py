@@ -57,7 +57,7 @@ class _Pipeline:
         self.events = games.season(SEASONS, sport="football", versions=(3,))
         self.sent, self.counted, self.starting = 0, Counted(), False
         self.history: dict[str, list[int]] = {"waiting": [], "out": [], "broken": [], "late": []}
-        self.show: Callable[[], None] = lambda: None
+        self.show: Callable[[], object] = lambda: None
         self.put("good")
 
     def put(self, rows: str, **_: object) -> None:

@@ -87,16 +87,18 @@ class Playground:
             done.join()
         return self
 
-    def refresh(self, by_itself: bool = False) -> None:
-        """Draw again; from any thread. by_itself: nobody moved a control, so an error that is shown stays."""
+    def refresh(self, by_itself: bool = False) -> bool:
+        """Draw again; from any thread. by_itself: nobody moved a control, so what is said above the picture stays."""
         try:
             self.picture = self._draw(**self.values)
         except Exception as error:  # a reader types anything: the sentence is shown, the last picture stays
-            self._say(error)
-            return
+            if not by_itself:
+                self._say(error)
+            return False
         if not by_itself:
             self._note.value = ""
         self._show()
+        return True
 
     @property
     def note(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from kqlib.errors import Closed, KqError, NotAllowed, Unreachable
+from kqlib.errors import Closed, KqError, NotAllowed
 from kqlib.kafka import forks
 from kqlib.workshop.play.playground import Playground
 
@@ -76,8 +76,6 @@ class OwningScene(Scene):
         try:
             self.check_open()
             return self.look()
-        except Unreachable:  # for now; looked for again
-            return None
         except (Closed, RuntimeError):  # RuntimeError is how a client says that it is closed
             self._finish()
             raise Closed(thing="playground") from None
@@ -109,11 +107,12 @@ def _look(scene: weakref.ref[Scene], play: weakref.ref[Playground]) -> None:
             return
         if here.turn.acquire(blocking=False):
             try:
-                if (seen := here.seen()) != last and last is not None:
-                    shown.refresh(by_itself=True)
-                last = seen
-            except KqError:  # closed, or not reachable
+                if (seen := here.seen()) != last and shown.refresh(by_itself=True):
+                    last = seen
+            except Closed:
                 return
+            except KqError:  # no answer for now
+                pass
             finally:
                 here.turn.release()
         del here, shown
