@@ -88,7 +88,7 @@ class Playground:
         return self
 
     def refresh(self, by_itself: bool = False) -> bool:
-        """Draw again; from any thread. by_itself: nobody moved a control, so what is said above the picture stays."""
+        """Draw again; from any thread. by_itself: nobody moved a control, so the note stays as it is."""
         try:
             self.picture = self._draw(**self.values)
         except Exception as error:  # a reader types anything: the sentence is shown, the last picture stays
