@@ -39,9 +39,8 @@ WAIT = 180.0 * PATIENCE  # seconds until a table that has to come is given up
 HEAP = "-Xmx800m"  # as Spark's in kqlib
 HEAD = "| engine | delay p50, s | slowest, s | s to recover | CPU, s | memory, MiB | lost | doubled | wrong rows | rows again |"
 Table = dict[str, dict[str, Any]]
-Times = dict[
-    tuple[str, int], float
-]  # by team and how many games it has played: when that game ended, when the row was there
+# By team and how many games it has played: when that game ended, or when the row was there.
+Times = dict[tuple[str, int], float]
 
 
 class Audit(NamedTuple):
@@ -200,6 +199,8 @@ def measure(cluster: Kafka, name: str, events: int = EVENTS, kills: int = KILLS)
 
 
 def main(names: list[str]) -> None:
+    if unknown := [name for name in names if name not in ENGINES]:
+        sys.exit(f"no engine is called {', '.join(unknown)}; there are {', '.join(map(repr, ENGINES))}")
     print(f"{date.today():%d %B %Y}: {EVENTS:,} events, {RATE:.0f} a second, {KILLS} kills\n")
     print(HEAD, "|---" * (HEAD.count("|") - 1) + "|", sep="\n")
     with kq.connect() as cluster:

@@ -57,10 +57,12 @@ def close(consumer: confluent_kafka.Consumer) -> None:
     Else `close` accepts it, while the group is being left. Then it waits for ever about once in 500 times, and no other thread of
     the process runs, since it holds the GIL (librdkafka 4884).
     """
-    with suppress(KafkaException, RuntimeError):  # a dead client, or one that is closed
-        consumer.pause(consumer.assignment())  # no record comes: its offset would be committed
-        consumer.poll(0)
-    confluent_kafka.Consumer.close(consumer)
+    try:
+        with suppress(KafkaException, RuntimeError):  # a dead client, or one that is closed
+            consumer.pause(consumer.assignment())  # no record comes: its offset would be committed
+            consumer.poll(0)
+    finally:  # also if its owner's callback fails
+        confluent_kafka.Consumer.close(consumer)
 
 
 def _hold() -> None:

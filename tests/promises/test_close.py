@@ -14,6 +14,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from kqlib.kafka import Kafka, clients
+from kqlib.kafka.reading import described
 from tests.patience import PATIENCE
 
 Python = Callable[..., Popen[str]]
@@ -43,6 +44,20 @@ def test_what_a_reader_was_not_given_is_not_committed_when_it_is_closed(
     clients.close(reader)  # nine are waiting in it
     with closing(clients.Consumer(kq_cluster.client(**where))) as asks:
         assert asks.committed([TopicPartition(topic, 0)], 30)[0].offset == 1
+
+
+def test_a_reader_whose_callback_fails_is_closed_all_the_same(
+    kq_cluster: Kafka, topic: str, within: Callable[..., float]
+) -> None:
+    def fails(*_: object) -> None:
+        raise LookupError("the owner's")
+
+    reader = clients.Consumer(kq_cluster.client(group_id=topic))
+    reader.subscribe([topic], on_assign=fails)
+    within(60, lambda: any(member.assignment for member in described(kq_cluster, topic)))
+    with pytest.raises(LookupError):
+        reader.close()
+    within(20, lambda: not described(kq_cluster, topic))
 
 
 @pytest.mark.nightly
