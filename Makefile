@@ -14,11 +14,7 @@ $(READY): STEPS := 4
 sum  = $$(($(subst $() ,+,$(wordlist $(1),$(STEPS),$(MB)))))
 step = echo "Set-up in $(VENV), step $(1) of $(STEPS): $(2). Up to $(call sum,$(1)) MB left to download of $(call sum,1)."
 
-# Installs a lock. .begun: an earlier one was killed, so packages may be half there; what was downloaded is in pip's cache.
-install = again=$$(test ! -e $(VENV)/.begun || echo --ignore-installed); quiet=; test -t 1 || quiet=--quiet; touch $(VENV)/.begun; \
-	$(BIN)/python -m pip install $$quiet $$again --disable-pip-version-check --require-hashes -r $(1) || \
-	{ echo "kqlib: the packages did not come. Above pip says why: a network, a mirror, a proxy's certificate or space on the disk is missing. What was downloaded is kept: put it right and type make $(firstword $(MAKECMDGOALS)) again (docs/how-to/fix-your-machine.md)." >&2; exit 1; }; \
-	rm $(VENV)/.begun
+install = $(BIN)/python .ci/packages.py $(1) $(firstword $(MAKECMDGOALS))
 
 help:        ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +31,7 @@ $(LAB): lab.lock pyproject.toml kqlib/runtime/jars.lock
 	@$(call step,1,JupyterLab and Java)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(call install,lab.lock)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@$(call step,2,Kafka)
 	@$(BIN)/python -m kqlib.workshop.cluster
 	@touch $@

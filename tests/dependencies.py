@@ -56,7 +56,7 @@ REASONS = {
     "types-psutil": "types for mypy",
     "types-pyyaml": "types for mypy",
     "types-tqdm": "types for mypy",
-    "uv": "makes the locks",
+    "uv": "makes the locks, and installs them",
     "uvicorn": "serves the HTTP routes",
 }
 LICENCES = {  # not in the package's metadata, or not as a short name

@@ -5,6 +5,7 @@ Out: a list of sentences, one a disagreement; tables of mistakes plant each of t
 """
 
 import copy
+import json
 import os
 import re
 import shutil
@@ -238,6 +239,44 @@ def test_each_step_of_the_set_up_says_how_much_is_left_to_download(tmp_path, goa
     step, of, left, total = (list(map(int, column)) for column in zip(*found, strict=True))
     assert (step, set(of)) == (list(range(1, steps + 1)), {steps})
     assert left == sorted(set(left), reverse=True) and set(total) == {left[0]}
+
+
+@pytest.mark.parametrize(
+    ("pip", "file", "told"),
+    [
+        ({"PIP_INDEX_URL": "https://a.example/simple"}, "", {"UV_DEFAULT_INDEX": "https://a.example/simple"}),
+        ({}, "index-url = https://b.example/simple", {"UV_DEFAULT_INDEX": "https://b.example/simple"}),
+        (
+            {"PIP_INDEX_URL": "https://a.example/simple"},  # the environment counts more than a file
+            "index-url = https://b.example/simple",
+            {"UV_DEFAULT_INDEX": "https://a.example/simple"},
+        ),
+        (
+            {"PIP_INDEX_URL": "https://a.example", "UV_DEFAULT_INDEX": "https://c.example"},
+            "",
+            {"UV_DEFAULT_INDEX": "https://c.example"},
+        ),
+        (
+            {"PIP_EXTRA_INDEX_URL": "https://a.example https://b.example"},
+            "",
+            {"UV_INDEX": "https://a.example https://b.example"},
+        ),
+        ({}, "find-links =\n  /a\n  /b", {"UV_FIND_LINKS": "/a,/b"}),
+        ({"PIP_FIND_LINKS": ""}, "", {"UV_FIND_LINKS": None}),
+        ({}, "trusted-host = a b", {"UV_INSECURE_HOST": "a b"}),
+        ({"PIP_CERT": "/a file.pem"}, "", {"SSL_CERT_FILE": "/a file.pem"}),
+        ({"PIP_PROXY": "http://a.example:3128"}, "", {"ALL_PROXY": "http://a.example:3128"}),
+        ({"PIP_DEFAULT_TIMEOUT": "180"}, "retries = 1", {"UV_HTTP_TIMEOUT": "180", "UV_HTTP_RETRIES": "1"}),
+        ({"PIP_USER": "1"}, "", {"UV_USER": None}),
+    ],
+)
+def test_uv_is_told_what_pip_was_told(tmp_path, pip, file, told):
+    (tmp_path / "pip.conf").write_text(f"[global]\n{file}\n")
+    ask = f"import json, runpy, sys; print(json.dumps(runpy.run_path({str(REPO / '.ci/packages.py')!r})['_environment']()))"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "SSL_"))}
+    env = kept | {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")} | pip
+    found = json.loads(subprocess.check_output([sys.executable, "-c", ask], env=env))
+    assert {name: found.get(name) for name in told} == told
 
 
 # -- the workflows
