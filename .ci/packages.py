@@ -2,7 +2,7 @@
 
     .venv/bin/python .ci/packages.py lab.lock
 
-In:  the Python of the environment; a lock with hashes; pip's settings, of which uv is told the index, certificates and proxy.
+In:  the Python of the environment; a lock with hashes; pip's settings, of which uv gets the index, certificates and proxy.
 Out: the packages. Else exit status 1, and a last line that says what to do.
 It can be killed at any moment: what was downloaded stays in the environment until all packages are there.
 """

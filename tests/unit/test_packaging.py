@@ -242,7 +242,7 @@ def test_each_step_of_the_set_up_says_how_much_is_left_to_download(tmp_path, goa
 
 
 @pytest.mark.parametrize(
-    ("pip", "file", "told"),
+    ("pip", "file", "expected"),
     [
         ({"PIP_INDEX_URL": "https://a.example/simple"}, "", {"UV_DEFAULT_INDEX": "https://a.example/simple"}),
         ({}, "index-url = https://b.example/simple", {"UV_DEFAULT_INDEX": "https://b.example/simple"}),
@@ -270,13 +270,13 @@ def test_each_step_of_the_set_up_says_how_much_is_left_to_download(tmp_path, goa
         ({"PIP_USER": "1"}, "", {"UV_USER": None}),
     ],
 )
-def test_uv_is_told_what_pip_was_told(tmp_path, pip, file, told):
+def test_uv_has_the_settings_of_pip(tmp_path, pip, file, expected):
     (tmp_path / "pip.conf").write_text(f"[global]\n{file}\n")
     ask = f"import json, runpy, sys; print(json.dumps(runpy.run_path({str(REPO / '.ci/packages.py')!r})['_environment']()))"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "SSL_"))}
     env = kept | {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")} | pip
     found = json.loads(subprocess.check_output([sys.executable, "-c", ask], env=env))
-    assert {name: found.get(name) for name in told} == told
+    assert {name: found.get(name) for name in expected} == expected
 
 
 # -- the workflows
