@@ -45,7 +45,7 @@ def plan(cluster: Kafka, home: str, source: str, target: str, *, tables: bool = 
     begun, done = _newest(path / "offsets"), _newest(path / "commits")
     noted = snapshot.LocalFiles(str(path.parent)).read(snapshot.FILE)
     if noted is not None or any(path.glob("*")) or any((path.parent / "current").glob("*")):
-        snapshot.check_owner(home, noted, snapshot.identity(cluster, source, target))
+        snapshot.check_owner(home, noted, snapshot.identity(cluster, source, target, keyed=tables))
     if tables:
         snapshot.Snapshot(None, str(path.parent)).check()
     saved = {} if done is None else _offsets(path / "offsets" / str(done), source)

@@ -2,7 +2,8 @@
 
 In:  a directory on any file system of Hadoop; on a Spark cluster all machines must share it. Out: its state, or `NotAllowed`.
 
-    home/stream.json         {"cluster": its id, "topics": {"games": its id, …}}: written before the checkpoint, never changed
+    home/stream.json         {"cluster": its id, "topics": {"games": its id, …}, "partitions": {"table": 1}}: written before the
+                             checkpoint, never changed
     home/checkpoint/         Spark's own: the offsets of each batch. It names topics only, and its offsets mean nothing elsewhere
     home/games/batch=12/     Parquet
     home/teams/batch=12/
@@ -139,15 +140,20 @@ def checkpoint(home: Any) -> str:
     return f"{home}/checkpoint"
 
 
-def identity(cluster: Kafka, *topics: str) -> dict[str, Any]:
-    """The ids of a cluster and of topics. They differ if only the names are the same."""
-    ids = {topic: found[0] for topic, found in state.topic_ids(cluster, list(topics)).items()}
-    return {"cluster": cluster.describe().cluster_id, "topics": ids}
+def identity(cluster: Kafka, *topics: str, keyed: bool = False) -> dict[str, Any]:
+    """The ids of a cluster and of topics. They differ if only the names are the same.
+
+    keyed: the last topic has one valid record of each key, so its number of partitions must stay.
+    """
+    found = state.topic_ids(cluster, list(topics))
+    ids = {topic: number for topic, (number, _) in found.items()}
+    parts = {topic: len(found[topic][1]) for topic in topics[-1:] if keyed and topic in found}
+    return {"cluster": cluster.describe().cluster_id, "topics": ids, "partitions": parts}
 
 
-def claim(spark: SparkSession, home: str, cluster: Kafka, *topics: str) -> str:
+def claim(spark: SparkSession, home: str, cluster: Kafka, *topics: str, keyed: bool = False) -> str:
     """The path of the checkpoint for these topics of this cluster. The checkpoint of others is refused."""
-    path, files, ours = checkpoint(home), Files(spark, home), identity(cluster, *topics)
+    path, files, ours = checkpoint(home), Files(spark, home), identity(cluster, *topics, keyed=keyed)
     noted = files.read(FILE)
     if noted is None and not files.sizes("checkpoint") and not files.sizes("current"):
         files.write(FILE, json.dumps(ours))
@@ -161,14 +167,14 @@ def check_owner(home: str, noted: str | None, ours: dict[str, Any]) -> None:
     if noted is None:
         raise NotAllowed(f"{home} holds a checkpoint, and no {FILE} that says which cluster it belongs to. {ANEW}")
     if why := _difference(noted, ours):
-        raise NotAllowed(f"{home} holds the checkpoint of {why}, so its offsets cannot be used here. {ANEW}")
+        raise NotAllowed(f"{home} holds the checkpoint of {why}, so it cannot be used here. {ANEW}")
 
 
 def _difference(noted: str, ours: dict[str, Any]) -> str:
     """What differs from the noted cluster and topics; '' if nothing does."""
     try:
         theirs = json.loads(noted)
-        cluster, topics = theirs["cluster"], dict(theirs["topics"])
+        cluster, topics, parts = theirs["cluster"], dict(theirs["topics"]), dict(theirs.get("partitions", {}))
     except (ValueError, TypeError, KeyError):
         return f"an unknown cluster, because {FILE} cannot be read"
     if cluster != ours["cluster"]:
@@ -176,7 +182,15 @@ def _difference(noted: str, ours: dict[str, Any]) -> str:
     if set(topics) != set(ours["topics"]):
         return f"other topics ({', '.join(sorted(topics))})"
     anew = [f"'{name}'" for name, number in ours["topics"].items() if topics[name] != number]
-    return f"{' and '.join(anew)} before it was deleted and made again" if anew else ""
+    if anew:
+        return f"{' and '.join(anew)} before it was deleted and made again"
+    for name, number in ours["partitions"].items():
+        if (was := parts.get(name, number)) != number:
+            return (
+                f"'{name}' when it had {was} partitions, and it has {number} now. An older record of a key would stay in "
+                "another partition and could be read as its last one"
+            )
+    return ""
 
 
 # --- the standings of each batch ------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def _claimed(spark: SparkSession, cluster: Kafka, home: str, source: str, out: s
     checkpoint(home)
     for topic in filter(None, (source, out, *more)):
         cluster.partitions(topic)
-    return claim(spark, home, cluster, source, out)
+    return claim(spark, home, cluster, source, out, keyed=True)
 
 
 def latest(good: DataFrame) -> DataFrame:

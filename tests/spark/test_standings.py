@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -258,7 +259,8 @@ def test_the_stream_comes_to_what_the_batch_comes_to_and_form_follows_from_it(
     stage.tell(events[:half])
     counted = stage.run(maxOffsetsPerTrigger=most)
     same(stage.parquet, stage.whole)
-    stage.tell(events[half:])  # the topic grows; the checkpoint is taken up
+    stage.cluster.admin.create_partitions([NewPartitions(stage.games, 3)])[stage.games].result(WAIT)
+    stage.tell(events[half:])  # also into the new partition; the checkpoint is taken up
     monkeypatch.setattr(sys.modules["kqlib.spark.standings"], "SMALL", 0)  # from here on as large batches are worked
     counted += stage.run(maxOffsetsPerTrigger=most)
     broken = sum(bool(row.damage) for row in events)
@@ -278,8 +280,12 @@ def test_the_stream_comes_to_what_the_batch_comes_to_and_form_follows_from_it(
         within(PATIENCE, lambda: count(stage.cluster, stage.out) < 2 * whole.count(), "compaction")
         same(stage.kafka, whole)
     whole.unpersist()
+    assert snapshot.records(stage.cluster, stage.games)[2]
     shutil.rmtree(f"{stage.home}/checkpoint")
     with pytest.raises(NotAllowed, match="its checkpoint is another one"):
+        stage.run()
+    stage.cluster.admin.create_partitions([NewPartitions(stage.out, 3)])[stage.out].result(WAIT)
+    with pytest.raises(NotAllowed, match=r"table' when it had 2 partitions, and it has 3 now"):
         stage.run()
 
 
@@ -387,5 +393,9 @@ def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
             with pytest.raises(KeyError, match="power cut"):
                 stage.run()
     stage.run()
+    noted = Path(stage.home, "checkpoint", "commits", "1")
+    noted.rename(noted.with_name(".1.5f1e9c4a-0000-4000-8000-000000000000.tmp"))  # killed just before it was named
+    stage.run()
+    assert noted.exists()
     assert plain(stage.parquet) == by_hand(events)
     same(stage.kafka, stage.parquet)

@@ -14,7 +14,7 @@ from kqlib.kafka import reading
 from kqlib.spark import snapshot
 from kqlib.spark.plan import plan
 
-OURS = {"cluster": "c", "topics": {"games": "1", "table": "2"}}
+OURS = {"cluster": "c", "topics": {"games": "1", "table": "2"}, "partitions": {"table": 1}}
 CLUSTER: Any = SimpleNamespace()
 
 
@@ -22,7 +22,7 @@ CLUSTER: Any = SimpleNamespace()
 def log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic of two partitions, whose first records are deleted."""
     monkeypatch.setattr(reading, "bounds", lambda *_: {("games", 0): (5, 30), ("games", 1): (0, 8)})
-    monkeypatch.setattr(snapshot, "identity", lambda *_: OURS)
+    monkeypatch.setattr(snapshot, "identity", lambda *_, **how: OURS)
 
 
 def state(home: Path, ends: list[int], committed: int, owner: Any = OURS) -> str:

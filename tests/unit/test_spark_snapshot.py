@@ -166,18 +166,19 @@ def test_a_snapshot_that_is_not_there_yet_says_so(home: str) -> None:
 
 # --- whose checkpoint it is -----------------------------------------------------------------------------------------------
 
-OURS = {"cluster": "c1", "topics": {"games": "g1", "out": "o1"}}
+OURS = {"cluster": "c1", "topics": {"games": "g1", "out": "o1"}, "partitions": {"out": 2}}
 OTHERS = {
     "another cluster": ({**OURS, "cluster": "c2"}, r"of another cluster \(c1, and this one is c2\)"),
     "a topic made anew": (
-        {"cluster": "c1", "topics": {"games": "g2", "out": "o1"}},
+        {**OURS, "topics": {"games": "g2", "out": "o1"}},
         "of 'games' before it was deleted",
     ),
     "an output made anew": (
-        {"cluster": "c1", "topics": {"games": "g1", "out": "o2"}},
+        {**OURS, "topics": {"games": "g1", "out": "o2"}},
         "of 'out' before it was deleted",
     ),
-    "other topics": ({"cluster": "c1", "topics": {"cups": "g1", "out": "o1"}}, r"of other topics \(games, out\)"),
+    "other topics": ({**OURS, "topics": {"cups": "g1", "out": "o1"}}, r"of other topics \(games, out\)"),
+    "an output that grew": ({**OURS, "partitions": {"out": 3}}, "of 'out' when it had 2 partitions, and it has 3 now"),
 }
 
 
@@ -186,13 +187,15 @@ def test_a_checkpoint_belongs_to_one_cluster_and_its_topics(
     home: str, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, Any], says: str
 ) -> None:
     def claim(identity: dict[str, Any]) -> str:
-        monkeypatch.setattr(snapshot, "identity", lambda *_: identity)
+        monkeypatch.setattr(snapshot, "identity", lambda *_, **how: identity)
         return snapshot.claim(SPARK, home, None)  # type: ignore[arg-type]
 
     assert claim(OURS) == claim(OURS) == f"{home}/checkpoint"
     with pytest.raises(NotAllowed, match=says) as caught:
         claim(theirs)
     assert "name an empty directory" in str(caught.value)
+    Path(home, snapshot.FILE).write_text(json.dumps({**OURS, "partitions": {}}))  # as older versions wrote it
+    assert claim({**OURS, "partitions": {"out": 3}})
     Path(home, snapshot.FILE).write_text("")
     with pytest.raises(NotAllowed, match=r"because stream\.json cannot be read"):
         claim(OURS)
