@@ -38,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     under.add_parser("status", help="print the time, what was counted, and which processes run")
     add = under.add_parser("answer", help="say what you found").add_argument
     add("fault", metavar="FAULT", help="its name, as kq gameday status lists them")
+    add("--by", default="", metavar="NAME", help="who found it: the debrief counts what each player found first")
     add("--evidence", required=True, metavar="TEXT", help="what shows it: the output of a command. - reads stdin")
     add = under.add_parser("restart", help="start a program or a broker anew").add_argument
     add("program", metavar="PROGRAM", help="as kq gameday status lists it: mover, eu-1, broker-2")
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         evidence = sys.stdin.read() if args.evidence == "-" else args.evidence
         if not evidence.strip():
             raise NotAllowed("the evidence is empty: did its command fail? Nothing was noted")
-        print(holder.ask("answer", args.fault, evidence))
+        print(holder.ask("answer", args.fault, evidence, args.by))
     elif args.word == "restart":
         print(holder.ask("restart", args.program))
     else:

@@ -251,8 +251,12 @@ def ledger_from(seen: Seen, on_lost: str, where: str) -> Ledger:
         floor = max(seen.low, min(seen.committed, seen.end))
         return Ledger(floor, floor, int(time.time()), seen.topic_id)  # a new epoch, above any that was counted up
     ledger = Ledger.read(seen.metadata, seen.committed)
-    if ledger.topic != seen.topic_id:  # the topic was deleted and made again: its items are others
-        log.info("%s: the topic is a new one of the same name; starting clean", where, extra={"where": where})
+    if ledger.topic != seen.topic_id:  # its items are others, or have other offsets
+        text = (
+            "%s: the committed state is of another topic. Either this one was deleted and made again, or a mirror copied "
+            "the commit. Every item in the log is handed out. (kq topics copy --state moves a state to another cluster)"
+        )
+        log.info(text, where, extra={"where": where})
         return Ledger(seen.low, seen.low, ledger.epoch, seen.topic_id)
     end = min(seen.end, seen.kept)
     if ledger.top > end:  # a broker that had lost records became leader; what is written there now is new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -10,11 +11,11 @@ import pytest
 
 from kqlib.errors import KqError, LeaseLost
 from kqlib.kafka import Kafka
-from kqlib.queue import Queue
+from kqlib.queue import Queue, look
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import WAIT
-from tests.promises.play import delete, put
-from tests.promises.queues import alone, taken
+from tests.promises.play import commit, delete, put
+from tests.promises.queues import alone, taken, topic
 
 SESSION = 9.0  # so a member hears of its group every three seconds: until then the old assignment is all that it knows
 
@@ -73,3 +74,19 @@ def test_one_that_was_made_anew_while_nobody_looked_is_read_from_its_beginning(k
     with alone(kq_cluster, name, SESSION) as site:
         assert done(site.queue(name), 40, calm=1) == new(40)
         assert site.queue(name).depth() == 0
+
+
+def test_a_commit_that_a_mirror_copied_as_it_is_is_named_and_every_item_comes(
+    kq_cluster: Kafka, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = topic(kq_cluster)
+    with alone(kq_cluster, name, SESSION) as site:
+        queue = site.queue(name)
+        queue.put_many([(b"%d" % n, None) for n in range(8)])
+        queue.ack_many(taken(queue, 6)[:5])
+        state, _ = look.seen(site, name)[0]
+    put(kq_cluster, copy, *(b"%d" % n for n in range(8)))
+    commit(kq_cluster, name, copy, state.committed or 0, state.metadata)
+    with caplog.at_level(logging.INFO, "kqlib.queue"), alone(kq_cluster, name, SESSION) as site:
+        assert [item.data for item in taken(site.queue(copy), 8)] == [b"%d" % n for n in range(8)]
+    assert copy in caplog.text and "a mirror copied the commit" in caplog.text

@@ -114,6 +114,8 @@ def test_wrong_answers_and_lost_items_cost_points_of_the_score() -> None:
     whole = entry(found=70.0, proven=True, repaired=60.0)
     assert Report(7, 600, [whole]).score == 100
     assert Report(7, 600, [whole, entry()]).score == 50
+    players = [entry(by="Ben"), whole, entry(by="Ann"), entry(by="Ben")]
+    assert Report(7, 600, players).result == "25 of 100 points; Ann found 1; Ben found 2"
     assert Report(7, 600, [whole], wrong=["quota", "full-disk"], lost=3).score == 87
     assert Report(7, 600, [whole], lost=1000).score == 80
     assert Report(7, 600, [entry()], wrong=["quota"]).score == 0
@@ -207,11 +209,11 @@ def test_a_fault_is_repaired_only_after_it_was_in_force(played: Played) -> None:
 def test_evidence_counts_if_it_has_all_that_only_the_trace_shows(played: Played) -> None:
     played.turn()
     found, game = played.game.entries["quota"], played.game
-    game.answer("quota", "it is the mover")
+    game.answer("quota", "it is the mover", "Ann")
     assert found.found == played.now and not found.proven
     played.now += 60
-    game.answer("quota", "Quota for 'mover': rate=150")
-    assert found.found == played.now - 60 and found.proven
+    game.answer("quota", "Quota for 'mover': rate=150", "Ben")
+    assert found.found == played.now - 60 and found.proven and found.by == "Ann"
     game.answer("quota", "")
     assert found.proven and game.wrong == []
 

@@ -138,7 +138,7 @@ class Game:
             lines.append("The time is over: kq gameday end")
         return "\n".join(lines)
 
-    def answer(self, name: str, evidence: str) -> str:
+    def answer(self, name: str, evidence: str, by: str = "") -> str:
         """Note an answer. The debrief shows whether it is right."""
         if self.now >= self.length:
             raise NotAllowed("the time is over, and answers count no more: kq gameday end")
@@ -149,7 +149,8 @@ class Game:
                 self.wrong.append(name)
         else:
             entry = self.entries[name]
-            entry.found = self.now if entry.found is None else entry.found
+            if entry.found is None:
+                entry.found, entry.by = self.now, by
             patterns = self.made[name].proof
             entry.proven |= all(re.search(each, evidence, re.IGNORECASE) for each in patterns)
         return f"Noted: {name}. Whether it is right is printed by kq gameday end."

@@ -8,6 +8,7 @@ A wrong answer costs 5 points of the score, a lost item 1 (20 at most).
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import mean
@@ -33,6 +34,7 @@ class Entry:
     found: float | None = None
     proven: bool = False
     repaired: float | None = None
+    by: str = ""  # who found it
 
     def points(self, length: float) -> int:
         """0 to 100. length: of the game, in seconds."""
@@ -76,8 +78,11 @@ class Report:
 
     @property
     def result(self) -> str:
-        """The score, or that there is none."""
-        return "no fault came" if self.score is None else f"{self.score} of 100 points"
+        """The score, or that there is none, and how many faults each player found first."""
+        if self.score is None:
+            return "no fault came"
+        found = Counter(sorted(each.by for each in self.entries if each.by))
+        return "; ".join([f"{self.score} of 100 points", *(f"{name} found {many}" for name, many in found.items())])
 
     @property
     def audit(self) -> str:
