@@ -15,7 +15,7 @@ from kqlib.workshop.promises.steps import AT_ONCE, shrunk
 from tests.faults.world import ROOT
 from tests.promises.histories import Depth, fails, steps_of, topics
 
-BY_DAY, BY_NIGHT = range(20), range(20, 2_020)
+BY_DAY, BY_NIGHT = range(AT_ONCE), range(AT_ONCE, 2_008)
 
 
 @pytest.fixture

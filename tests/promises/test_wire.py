@@ -244,6 +244,7 @@ def in_sync(cluster: Cluster) -> set[int]:
     return set(cluster.partitions("copied")[0].isrs)
 
 
+@pytest.mark.nightly  # three brokers; by day tests/unit/test_wire_proxy.py cuts a broker off, and notebook 15 all three
 def test_a_broker_that_clients_cannot_reach_is_still_in_the_cluster_and_its_partitions_stay_with_it(
     three: Cluster,
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_broker_that_clients_cannot_reach_is_still_in_the_cluster_and_its_part
     put(three.wire, "copied", b"y")
 
 
+@pytest.mark.nightly  # by day test_topics_copy.py holds up what brokers send each other
 def test_a_follower_that_is_cut_from_its_leader_falls_out_of_sync_and_comes_back(
     three: Cluster, within: Callable[..., float]
 ) -> None:
