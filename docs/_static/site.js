@@ -6,13 +6,18 @@ const reachable = () => {
 };
 addEventListener("resize", reachable);
 
-// A long name may go on in the next line behind / . - and _ only, and a long text in a table has a width that can be read.
+// A long name may go on in the next line behind / . - and _ only, and a text in a table has a width that can be read. A short name,
+// and an option with its hyphens, stays whole.
 const breakable = () => {
   for (const name of document.querySelectorAll("article code:not(pre *) .pre, article td :is(a, a *):not(:has(*))")) {
+    name.classList.toggle("whole", name.textContent.length < 12 || name.textContent.startsWith("-"));
     const parts = name.textContent.split(/(?<=[\p{L}\d][/._-]+)(?=\p{L})/u);
     name.replaceChildren(...parts.flatMap((part) => [document.createElement("wbr"), part]).slice(1));
   }
-  for (const cell of document.querySelectorAll("article td")) cell.classList.toggle("long", cell.textContent.length > 60);
+  for (const cell of document.querySelectorAll("article td")) {
+    cell.classList.toggle("words", cell.textContent.length > 16);
+    cell.classList.toggle("long", cell.textContent.length > 60);
+  }
 };
 
 // A film of a notebook without a kernel: one frame at a time, with two buttons and a slider that the keyboard moves.

@@ -14,7 +14,8 @@ from kqlib.command.output import tell
 from kqlib.errors import NotAllowed
 
 EPILOG = """\
-The command finds its work in the environment: KQ_BOOTSTRAP, KQ_TOPIC, KQ_RESULTS, KQ_GROUP, KQ_TXN (a transactional id).
+The command finds its work in the environment: KQ_BOOTSTRAP, KQ_TOPIC,
+KQ_RESULTS, KQ_GROUP, KQ_TXN (a transactional id).
 example: kq crash -- python worker.py
 A result belongs to the item that the last whole number in its value names.
 """

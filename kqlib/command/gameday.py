@@ -16,10 +16,12 @@ EPILOG = """\
 example
   kq gameday start --seed 7
   kq gameday status
-  kq gameday answer quota --evidence "$(kq kafka configs --describe --entity-type clients)"
+  kq gameday answer quota --evidence \\
+    "$(kq kafka configs --describe --entity-type clients)"
   kq gameday restart mover
   kq gameday end --html debrief.html
-All commands of `kq` work on the game's cluster. docs/how-to/game-day.md has the rules.
+All commands of `kq` work on the game's cluster. The rules:
+docs/how-to/game-day.md
 """
 STORY = """\
 A system runs: three brokers, a feed with an outbox, the queue football, two sites with two workers each, virtual queues, standings.

@@ -29,12 +29,14 @@ example: three brokers that several notebooks share
   eval "$(kq up --brokers 3)" && kq lab
 """
 COPY = """\
-diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk or deleted.
+diff ends with 0: as planned, 1: differs, 2: an error. Nothing is ever shrunk
+or deleted.
 
-to move a queue: copy while it works; stop its programs; copy again, with --state; the same for its dead letters
-  kq topics copy football football --to kafka-2.example:9092
-  kq topics copy football football --to kafka-2.example:9092 --state drupal-eu
-  kq topics copy football.dead football.dead --to kafka-2.example:9092 --state drupal-eu
+to move a queue: copy while it works; stop its programs; copy again, with
+--state; the same for its dead letters
+  kq topics copy football football --to kafka-2:9092
+  kq topics copy football football --to kafka-2:9092 --state drupal-eu
+  kq topics copy football.dead football.dead --to kafka-2:9092 --state drupal-eu
 A copy that was killed goes on when the same command runs again.
 """
 BROKEN = (errors.BrokerDied, errors.SparkDied, errors.JarMismatch, errors.JarsMissing)
@@ -121,6 +123,11 @@ def topics(args: argparse.Namespace) -> int:
     from kqlib.topics import Plan
     from kqlib.workshop.cluster.up import current
 
+    if not args.file:
+        what = args.what or "diff"
+        raise NotAllowed(
+            "which topic? kq topics copy SRC DST" if what == "copy" else f"which plan? kq topics {what} FILE"
+        )
     if args.what == "copy":
         return _copy(args)
     if extra := [name for name in ("target", "state", "to", "to_config") if getattr(args, name)]:
@@ -257,10 +264,11 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
         help="what other people's `kq progress --json` printed, or a folder of such files; a column a person",
     )
     add("--json", **for_programs)
-    add = command(topics, epilog=COPY, formatter_class=shape)
+    usage = "kq topics {diff,apply,show} FILE\n       kq topics copy SRC DST [--state SITE] [--to ADDRESS] [--to-config FILE]"
+    add = command(topics, epilog=COPY, formatter_class=shape, usage=usage)
     does = "print what would change, change it, list the planned topics, or copy a topic's records"
-    add("what", choices=("diff", "apply", "show", "copy"), help=does)
-    add("file", metavar="FILE", help="the plan, as Plan.write makes it; with copy: the topic SRC")
+    add("what", nargs="?", choices=("diff", "apply", "show", "copy"), help=does)
+    add("file", nargs="?", metavar="FILE", help="the plan, as Plan.write makes it; with copy: the topic SRC")
     add("target", nargs="?", metavar="DST", help="with copy: the topic that gets the records, empty at first")
     add("--state", metavar="SITE", help="with copy: then write this site's state for DST; its processes are stopped")
     add("--to", metavar="ADDRESS", help="with copy: the cluster of DST (default: the same one)")

@@ -17,7 +17,8 @@ from kqlib.text import count, near
 
 EPILOG = """\
 service: orders become receipts, exactly once
-two-sports: a feed with an outbox, work in order per game, notifications, standings: the system of notebook 15
+two-sports: a feed with an outbox, work in order per game, notifications,
+  standings: the system of notebook 15
 Both have schemas, a plan, tests on a real Kafka, and a file for CI.
 example: kq new service ../receipts
 """

@@ -42,7 +42,7 @@ class Loading:
     # The topic's id, if the state is read again under the same assignment. With another id it is not ours.
     was: str = ""
     ended: str = ""  # the id of a topic that was deleted while the partition was ours: no other process has it
-    patience: float = 0.0  # seconds within which other processes learn that their topic was deleted
+    decided_after: float = 0.0  # seconds; then other processes know that their topic was deleted
     latest: int = 0  # where its log ended when on_lost="latest" was chosen
     last: Stored | None = None  # the last state that this process committed
     incidents: list[Incident] = field(default_factory=list)

@@ -40,7 +40,7 @@ def record_limits(cluster: Kafka, topics: list[str], seconds: float = 10.0) -> d
     return {name: int(found.get(name, {}).get("max.message.bytes") or RECORD_BYTES) for name in topics}
 
 
-def set_session(cluster: Kafka, group: str, session: float) -> None:
+def set_session_timeout(cluster: Kafka, group: str, session: float) -> None:
     """Set the session and the heartbeat of a group: a third of the session, but no longer than Kafka's default."""
     milliseconds = int(session * 1000)
     beat = min(milliseconds // 3, HEARTBEAT)

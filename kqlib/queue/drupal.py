@@ -114,7 +114,7 @@ class DrupalQueue:
 
         forget: sites that are gone for good, which else would hold everything for ever.
         """
-        return (gc.collect if delete_records else gc.look)(self.site, self.name, forget)
+        return (gc.collect if delete_records else gc.dry_run)(self.site, self.name, forget)
 
     def __repr__(self) -> str:
         return f"DrupalQueue({self.site!r}, '{self.name}')"

@@ -1,6 +1,6 @@
 """Garbage collection: delete records from the log that are done for every site of a queue.
 
-In:  a site (any one: it is who asks), a queue's name, sites that are gone for good. Out: `Garbage`, looked at or deleted.
+In:  a site (any one: it is who asks), a queue's name, sites that are gone for good. Out: `Garbage`, that can be or was deleted.
 Nothing is deleted above the lowest floor of all sites that kq.queues knows, nor under a reader that is no site: a group with
 offsets there, or a share group. What commits nowhere (Spark keeps its offsets in its checkpoint) cannot be seen: ask its people.
 """
@@ -24,6 +24,7 @@ from kqlib.queue.item import Place
 from kqlib.queue.look import happened
 from kqlib.queue.rights import Right
 from kqlib.queue.site import Site
+from kqlib.text import count
 
 PATIENCE = 10.0
 SEE_GROUPS = Right("DESCRIBE", "cluster", "kafka-cluster")
@@ -40,20 +41,20 @@ class Garbage:
     deleted: bool = False
 
     @property
-    def records(self) -> int:
-        """How many offsets these are."""
+    def offsets(self) -> int:
+        """How many offsets these are. Their records may be fewer: compaction and transactions leave gaps."""
         return sum(floor - low for low, floor in self.ranges.values())
 
     def __repr__(self) -> str:
         done = "were deleted" if self.deleted else "can be deleted"
-        lines = [f"{self.queue}: {self.records} records {done}"]
+        lines = [f"{self.queue}: records of {count(self.offsets, 'offset')} {done}"]
         for number, (low, floor) in self.ranges.items():
             held = f", the rest is held by '{self.holding[number]}'" if number in self.holding else ""
             lines.append(f"p{number}  {low} to {floor}{held}")
         return "\n".join(lines)
 
 
-def look(site: Site, queue: str, forget: Sequence[str] = ()) -> Garbage:
+def dry_run(site: Site, queue: str, forget: Sequence[str] = ()) -> Garbage:
     """What could be deleted; changes nothing. forget: sites that are gone for good, which else hold everything for ever."""
     if isinstance(forget, str):
         raise NotAllowed(f"forget is a list of sites, as in forget=[{forget!r}]")
@@ -75,8 +76,8 @@ def look(site: Site, queue: str, forget: Sequence[str] = ()) -> Garbage:
 
 
 def collect(site: Site, queue: str, forget: Sequence[str] = ()) -> Garbage:
-    """Delete it, for every reader, and forget who is gone; refused under a reader that is no site. `look` first."""
-    garbage = look(site, queue, forget)
+    """Delete it, for every reader, and forget who is gone; refused under a reader that is no site. `dry_run` first."""
+    garbage = dry_run(site, queue, forget)
     if found := strangers(site, queue):
         raise NotAllowed(
             f"{', '.join(map(repr, found))} read '{queue}' as well and are no sites: records that they have not read yet would be "

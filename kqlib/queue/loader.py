@@ -149,7 +149,7 @@ class Loader:
         if each.was not in ("", seen.topic_id):
             return "its topic was made anew, and the group has not assigned it yet"
         before = self.notes.get(self.site, each.at[0], "state", each.at[1])
-        other = before not in (None, seen.topic_id, each.ended) and time.monotonic() < each.since + each.patience
+        other = before not in (None, seen.topic_id, each.ended) and time.monotonic() < each.since + each.decided_after
         if other and not self.looker.alone():
             return "its topic was made anew, and another process may still have the old one"
         return ""

@@ -24,11 +24,11 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.answers import fatal, first
 from kqlib.queue.assigned import RECREATED, Assigned
+from kqlib.queue.assignment_check import AssignmentCheck
 from kqlib.queue.clients import RECONNECT_WITHIN, judge
 from kqlib.queue.commits import STUCK, Commits, GivenUp
 from kqlib.queue.endings import Endings
 from kqlib.queue.fetch import SETTINGS, Fetch
-from kqlib.queue.heartbeats import Heartbeats
 from kqlib.queue.item import Place
 from kqlib.queue.loader import Loader
 from kqlib.queue.notes import Notes
@@ -208,9 +208,9 @@ class Session(Assigned):
             self.next_try = now + JOIN_AFTER
 
     def _consumer(self) -> Any:
-        self.heartbeats = Heartbeats(self.cluster, self.site, self.decided_after + self.drain)
+        self.assignment_check = AssignmentCheck(self.cluster, self.site, self.decided_after + self.drain)
         own = {"group.id": self.site, "error_cb": self.complain}
-        return Consumer(self.cluster.client(**own, **SETTINGS, **self.heartbeats.settings()))
+        return Consumer(self.cluster.client(**own, **SETTINGS, **self.assignment_check.settings()))
 
     def _take_group_metadata(self) -> None:
         """Take the group's metadata for transactions while the partitions are ours: later, the broker refuses it."""
@@ -250,7 +250,7 @@ class Session(Assigned):
                 return "it knows no broker any more"
         with self.changed:
             have = set(self.mine())
-        missed = self.consumer is not None and self.heartbeats.missed(self.consumer, have)
+        missed = self.consumer is not None and self.assignment_check.missed(self.consumer, have)
         return "it missed what the coordinator gave or took" if missed else ""
 
     # --- what the group gives and takes, inside poll() ---

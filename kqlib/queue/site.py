@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kqlib.errors import NotAllowed
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import answers, arguments, ledger_text, state
-from kqlib.queue.broker_settings import set_session
+from kqlib.queue.broker_settings import set_session_timeout
 from kqlib.queue.connection import Connection, TopicFacts
 from kqlib.queue.dead import DEAD
 from kqlib.queue.terms import Rates, Terms
@@ -61,7 +61,7 @@ class Site(Connection):
         if session is not None:
             arguments.seconds("session", session, 0.1, 1800)
             cluster._check_open()
-            set_session(cluster, name, session)
+            set_session_timeout(cluster, name, session)
         super().__init__(cluster, name)
         self.clock = clock
         self.write_version = write_version

@@ -22,8 +22,8 @@ from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import state
 from kqlib.queue.answers import fatal
+from kqlib.queue.assignment_check import AssignmentCheck
 from kqlib.queue.clients import hears, leave
-from kqlib.queue.heartbeats import Heartbeats
 from kqlib.virtual.fetcher import reader
 from kqlib.virtual.names import PARTITIONS
 from kqlib.virtual.ownership import PartitionMap
@@ -35,7 +35,7 @@ MANY = 500  # records at once
 BLOCK = 0.05  # seconds in poll()
 LEAVE = 3.0  # seconds for a server to finish what it has begun
 # Seconds for a member to give up what the group revokes. After that the group removes it, and it joins again. With Kafka's default
-# the others wait 300 s for the partitions of a member that missed a revocation (`kqlib.queue.heartbeats`).
+# the others wait 300 s for the partitions of a member that missed a revocation (`kqlib.queue.assignment_check`).
 OUT = LEAVE + 2.0
 # Another node has fenced this one, and the group still assigns the partition to this one: it takes the partition back after so many
 # seconds. A node that was stopped learns sooner that it is out of the group: its overdue heartbeat is refused at once.
@@ -84,9 +84,9 @@ class GroupMember:
 
     def _make_clients(self) -> None:
         """The consumer of the group; and a second one in no group, which follows T.partitions."""
-        self._heartbeats = Heartbeats(self.cluster, self.group, 2 * OUT)
+        self._assignment_check = AssignmentCheck(self.cluster, self.group, 2 * OUT)
         more = {
-            **self._heartbeats.settings(),
+            **self._assignment_check.settings(),
             "group.id": self.group,
             "client.id": f"kq-virtual-{self.node}",  # so that `groups.assignment` shows which node has what
             "group.protocol": "consumer",
@@ -141,7 +141,7 @@ class GroupMember:
         self._ask_for_free()
         self._replace_ended()
         self._check_clients()
-        if self._heartbeats.missed(self._consumer, {(self.topic, number) for number in self.servers}):
+        if self._assignment_check.missed(self._consumer, {(self.topic, number) for number in self.servers}):
             self._begin_anew("it missed what the coordinator gave or took")
         self.ticked = time.monotonic()
 

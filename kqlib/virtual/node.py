@@ -28,7 +28,7 @@ from kqlib.kafka import forks
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import arguments, state
 from kqlib.queue.answers import first
-from kqlib.queue.broker_settings import set_session
+from kqlib.queue.broker_settings import set_session_timeout
 from kqlib.virtual import routes
 from kqlib.virtual.errors import NotMine, Unavailable
 from kqlib.virtual.fetcher import RecordFetcher
@@ -90,7 +90,7 @@ class Node:
         self.answered = Counter[int]()  # requests, by the status of their answer
         self.trouble = ""  # why nothing is served, if so
         if session is not None:
-            set_session(cluster, f"kq-virtual-{topic}", session)
+            set_session_timeout(cluster, f"kq-virtual-{topic}", session)
         address = advertise or f"{'https' if tls else 'http'}://{_shown(host)}"
         own = {urlsplit(address).hostname or "", host.lower()}
         self.hosts = named | own if named or loopback(host) else None  # elsewhere a token is needed

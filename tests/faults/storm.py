@@ -19,7 +19,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, Producer
 
 from kqlib.kafka import Kafka
-from kqlib.queue.broker_settings import set_session
+from kqlib.queue.broker_settings import set_session_timeout
 from kqlib.topics import Plan, QueueTopic
 from kqlib.virtual.names import topics
 from tests.faults import storm_member
@@ -84,7 +84,8 @@ class Storm:
         self.group = f"kq-virtual-{self.topic}" if self.kind == "node" else self.topic
 
     def __enter__(self) -> Self:
-        set_session(self.cluster, self.group, self.session)  # first: a broker that knows the topics has applied it
+        # First: a broker that knows the topics has applied it.
+        set_session_timeout(self.cluster, self.group, self.session)
         plan = topics(self.topic, PARTITIONS)
         if self.kind == "site":
             plan = {self.topic: QueueTopic(partitions=PARTITIONS)}

@@ -18,7 +18,7 @@ from typing import Any
 from kqlib.errors import Closed, KqError, LeaseLost
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Site
-from kqlib.queue.broker_settings import set_session
+from kqlib.queue.broker_settings import set_session_timeout
 from kqlib.workshop import ladder
 from tests.faults.mutants import changed
 from tests.faults.virtual_queues import VirtualQueues
@@ -140,7 +140,7 @@ def main(
     if stop_in:
         stops_in(stop_in)
     if broken:
-        set_session(cluster, f"auto-{topic}", session)
+        set_session_timeout(cluster, f"auto-{topic}", session)
         worker.work(Broken(cluster, topic), stop)
         return
     if nodes:

@@ -384,12 +384,14 @@ def test_garbage_is_reported_first_and_goes_with_yes_down_to_the_lowest_floor(de
     dry = desk("gc")
     assert dry.code == 1
     assert dry.out.splitlines()[1].split() == ["0", "0", "2", "2", gone]
-    assert dry.out.splitlines()[2] == "2 records would be deleted, for every reader. Nothing was done: add --yes."
+    (*_, would) = dry.out.splitlines()
+    assert would == "Records of 2 offsets would be deleted, for every reader. Nothing was done: add --yes."
     forgetting = desk("gc", "--forget", gone, "--json")
-    assert (forgetting.code, forgetting.json["records"], forgetting.json["deleted"]) == (1, 5, False)
+    assert (forgetting.code, forgetting.json["offsets"], forgetting.json["deleted"]) == (1, 5, False)
     unknown = desk("gc", "--forget", "nobody", "--yes")
     assert (unknown.code, f"no site 'nobody' uses '{desk.name}'" in unknown.err) == (2, True)
-    assert desk("gc", "--forget", gone, "--yes").out.endswith(f"5 records deleted, site '{gone}' is forgotten.\n")
+    deleted = desk("gc", "--forget", gone, "--yes").out
+    assert deleted.endswith(f"\nRecords of 5 offsets deleted, site '{gone}' is forgotten.\n")
     after = desk("gc")
     assert (after.code, after.out.splitlines()[-1]) == (0, "There is nothing that every site is done with.")
     assert "is not in the log" in desk("story", f"{desk.name}/0/0").out

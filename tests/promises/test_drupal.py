@@ -210,11 +210,11 @@ def test_a_site_that_is_gone_holds_its_items_until_it_is_forgotten_and_the_proce
         theirs.create_queue()
         for _ in range(2):
             theirs.delete_item(claimed(theirs))
-        held = f"{topics[0]}: 2 records can be deleted\np0  0 to 2, the rest is held by '{gone.name}'"
+        held = f"{topics[0]}: records of 2 offsets can be deleted\np0  0 to 2, the rest is held by '{gone.name}'"
         assert repr(queue.garbage_collection()) == held
         with pytest.raises(NotAllowed, match="is at work: 1 of its processes are there"):
             queue.garbage_collection(delete_records=True, forget=[gone.name])
-    assert queue.garbage_collection(forget=[gone.name]).records == 3
+    assert queue.garbage_collection(forget=[gone.name]).offsets == 3
     tool = type(kq_cluster).kafka
 
     def dies(cluster, *words, **how):
@@ -229,4 +229,4 @@ def test_a_site_that_is_gone_holds_its_items_until_it_is_forgotten_and_the_proce
     assert repr(queue.garbage_collection()) == held  # nothing was deleted, and a look forgets no site
     assert queue.garbage_collection(delete_records=True, forget=[gone.name]).deleted
     done(queue, 1)
-    assert queue.garbage_collection(delete_records=True).records == 1  # the forgotten site is no stranger either
+    assert queue.garbage_collection(delete_records=True).offsets == 1  # the forgotten site is no stranger either

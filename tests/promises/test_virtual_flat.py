@@ -137,7 +137,7 @@ def broken(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "what", ["Ownership", "set_session", "_shown", "RecordFetcher", "GroupMember", "routes.app", "session"]
+    "what", ["Ownership", "set_session_timeout", "_shown", "RecordFetcher", "GroupMember", "routes.app", "session"]
 )
 def test_a_node_that_cannot_be_made_leaves_no_port_bound_and_no_thread(
     kq_cluster: Kafka, node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float], what: str

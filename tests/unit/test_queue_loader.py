@@ -86,9 +86,9 @@ def test_a_state_is_noted_when_it_is_there(
     [
         ({"was": "id"}, False, 0.0),
         ({"was": "older"}, True, None),  # the group has given out the old topic: of the new one it may be another's
-        ({"patience": 0.6}, False, 0.6),  # the owner of the old topic may still commit under this name
-        ({"patience": 60}, True, 0.0),  # there is nobody
-        ({"patience": 60, "ended": "older"}, False, 0.0),  # that was this process
+        ({"decided_after": 0.6}, False, 0.6),  # the owner of the old topic may still commit under this name
+        ({"decided_after": 60}, True, 0.0),  # there is nobody
+        ({"decided_after": 60, "ended": "older"}, False, 0.0),  # that was this process
     ],
     ids=["the same topic", "held under the old one", "new to this process", "nobody else", "had to the end"],
 )

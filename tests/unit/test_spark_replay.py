@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kqlib.command import pipeline
-from kqlib.command.pipeline import again
+from kqlib.command.pipeline.replay import WITH, function
 from kqlib.errors import NotAllowed
 from kqlib.spark.replay import Replayed, _checked, _run, repair, replay
 
@@ -47,10 +47,10 @@ WRONG = {
     ),
     "a place that is none": (lambda: pipeline._place("0:1,"), "a time looks like"),
     "a function without a file": (
-        lambda: again.function("fix", again.WITH),
+        lambda: function("fix", WITH),
         "--with names a file and a function in it",
     ),
-    "a file that is not there": (lambda: again.function("no.py:fix", again.WITH), "not 'no.py:fix'"),
+    "a file that is not there": (lambda: function("no.py:fix", WITH), "not 'no.py:fix'"),
 }
 
 
@@ -73,9 +73,9 @@ def test_a_place_is_typed_as_a_word_a_time_or_offsets() -> None:
 
 def test_a_function_comes_out_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "mend.py").write_text("def fix(item):\n    return b'mended'\nnot_one = 3\n")
-    assert again.function(f"{tmp_path}/mend.py:fix", again.WITH)(None) == b"mended"
+    assert function(f"{tmp_path}/mend.py:fix", WITH)(None) == b"mended"
     with pytest.raises(NotAllowed, match=r"mend.py has no function 'not_one'"):
-        again.function(f"{tmp_path}/mend.py:not_one", again.WITH)
+        function(f"{tmp_path}/mend.py:not_one", WITH)
 
 
 def test_a_replay_shows_its_counts_by_partition() -> None:

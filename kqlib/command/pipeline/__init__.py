@@ -32,7 +32,7 @@ COMMANDS = {
 }
 MODULES = {
     "audit": "audits",
-    "replay": "again",
+    "replay": "replay",
     **dict.fromkeys(("plan", "status", "stop"), "looks"),
 }  # the others are in streams
 STREAMS = ("standings", "quarantine")
@@ -49,7 +49,8 @@ examples
   kq pipeline replay games games.again --start 2026-05-01T00:00Z --yes
   kq pipeline replay football --dead --site drupal-eu --with mend.py:fix
 Without --once a stream goes on until Ctrl-C. kq pipeline WORD --help says more.
-Exit status: 0 success; 1 nothing was written, rows could not be decoded or were late, or items are missing or doubled; 2 error.
+Exit status: 0 success; 1 nothing was written, rows could not be decoded or
+were late, or items are missing or doubled; 2 error.
 """
 HOME = (
     "the directory of the stream's state; on a Spark cluster all machines share it (default: in kqlib's own directory)"

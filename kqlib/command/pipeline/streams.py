@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kqlib.command.functions import function
 from kqlib.command.output import tell
-from kqlib.command.pipeline.again import WITH, written
+from kqlib.command.pipeline.replay import WITH, written
 from kqlib.errors import NotAllowed
 
 if TYPE_CHECKING:

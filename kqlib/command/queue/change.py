@@ -200,29 +200,29 @@ def queue_redrive(args: argparse.Namespace) -> int:
 def queue_gc(args: argparse.Namespace) -> int:
     """Show what every site is done with; with --yes, delete it from the log."""
     with opened(args) as site:
-        ask = gc.collect if args.yes else gc.look
+        ask = gc.collect if args.yes else gc.dry_run
         garbage = ask(site, args.queue, args.forget)
-        strangers = [] if args.yes or not garbage.records else gc.strangers(site, args.queue)
+        strangers = [] if args.yes or not garbage.offsets else gc.strangers(site, args.queue)
     rows = [
-        {"partition": number, "from": low, "to": floor, "records": floor - low, "held_by": garbage.holding.get(number)}
+        {"partition": number, "from": low, "to": floor, "offsets": floor - low, "held_by": garbage.holding.get(number)}
         for number, (low, floor) in garbage.ranges.items()
     ]
     if args.json:
-        found = {"queue": args.queue, "records": garbage.records, "deleted": garbage.deleted, "partitions": rows}
+        found = {"queue": args.queue, "offsets": garbage.offsets, "deleted": garbage.deleted, "partitions": rows}
         print(as_json(found | {"forgotten": args.forget, "strangers": strangers}))
     else:
-        print(table([list(row.values()) for row in rows], ("partition", "from", "to", "records", "lowest floor")))
+        print(table([list(row.values()) for row in rows], ("partition", "from", "to", "offsets", "lowest floor")))
         print(_sentence(garbage, args.forget))
         for name in strangers:
             print(f"It would be refused: '{name}' reads '{args.queue}' as well and is no site.")
-    return 0 if garbage.deleted or not (garbage.records or args.forget) else 1
+    return 0 if garbage.deleted or not (garbage.offsets or args.forget) else 1
 
 
 def _sentence(garbage: gc.Garbage, forget: list[str]) -> str:
-    records = count(garbage.records, "record")
+    records = f"Records of {count(garbage.offsets, 'offset')}"
     if garbage.deleted:
         return f"{records} deleted{''.join(f', site {name!r} is forgotten' for name in forget)}."
-    if not garbage.records and not forget:
+    if not garbage.offsets and not forget:
         return "There is nothing that every site is done with."
     forgotten = "".join(f", site {name!r} would be forgotten" for name in forget)
     return f"{records} would be deleted{forgotten}, for every reader. {NOT_DONE}"

@@ -78,7 +78,6 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         ("down now", "kq down: error: there is no 'now' here"),
         ("status --config", "kq status: error: argument --config: expected one argument"),
         ("status --confi client.properties", "kq status: error: there is no '--confi' here; did you mean --config?"),
-        ("topics", "kq topics: error: the following arguments are required: what, FILE"),
         ("topics dif plan.toml", "kq topics: error: argument what: invalid choice: 'dif'; did you mean diff?"),
         ("lab --no-brwser", "kq lab: error: there is no '--no-brwser' here; did you mean --no-browser?"),
         ("games show --rows -1", "kq games show: error: argument --rows: a whole number from 0, not '-1'"),
@@ -105,6 +104,37 @@ def test_what_is_mistyped_is_named_with_the_right_usage(
     assert err.startswith(f"usage: {usage}")
     assert err.splitlines()[-1].startswith(words)
     assert out == ""
+
+
+def helps(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The help of a command, and of the commands below it."""
+    yield parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from helps(each)
+
+
+def test_no_line_of_a_help_text_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line for text in helps(cli.parsers()[0]) for line in text.splitlines()]
+    assert len(lines) > 500
+    assert [line for line in lines if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("topics", "which plan? kq topics diff FILE"),
+        ("topics apply", "which plan? kq topics apply FILE"),
+        ("topics copy", "which topic? kq topics copy SRC DST"),
+    ],
+)
+def test_topics_without_a_file_names_the_command_to_type(
+    typed: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*typed.split()) == 2
+    assert capsys.readouterr().err == f"kq: {words}\n"
 
 
 @pytest.mark.parametrize(

@@ -238,16 +238,17 @@ def test_where_an_item_stands_is_read_from_the_ledger_the_log_and_the_purge_mark
 
 
 @pytest.mark.parametrize(
-    ("records", "deleted", "forget", "sentence"),
+    ("offsets", "deleted", "forget", "sentence"),
     [
         (0, False, [], "There is nothing that every site is done with."),
-        (2, False, [], "2 records would be deleted, for every reader. Nothing was done: add --yes."),
-        (0, False, ["eu"], "0 records would be deleted, site 'eu' would be forgotten, for every reader. Nothing was done: add --yes."),
-        (1, True, ["eu", "us"], "1 record deleted, site 'eu' is forgotten, site 'us' is forgotten."),
+        (2, False, [], "Records of 2 offsets would be deleted, for every reader. Nothing was done: add --yes."),
+        (0, False, ["eu"], "Records of 0 offsets would be deleted, site 'eu' would be forgotten, for every reader. "
+            "Nothing was done: add --yes."),
+        (1, True, ["eu", "us"], "Records of 1 offset deleted, site 'eu' is forgotten, site 'us' is forgotten."),
     ],
 )  # fmt: skip
-def test_garbage_is_reported_in_one_sentence(records: int, deleted: bool, forget: list[str], sentence: str) -> None:
-    garbage = Garbage("football", {0: (5, 5 + records)}, deleted=deleted)
+def test_garbage_is_reported_in_one_sentence(offsets: int, deleted: bool, forget: list[str], sentence: str) -> None:
+    garbage = Garbage("football", {0: (5, 5 + offsets)}, deleted=deleted)
     assert _sentence(garbage, forget) == sentence
 
 

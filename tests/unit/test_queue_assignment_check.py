@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kqlib.kafka.members import Group, Member
-from kqlib.queue import heartbeats
-from kqlib.queue.heartbeats import ASK_EVERY, Heartbeats
+from kqlib.queue import assignment_check
+from kqlib.queue.assignment_check import ASK_EVERY, AssignmentCheck
 
 GIVE_UP = 10.0
 
@@ -29,7 +29,7 @@ class Coordinator:
     def __init__(self, given: set[int], kept: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = 0
         self.member = Member("me", "site", "/127.0.0.1", self._parts(given), self._parts(kept))
-        monkeypatch.setattr(heartbeats.threading, "Thread", AtOnce)
+        monkeypatch.setattr(assignment_check.threading, "Thread", AtOnce)
 
     @staticmethod
     def _parts(numbers: set[int]) -> list[tuple[str, int]]:
@@ -62,17 +62,17 @@ def test_a_member_joins_anew_when_the_coordinator_says_something_else_for_long_e
     given: set[int], kept: set[int], after: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(heartbeats.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(assignment_check.time, "monotonic", lambda: now[0])
     coordinator = Coordinator(given, kept, monkeypatch)
-    beats = Heartbeats(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
+    check = AssignmentCheck(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
     consumer = SimpleNamespace(memberid=lambda: "me")
     have = {("football", 1), ("football", 2)}
     for _ in range(2):  # an answer is lost, and then no other
-        beats._count(statistics(1))
+        check._count(statistics(1))
     missed = None
     while missed is None and now[0] < 30:
         now[0] += 0.2
-        missed = now[0] if beats.missed(consumer, have) else None
+        missed = now[0] if check.missed(consumer, have) else None
     if after is None:
         assert missed is None
         assert coordinator.asked == 1
@@ -90,20 +90,20 @@ def test_it_asks_when_an_answer_was_lost_and_none_since(
     reported: list[int], asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordinator = Coordinator({1}, {1}, monkeypatch)
-    beats = Heartbeats(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
+    check = AssignmentCheck(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
     consumer = SimpleNamespace(memberid=lambda: "me")
     for lost in reported:
-        beats._count(statistics(lost))
-        beats._next = 0.0
+        check._count(statistics(lost))
+        check._next = 0.0
         for _ in range(3):
-            assert not beats.missed(consumer, {("football", 1)})
+            assert not check.missed(consumer, {("football", 1)})
     assert coordinator.asked == asked
 
 
 def test_it_does_not_ask_while_the_coordinator_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = Coordinator({1}, {1}, monkeypatch)
-    beats = Heartbeats(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
-    beats._count(statistics(1))
-    beats._count(statistics(1, "wait-coord"))
-    assert not beats.missed(None, set())
+    check = AssignmentCheck(coordinator, "fans", GIVE_UP)  # type: ignore[arg-type]
+    check._count(statistics(1))
+    check._count(statistics(1, "wait-coord"))
+    assert not check.missed(None, set())
     assert coordinator.asked == 0

@@ -1,4 +1,4 @@
-"""Lost answers to heartbeats: after one, a member asks the coordinator which partitions it has.
+"""Is a member's assignment what the coordinator says? It asks after an answer to one of its heartbeats was lost.
 
 librdkafka drops an answer that arrives after the next heartbeat was due. It does not ask again, and a
 broker sends each change only once. A member that missed it keeps a partition that it must give up, or does not serve one that it
@@ -27,8 +27,8 @@ STATISTICS_EVERY = 2.0  # seconds between two statistics
 ASK_EVERY = 1.0  # seconds between two questions
 
 
-class Heartbeats:
-    """The heartbeats of one consumer. All calls are made by the thread that polls it."""
+class AssignmentCheck:
+    """Compares what one consumer has with what the coordinator says. All calls are made by the thread that polls it."""
 
     def __init__(self, cluster: Kafka, group: str, give_up: float) -> None:
         """give_up: seconds in which a member hears that it must give up a partition, and does so."""
