@@ -53,6 +53,7 @@ def shots(shown: Locator, name: str) -> None:
     assert len(seen) == 2
 
 
+@pytest.mark.nightly  # by day tests/unit/test_keys.py moves its controls without a browser
 def test_keys_a_key_is_typed_partitions_slide_and_the_hash_switches(play: Play) -> None:
     shown = play("keys", "import kqlib as kq\nkq.play.keys()")
     twin = words(shown)

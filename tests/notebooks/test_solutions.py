@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import os
 import re
 import sys
 import warnings
@@ -48,20 +47,10 @@ def no_session_left() -> Iterator[None]:
         gc.collect()
 
 
-@pytest.fixture
-def small_session() -> None:
-    """The session that these checks find. Their frames have ten rows: to compile a query costs more than to run it."""
-    from kqlib.spark.session import QUICK, session
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", f"{os.environ.get('JDK_JAVA_OPTIONS', '')} {QUICK}".strip())
-        session(config={"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"})
-
-
 # Each answer takes seconds: so many wrong ones are tried here, and all of them at night. 09.3 is scored by three promises, and
 # tests/unit/test_promises.py has a wrong queue for each promise.
 SLOW = {"04.3": 1, "09.3": 0, "10.3": 1, "11.3": 1}
-SPARK = [each for each in EXERCISES if each.id.startswith("12.")]  # slow too; one test tries them, in one session
+SPARK = [each for each in EXERCISES if each.id.startswith("12.")]  # tests/spark/test_exercises.py tries them
 NIGHTLY = {
     "02.3",  # three brokers for each answer; by day the notebook's own cell asks without one
     "06.3",  # kq crash, a minute; tests/promises/test_crash.py has the cut for the day
@@ -85,12 +74,6 @@ ALL = [
 @pytest.mark.parametrize(("exercise", "many"), ALL)
 def test_no_answer_and_wrong_answers_are_refused_and_the_solution_passes(exercise: Exercise, many: int) -> None:
     tried(exercise, many)
-
-
-@pytest.mark.parametrize("many", [1, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.limit(300)])])
-def test_the_exercises_of_spark_tell_answers_apart(small_session: None, many: int) -> None:
-    for exercise in SPARK:
-        tried(exercise, many)
 
 
 def tried(exercise: Exercise, many: int) -> None:

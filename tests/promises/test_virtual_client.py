@@ -228,7 +228,7 @@ def _puts(queue, put, stop, lock):
             continue  # it may be stored or not: the put was not acknowledged
         with lock:
             put.append(data)
-        stop.wait(0.02)
+        stop.wait(0.1)
 
 
 def _takes(queue, done, maybe, stop, lock):
