@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 from kqlib.errors import NotAllowed
 from kqlib.queue.arguments import seconds
 from kqlib.spark import frames
-from kqlib.spark.snapshot import ANEW, Files
+from kqlib.spark.snapshot import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 THEN = ("keep", "quarantine", "stop")
 DAY = 24 * 3600.0
-SEEN = "id string, timestamp timestamp"
+SEEN = "id string, timestamp timestamp, that string"  # that: of the rule whose value it is; null in those of older versions
 Broken = Counter[tuple[str, int]]  # how many rows broke a rule, by its name and the id of their schema
 
 
@@ -89,7 +89,13 @@ class Rules:
         """Rows whose value came before break the rule."""
         from pyspark.sql import functions as f
 
-        before = self._before(rows.sparkSession, batch).groupBy("id").agg(f.collect_list("timestamp").alias("_times"))
+        same = f"that IS NULL OR that = {_text(once.that)}"
+        before = (
+            self._before(rows.sparkSession, batch)
+            .where(same)
+            .groupBy("id")
+            .agg(f.collect_list("timestamp").alias("_times"))
+        )
         last = "lag(timestamp) OVER (PARTITION BY _id ORDER BY timestamp, partition, offset)"
         close = f"abs(double(timestamp) - double(each)) < {once.within}"
         again = f"_id IS NOT NULL AND coalesce(exists(array_append(coalesce(_times, array()), {last}), each -> {close}), false)"
@@ -131,7 +137,7 @@ class Rules:
         """Write the values of the last seconds for the next batch."""
         if self.once is None:
             return
-        new = rows.where("_id IS NOT NULL").selectExpr("_id AS id", "timestamp")
+        new = rows.where("_id IS NOT NULL").selectExpr("_id AS id", "timestamp", f"{_text(self.once.that)} AS that")
         every = self._before(rows.sparkSession, batch).unionByName(new)
         newest = "least(max(timestamp) OVER (), now())"  # a record from the future makes nothing old
         dated = every.selectExpr("*", f"double({newest}) - double(timestamp) AS _age")
@@ -148,7 +154,11 @@ class Rules:
         if not others:
             return frames.few(spark, [], SEEN)
         if f"batch={batch - 1}" not in others:
-            raise NotAllowed(f"{self._path(batch - 1)} is lost: it has the values that come once. {ANEW}")
+            raise NotAllowed(
+                f"which values came before is not known: the rule was left out in batch {batch - 1}, or {self._path(batch - 1)} is "
+                f"lost. Nothing of this batch was written. Delete {self.home}: the rule then begins with no values, and a value that "
+                "came before may come a second time"
+            )
         return spark.read.schema(SEEN).parquet(self._path(batch - 1))
 
     def _path(self, batch: int) -> str:

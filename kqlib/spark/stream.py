@@ -183,10 +183,9 @@ def batch_of(
     """The function for a batch of rows and its number: it calls `each`, and counts in `running`."""
 
     def batch(rows: DataFrame, number: int) -> None:
-        rows = (
-            judge.judged(rows, number, late) if judge else rows
-        ).persist()  # decoded once, however often `each` reads it
         try:
+            # decoded once, however often `each` reads it
+            rows = (judge.judged(rows, number, late) if judge else rows).persist()
             found = decoded.unexpected(rows)
             if found and set(found) & set(decoded.registry.ids(decoded.subject)):
                 running.restarting = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,21 @@ def test_an_id_comes_once_in_an_hour_also_in_the_next_batch_and_in_a_batch_that_
         assert (out, broke) == ([1, 3], {("once an hour", 2): 1}), f"the batch came {again + 1} times"
         (games.home / "checkpoint/commits/1").unlink()
     assert sorted(path.name for path in (games.home / "checkpoint-seen").glob("batch*")) == ["batch=0", "batch=1"]
+
+
+def test_another_value_that_comes_once_is_not_compared_with_those_before_and_a_gap_is_refused(games: Games) -> None:
+    scores = Rule("once an hour", "score", within=3600)
+    games.put((1, "ARS", 8, 0), (2, "ARS", 9, 0))
+    assert games.run(ONCE)[:2] == ([1, 2], {})
+    games.put((3, "ARS", 1, 10), (4, "ARS", 1, 10))
+    assert games.run(scores)[:2] == ([3], {("once an hour", 2): 1})  # the ids 1 and 2 are no scores
+    games.put((5, "ARS", 5, 20))
+    assert games.run()[0] == [5]
+    games.put((6, "ARS", 5, 30))
+    with pytest.raises(NotAllowed, match=r"was left out in batch 2, or .*batch=2 is lost.* Delete .*checkpoint-seen"):
+        games.run(scores)
+    shutil.rmtree(games.home / "checkpoint-seen")
+    assert games.run(scores)[:2] == ([6], {})
 
 
 def test_a_rule_that_too_many_rows_break_stops_the_stream_and_nothing_of_the_batch_is_written(games: Games) -> None:
