@@ -1,14 +1,15 @@
 """Print numbers of queues, sites and pipelines for Prometheus.
 
 In:  the names of sites, or none for all of them. Out: gauges on stdout. Those of queues come from Kafka alone: no process that works
-on a queue is asked, and none has to run. A queue whose state cannot be read has `kqlib_queue_state_readable` 0 and no other number.
+on a queue is asked, and none has to run. A queue whose state cannot be read has `kqlib_queue_state_readable` 0 and no other number;
+so has a queue whose topic is gone, unless the site deleted the queue.
 Those of pipelines come from Kafka and from what their processes note in their directories, on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from kqlib.command.output import tell
@@ -66,10 +67,19 @@ def measured(cluster: Kafka, sites: list[str]) -> Iterator[Metric]:
     from kqlib.kafka.reading import described
     from kqlib.queue import Site
 
-    names = queues(list(cluster.describe().topics))
+    topics = cluster.describe().topics
+    names = queues(list(topics))
     with Site(cluster, sites[0] if sites else "kq-metrics") as site:
         site._notes.catch_up()
         used = {name: users(site, name) for name in names}
+        gone = _gone(site, topics)
+    for each, name in gone:
+        if not sites or each in sites:
+            yield "queue_state_readable", {"queue": name, "site": each}, 0
+            tell(
+                f"kq: '{name}': site '{each}' has used it, and there is no such topic, or this user may not see it. Other queues are "
+                "counted. See kq topics diff --help"
+            )
     for each in sites or sorted({site for some in used.values() for site in some}):
         try:
             yield "site_members", {"site": each}, len(described(cluster, each))
@@ -79,9 +89,17 @@ def measured(cluster: Kafka, sites: list[str]) -> Iterator[Metric]:
             yield from _of_site(site, [name for name in names if each in used[name]])
 
 
+def _gone(site: Site, topics: Container[str]) -> list[tuple[str, str]]:
+    """Sites and queues, by the notes that were read last: the site has a state of the queue, and there is no topic."""
+    from kqlib.queue.dead import DEAD
+
+    states = {(key[0], key[1]) for key in site._notes.keys() if key[2:3] == ("state",)}  # noqa: SIM118 - no dict
+    gone = (each for each in states if each[1] not in topics and not each[1].endswith(DEAD))
+    return sorted(each for each in gone if site._notes.get(*each, "status") != "deleted")
+
+
 def _of_site(site: Site, names: list[str]) -> Iterator[Metric]:
     from kqlib.command.queue.site import partitions
-    from kqlib.errors import LedgerCorrupt, LedgerLost
     from kqlib.queue import look
     from kqlib.queue.dead import DEAD
 
@@ -89,8 +107,7 @@ def _of_site(site: Site, names: list[str]) -> Iterator[Metric]:
     for name in names:
         labels = {"queue": name, "site": site.name}
         depth, dead = depths.get(name), depths.get(name + DEAD)
-        readable = not isinstance(depth, LedgerCorrupt | LedgerLost)
-        yield "queue_state_readable", labels, readable
+        yield "queue_state_readable", labels, isinstance(depth, int)
         if isinstance(depth, int):
             parts = list(partitions(site, name))
             yield "queue_items", labels, depth

@@ -159,3 +159,17 @@ def test_a_phone_shows_pictures_in_their_size_and_definitions_without_scrolling(
 def test_a_phone_breaks_long_names_in_tables_between_their_words(opened: Visit, name: str) -> None:
     page = opened(f"{name}.html", wide=400)
     assert page.evaluate(IN_TWO_LINES) == []
+
+
+def test_a_table_is_read_without_scrolling_and_an_option_stays_whole(opened: Visit) -> None:
+    fits = (
+        "table => Math.max(table.scrollWidth, table.parentElement.scrollWidth - 6) <= table.parentElement.clientWidth"
+    )
+    assert opened("docs/do-i-need-spark.html", wide=1100).locator("article table").first.evaluate(fits)
+    changes = opened("notebooks/05-avro-versions.html", wide=400).locator(
+        ".output table", has_text="rename, with an alias"
+    )
+    assert changes.evaluate(fits)
+    assert changes.locator("td").first.evaluate("cell => cell.clientWidth") > 100  # not a word a line
+    option = opened("docs/how-to/game-day.html").locator("code .pre", has_text="--faults").last
+    assert option.evaluate("name => name.getClientRects().length") == 1

@@ -13,7 +13,7 @@ import kqlib as kq
 from kqlib.command.main import main
 from kqlib.command.metrics import exposed
 from kqlib.kafka import Kafka
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.play import commit
 from tests.promises.queues import topic
 
@@ -93,6 +93,31 @@ def test_a_state_that_cannot_be_read_is_a_number_too(
     found = numbers(capsys, "--site", name)
     assert found["queue_state_readable", name, name] == 0
     assert ("queue_items", name, name) not in found
+
+
+def test_a_queue_whose_topic_was_deleted_is_named_and_the_others_are_counted(
+    kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    gone, dropped, kept = topic(kq_cluster), topic(kq_cluster), topic(kq_cluster)
+    with kq.Site(kq_cluster, kept) as site:
+        for name in (gone, dropped, kept):
+            queue = kq.DrupalQueue(site, name)
+            queue.create_queue()
+            queue.create_item(name)
+            assert queue.claim_item()
+        queue = kq.DrupalQueue(site, dropped)
+        queue.delete_queue()
+    for future in kq_cluster.admin.delete_topics([gone, dropped]).values():
+        future.result(WAIT)
+    until(lambda: not {gone, dropped} & kq_cluster.describe().topics.keys())
+    capsys.readouterr()
+    assert main(["metrics", "--site", kept]) == 0
+    out, err = capsys.readouterr()
+    assert f'kqlib_queue_state_readable{{queue="{gone}",site="{kept}"}} 0' in out
+    assert f'kqlib_queue_items{{queue="{kept}",site="{kept}"}} 1' in out
+    assert f"kq: '{gone}': site '{kept}' has used it, and there is no such topic" in err
+    assert dropped not in out + err  # nobody misses what was deleted with `kq queue delete`
 
 
 def test_labels_are_escaped() -> None:
