@@ -66,7 +66,9 @@ def read(text: str, floor: int) -> State:
         raise corrupt("its state is not base85") from None
     body = whole[:-4]
     if whole[-4:] != _checksum(floor, text[: form.end(3)], body):
-        raise corrupt(f"its checksum does not fit to the floor {floor}")
+        raise corrupt(
+            f"its checksum does not fit to the floor {floor} (a mirror copies the text beside another offset)"
+        )
     top, runs, *leader = READERS[version](floor, body)
     state = State(floor, top, epoch, topic, runs, *leader)
     if write(state, version) != text:

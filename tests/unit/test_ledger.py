@@ -159,7 +159,7 @@ UNREADABLE = {
     "an epoch with a zero in front": (sealed(GOOD, head=f"1 07 {TOPIC}"), "it is not of the form"),
     "one letter changed": (sealed(GOOD)[:-1] + "!", "its checksum does not fit to the floor 0"),
     "another topic's id": (sealed(GOOD).replace(TOPIC, TOPIC[::-1]), "its checksum does not fit"),
-    "beside another floor": (sealed(GOOD, floor=5), "its checksum does not fit to the floor 0"),
+    "beside another floor": (sealed(GOOD, floor=5), "a mirror copies the text beside another offset"),
     "no base85": (f"1 7 {TOPIC} ~~~~~,,", "its state is not base85"),
     "too short for a checksum": (f"1 7 {TOPIC} 00", "its checksum does not fit"),
     "no tail": (sealed(b""), "its runs are cut off"),
