@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqlib.workshop.view import Cell, Lane, Record, Table, log, svg
+from kqlib.workshop.view import Cell, Lane, Record, Table, log, svg, wire
 from kqlib.workshop.view.lane import STATES
 from kqlib.workshop.view.letters import DEEP, PALETTE
-from tests.unit.view_examples import FOOTBALL, GALLERY, GAMES, HOSTILE, SVG, boxes, words
+from tests.unit.view_examples import FOOTBALL, GALLERY, GAMES, HOSTILE, SVG, Call, boxes, words
 
 
 def apart(a, b):
@@ -103,6 +103,14 @@ def test_what_is_stored_stays_readable():
     stored = GALLERY["log"]._repr_mimebundle_()["text/html"]
     assert "%3Ctext x='8' y='16' class='big'%3E" in stored  # blanks, quotes and slashes are not encoded
     assert stored.count("\n") > 40  # one element a line
+
+
+def test_a_request_that_did_not_arrive_says_why_whole_and_its_cross_is_beside_the_words():
+    why = "NOT_ENOUGH_REPLICAS, error before"
+    shown = wire([Call("sender", 1, "Produce", 1, "retried/0 ×1, acks=all", accident="error before", error=why[:19])])
+    [left] = [box[0] for shown_words, _, box in boxes(shown) if shown_words == why]
+    [cross] = re.findall(r"d='M([\d.]+) [\d.]+l8 8", shown.svg)
+    assert float(cross) + 8 <= left
 
 
 @pytest.mark.parametrize("name", [name for name in GALLERY if "hostile" in name or name == "named links"])

@@ -41,7 +41,7 @@ class Orders(TypedDict):
 
 
 def main(line: Connection, orders: Orders) -> None:
-    """Live until the word leave."""
+    """Live until the order "leave"."""
     words: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(line, words), daemon=True).start()
     try:
@@ -67,7 +67,7 @@ class Member:
         self.consumer = Consumer({**orders["settings"], "on_commit": self.committed})
 
     def live(self) -> None:
-        """Subscribe, then poll, work and commit until the word leave."""
+        """Subscribe, then poll, work and commit until the order "leave"."""
         self.consumer.subscribe(
             self.orders["topics"],
             on_assign=lambda _, parts: self.tell("assigned", parts),

@@ -21,7 +21,7 @@ from kqlib.workshop.view.picture import EDGE, WIDE, Canvas, Picture, aligned, en
 from kqlib.workshop.view.svg import NORMAL, RED, box, cross, fit, line, number, red, tag, text, width
 
 HIGH, HEAD = 26, 24  # a row, and the names above the first
-LONGEST = 190  # of the words at an arrow's end
+LONGEST = 250  # of the words at an arrow's end
 GAP = 90  # between two clients, or two brokers
 STYLE = (
     ".life{stroke:currentColor;stroke-opacity:.3;stroke-dasharray:2 3}.arrow{stroke:currentColor;stroke-width:1.2}"
@@ -112,7 +112,9 @@ def _draw(canvas: Canvas, clients: Sequence[str], brokers: Sequence[str], rows: 
 def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> None:
     """One request: an arrow with its name above. One that did not arrive ends at a cross; so does one whose answer did not."""
     stops = "before" in arrow.accident or arrow.accident.startswith("request")
-    tip = start + (end - start) * 0.75 if stops else end
+    ending = fit(arrow.end, NORMAL, LONGEST, bold=True)
+    taken = width(ending, NORMAL, bold=True)
+    tip = min(start + (end - start) * 0.75, max(start + 8, end - taken - 20)) if stops else end
     canvas.add(line(start, y, tip - (0 if stops else 5), y, "arrow"))
     if stops:
         canvas.add(red(cross(tip, y, 4)))
@@ -120,8 +122,6 @@ def _row(canvas: Canvas, arrow: Arrow, start: float, end: float, y: float) -> No
         canvas.add(tag("path", d=f"M{number(end)} {number(y)}l-6 -3v6z", class_="tip"))
     if arrow.accident and not stops:
         canvas.add(red(cross(start, y, 4)))
-    ending = fit(arrow.end, NORMAL, LONGEST, bold=True)
-    taken = width(ending, NORMAL, bold=True)
     canvas.add(
         text(
             start + 8, y - 4, fit(" · ".join(filter(None, (arrow.call, arrow.what))), NORMAL, end - start - taken - 26)
