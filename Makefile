@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 SITE   := $(VENV)/.site
 
 # What each step downloads, in MB: JupyterLab and Java, Kafka, Spark and the tests, Spark's connectors. `make lab` ends after two.
-MB    := 210 57 570 10
+MB    := 230 57 550 10
 STEPS := 2
 $(READY): STEPS := 4
 sum  = $$(($(subst $() ,+,$(wordlist $(1),$(STEPS),$(MB)))))
@@ -82,7 +82,7 @@ wheel: venv   ## dist/kqlib-….whl: what a project of your own installs (kq new
 
 lock: venv   ## remake requirements.lock, lab.lock, site.lock and jars.lock from what pyproject.toml and jars.lock ask for
 	@$(COMPILE) --all-extras pyproject.toml -o requirements.lock
-	@$(COMPILE) --extra avro --extra virtual --extra lab pyproject.toml -c requirements.lock -o lab.lock
+	@$(COMPILE) --extra avro --extra virtual --extra lab --group setup pyproject.toml -c requirements.lock -o lab.lock
 	@$(COMPILE) --group site -c requirements.lock -o site.lock
 	@$(BIN)/python -m kqlib.runtime.jars
 
