@@ -19,7 +19,7 @@ install = $(BIN)/python .ci/packages.py $(1) $(firstword $(MAKECMDGOALS))
 help:        ## what there is
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, about 1.6 GB and 3 to 5 minutes
+venv: $(READY) ## everything set up: Python packages, Java, Kafka, Spark; once, about 1.8 GB and 3 minutes
 
 own: # the first line also of a second user, who comes to a checkout that is set up
 	@test -w . || { echo "kqlib: you may not write into this directory, and make lab keeps your notebooks in it. Clone kqlib into a directory of your own, and type make $(firstword $(MAKECMDGOALS)) there (docs/how-to/fix-your-machine.md)." >&2; exit 1; }
