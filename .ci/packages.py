@@ -57,6 +57,8 @@ def main(lock: str, goal: str = "venv") -> int:
     except subprocess.CalledProcessError:
         print(FAILED.format(goal), file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     shutil.rmtree(DOWNLOADS, ignore_errors=True)
     BEGUN.unlink()
     return 0
