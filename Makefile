@@ -14,6 +14,7 @@ $(READY): STEPS := 4
 sum  = $$(($(subst $() ,+,$(wordlist $(1),$(STEPS),$(MB)))))
 step = echo "Set-up in $(VENV), step $(1) of $(STEPS): $(2). Up to $(call sum,$(1)) MB left to download of $(call sum,1)."
 
+# Installs a lock, and says what to do if that fails.
 install = $(BIN)/python .ci/packages.py $(1) $(firstword $(MAKECMDGOALS))
 
 help:        ## what there is

@@ -66,7 +66,7 @@ def main(lock: str, goal: str = "venv") -> int:
 
 def _uv(again: bool) -> None:
     """uv itself comes by pip, as lab.lock names it."""
-    found = re.search(r"^uv==.*?(?=^\w)", (ROOT / "lab.lock").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = re.search(r"^uv==.*?(?=^\w|\Z)", (ROOT / "lab.lock").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert found is not None
     own = PLACE / "uv.txt"
     own.write_text(found[0], encoding="utf-8")

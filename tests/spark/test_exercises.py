@@ -14,8 +14,7 @@ from tests.notebooks.test_solutions import SPARK, tried
 def test_the_exercises_of_spark_tell_answers_apart(
     spark: Any, many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "KQ_STATE", str(tmp_path)
-    )  # a pass is remembered: not among those of the person who runs the tests
+    # a pass is remembered: not among those of the person who runs the tests
+    monkeypatch.setenv("KQ_STATE", str(tmp_path))
     for exercise in SPARK:
         tried(exercise, many)
