@@ -203,6 +203,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **(how | {"allow_abbrev": False}))
         text = "settings of the Kafka client (default: KQ_KAFKA_CONFIG)"
         self.add_argument("--config", metavar="FILE", help=text)
+        self.register("action", "parsers", _Words)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
@@ -223,6 +224,14 @@ class Parser(argparse.ArgumentParser):
         super().error(message if "; did you mean " in message else f"{message}; see {self.prog} --help")
 
 
+class _Words(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """A word's own help begins with what the list of words says about it, unless it has a text of its own."""
+
+    def add_parser(self, name: str, *, help: str, **how: Any) -> Any:  # noqa: A002 - argparse calls it so
+        how.setdefault("description", f"{help[0].upper()}{help[1:].rstrip('.')}.")
+        return super().add_parser(name, help=help, **how)
+
+
 def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     """The parser of `kq`, and each command's."""
     shape = argparse.RawDescriptionHelpFormatter
@@ -233,7 +242,7 @@ def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
     made: dict[str, argparse.ArgumentParser] = {}
 
     def named(name: str, text: str, run: Callable[[argparse.Namespace], int], **more: Any) -> argparse.ArgumentParser:
-        made[name] = under.add_parser(name, help=text, description=text, **more)
+        made[name] = under.add_parser(name, help=text, **more)
         made[name].set_defaults(run=run)
         return made[name]
 

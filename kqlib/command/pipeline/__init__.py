@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     under = parser.add_subparsers(prog="kq pipeline", metavar="WORD", dest="word", required=True, title="words")
     add = {}
     for name, says in COMMANDS.items():
-        made = under.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}")
+        made = under.add_parser(name, help=says)
         add[name] = made.add_argument
         if name not in (*LOOK, "replay"):
             made.add_argument("--once", action="store_true", help="process what is there now, then end")

@@ -76,7 +76,7 @@ def _word(under: Any, name: str, text: str) -> Callable[..., Any]:
     """A parser with what all words take; how to add an argument to it."""
     more = {"usage": "kq queue work [options] QUEUE -- CMD [ARGS…]"} if name == "work" else {}
     epilog = PLANNED if name == "create" else None
-    parser = under.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=epilog, **more)
+    parser = under.add_parser(name, help=text, epilog=epilog, **more)
     site = os.environ.get("KQ_SITE") or "default"
     parser.add_argument("--site", default=site, type=_rule("site_name"), metavar="SITE", help=f"the site (now: {site})")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")

@@ -9,7 +9,8 @@ Out: `curve({"ARS": [3, 4], "CHE": [0, 3]}) -> Picture`. Its twin:
     CHE    0  3  4  7
     round 3: cup final
 
-The first line is the one that the picture is about: it is thick and blue. Each has its name at its end, and so needs no legend.
+The first line is the one that the picture is about: it is thick and blue. The others are grey, each with dashes of its own. Each
+has its name at its end, and so needs no legend.
 Of more than twelve steps the twin gives the numbers at the ticks. It is not drawn by matplotlib: so it has few bytes, the same on
 every machine, and it turns dark with its page.
 """
@@ -28,6 +29,7 @@ NAME = 120  # pixels of a line's name
 TOP, HIGH, FOOT = 44, 150, 34  # what is above the curves, their height, what is below
 NUMBERS = 12  # of more steps the twin says some
 APART = 11.0  # between two names at the right
+DASHES = "8 3", "2 3", None, "8 3 2 3"  # each of the grey lines has its own, the first one is blue
 STYLE = (
     ".grid{stroke:currentColor;stroke-opacity:.15}.curve{fill:none;stroke:currentColor;stroke-opacity:.55;stroke-width:1.5}"
     f".first{{stroke:{BLUE};stroke-opacity:1;stroke-width:2.5}}.event{{stroke:{AMBER};stroke-width:2}}"
@@ -49,7 +51,8 @@ def curve(
     _draw_events(canvas, plot, happened)
     for at, values in reversed([*enumerate(plot.lines.values())]):  # the first one on top
         points = " ".join(f"{number(plot.x(n))},{number(plot.y(value))}" for n, value in enumerate(values, 1))
-        canvas.add(tag("polyline", points=points, class_="curve" if at else "curve first"))
+        dashes = DASHES[at % len(DASHES)] if at else None
+        canvas.add(tag("polyline", points=points, class_="curve" if at else "curve first", stroke_dasharray=dashes))
     _draw_names(canvas, plot)
     canvas.right, canvas.y = WIDE, TOP + HIGH + FOOT - 2
 

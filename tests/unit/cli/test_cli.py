@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ def test_every_command_explains_itself_and_takes_a_file_of_client_settings(capsy
         out = capsys.readouterr().out
         assert out.startswith(f"usage: kq {command}"), command
         assert "--config FILE" in out, command
+        assert re.match("[A-Z].*[.]$", out.split("\n\n")[1], re.DOTALL), f"no sentence of what it does: {command}"
     assert run() == 0
     lines = capsys.readouterr().out.splitlines()
     listed = [f"    {name:<11}  {parser.description}" for name, parser in commands.items()]
