@@ -157,6 +157,13 @@ def test_each_end_of_a_delivery_has_a_sign_and_a_word(end, sign):
     assert end in words(shown)
 
 
+def test_two_deliveries_at_once_are_two_lines_of_a_row():
+    shown = deliveries([Delivery("w", 1, 0, 9, "open"), Delivery("w", 1, 5, 9), Delivery("w", 2, 9, 10)])
+    heights = [float(each.get("y")) for each in elements(shown, "rect") if each.get("class") == "held"]
+    assert len(set(heights)) == 2 and heights[0] == heights[1] != heights[2]  # line by line
+    assert words(shown).count("w") == 1
+
+
 @pytest.mark.parametrize(
     ("make", "expected"),
     [

@@ -96,7 +96,7 @@ class _Replica:
         words += [] if in_sync else ["out of ISR"]
         longest = max(ends.values(), default=0)
         full = end / longest if end else 0.0
-        committed = min(full, (partition.committed or 0) / longest) if longest else 0.0
+        committed = min(full, (partition.committed or 0) / longest) if longest and in_sync else 0.0
         return cls(name, leads, in_sync, ", ".join(words), "" if end is None else str(end), full, committed)
 
     @property
@@ -200,7 +200,7 @@ def _replica(replica: _Replica, x: float, y: float, wide: float, high: float) ->
     if replica.full:
         parts.append(box(x, y, wide * replica.full, high, "has"))
     if replica.committed:
-        parts.append(line(x + wide * replica.committed, y + 1, x + wide * replica.committed, y + high - 1, "committed"))
+        parts.append(_committed(x + wide * replica.committed, y, high))
     if replica.leads:
         parts.append(line(x + 2, y, x + wide - 2, y, "edge") + _star(x + 11, y + 10.5))
     name = fit(replica.name, NORMAL, wide - replica.reserved, True)
@@ -223,10 +223,15 @@ def _legend(all_brokers: Sequence[Broker], held: Sequence[Sequence[_Replica]]) -
     items = [sign_item(_star, "leader")] if any(replica.leads for replica in every) else []
     items += [sign_item(_diamond, "controller")] if any(each.controller for each in all_brokers) else []
     if any(replica.committed for replica in every):
-        items.append(sign_item(lambda x, y: line(x, y - 6, x, y + 6, "committed"), "committed (high watermark)"))
+        items.append(sign_item(lambda x, y: _committed(x, y - 8, 16), "committed (high watermark)"))
     if any(replica.end for replica in every):
         items.append(words_item("number: the copy's end (its next offset)"))
     return items
+
+
+def _committed(x: float, y: float, high: float) -> str:
+    """Two marks at a place, at the upper and the lower edge: what is written between them can be read."""
+    return line(x, y - 4, x, y + 5, "committed") + line(x, y + high - 3, x, y + high + 4, "committed")
 
 
 def _star(x: float, y: float) -> str:

@@ -7,7 +7,8 @@ Out: `deliveries(them, title="INT-MIL") -> Picture`. Its twin:
     first life   ¹read, work, write ✕ killed
     second life  ²read, work, write, commit ✓ ack
 
-Time goes to the right, a worker is a row, a delivery is a block with its attempt and what was done. At its end are a sign and a word:
+Time goes to the right, a worker is a row (two deliveries at once are two lines of it), a delivery is a block with its attempt and
+what was done. At its end are a sign and a word:
 ✓ ack · ↩ release · ⏱ expired · ✕ killed · ⛔ refused · … open. In a history of several items an item is a row (`rows="item"`):
 ↻ restart is a worker that left, ✗ wrong is a delivery that must not be, ? missing is one that must be.
 """
@@ -84,18 +85,31 @@ def deliveries(them: Iterable[Delivery], title: str = "one item", rows: str = "w
     last = max((each.until for each in every), default=1.0)
     scale = (WIDE - EDGE - TAIL - left) / ((last - first) or 1.0)
     for worker, held in held_by.items():
-        middle = canvas.y + HIGH / 2
-        canvas.add(text(EDGE, middle + 4, fit(worker, NORMAL, left - EDGE, bold=True), kind="bold"))
-        canvas.add(tag("line", x1=left, x2=WIDE - EDGE, y1=middle, y2=middle, class_="time"))
-        for each in held:
-            x, wide = left + (each.begin - first) * scale, (each.until - each.begin) * scale
-            canvas.add(*_block(each, x, canvas.y, max(wide, 14.0)))
-        canvas.y += ROW
+        canvas.add(text(EDGE, canvas.y + HIGH / 2 + 4, fit(worker, NORMAL, left - EDGE, bold=True), kind="bold"))
+        for line in _lines(held):
+            middle = canvas.y + HIGH / 2
+            canvas.add(tag("line", x1=left, x2=WIDE - EDGE, y1=middle, y2=middle, class_="time"))
+            for each in line:
+                x, wide = left + (each.begin - first) * scale, (each.until - each.begin) * scale
+                canvas.add(*_block(each, x, canvas.y, max(wide, 14.0)))
+            canvas.y += ROW
     canvas.add(text(left, canvas.y + 6, "time →", NORMAL, "faint"), right=WIDE)
     canvas.y += 12
     return canvas.picture(
         aligned((worker, " · ".join(each.words for each in held)) for worker, held in held_by.items()), STYLE
     )
+
+
+def _lines(held: Iterable[Delivery]) -> list[list[Delivery]]:
+    """A row's deliveries in as few lines as they need: two at the same time are one below the other."""
+    lines: list[list[Delivery]] = []
+    for each in held:
+        line = next((line for line in lines if line[-1].until <= each.begin), None)
+        if line is None:
+            lines.append([each])
+        else:
+            line.append(each)
+    return lines
 
 
 def _block(one: Delivery, x: float, y: float, wide: float) -> list[str]:
@@ -123,7 +137,9 @@ def _sign(end: str, x: float, y: float) -> str:
             return cross(x, y)
         case "expired":
             return clock(x, y)
-        case "release" | "restart":
+        case "restart":
+            return path(f"M{number(x + 3)} {number(y - 2.5)}a4 4 0 1 0 1 2.5m-1 -5.5v3h-3")
+        case "release":
             return path(f"M{number(x + 4)} {number(y - 3)}v3h-8m3 -3l-3 3l3 3")
         case "refused":
             bar = tag("line", x1=x - 2.5, x2=x + 2.5, y1=y, y2=y, class_="line", stroke_width=2)
