@@ -224,12 +224,13 @@ class Parser(argparse.ArgumentParser):
         super().error(message if "; did you mean " in message else f"{message}; see {self.prog} --help")
 
 
-class _Words(argparse._SubParsersAction):  # type: ignore[type-arg]
+class _Words(argparse._SubParsersAction):
     """A word's own help begins with what the list of words says about it, unless it has a text of its own."""
 
-    def add_parser(self, name: str, *, help: str, **how: Any) -> Any:  # noqa: A002 - argparse calls it so
-        how.setdefault("description", f"{help[0].upper()}{help[1:].rstrip('.')}.")
-        return super().add_parser(name, help=help, **how)
+    def add_parser(self, name: str, **how: Any) -> Any:
+        text = how["help"]
+        how.setdefault("description", f"{text[0].upper()}{text[1:].rstrip('.')}.")
+        return super().add_parser(name, **how)
 
 
 def parsers() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:

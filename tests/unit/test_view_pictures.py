@@ -19,6 +19,7 @@ from kqlib.workshop.view import (
     Member,
     Row,
     Slot,
+    cluster,
     crash,
     curve,
     deliveries,
@@ -28,6 +29,7 @@ from kqlib.workshop.view import (
     record,
     timeline,
 )
+from kqlib.workshop.view.cluster import Broker, Partition
 from kqlib.workshop.view.deliveries import ENDS
 from kqlib.workshop.view.grid import KINDS
 from kqlib.workshop.view.matrix import drawn
@@ -365,4 +367,7 @@ def test_any_ladder_is_well_formed_and_nothing_hostile_gets_through(rungs, costs
 def test_what_is_committed_is_a_mark_in_each_copy_that_has_it_and_a_word_at_the_leader() -> None:
     shown = GALLERY["what is committed"]
     assert "★p0=11 epoch 0, committed 1" in shown.text
-    assert shown.svg.count("class='committed'") == 4  # three copies and the legend
+    assert shown.svg.count("class='committed'") == 2 * 4  # three copies and the legend, above and below their words
+    [p0] = [Partition("careful", 0, 2, [1, 2], [2], ends={1: 11, 2: 12}, committed=12)]
+    shown = cluster([Broker(1, alive=False), Broker(2)], [p0])
+    assert shown.svg.count("class='committed'") == 2 * 2  # no mark on the copy that is out of the ISR

@@ -10,7 +10,7 @@ Out: `curve({"ARS": [3, 4], "CHE": [0, 3]}) -> Picture`. Its twin:
     round 3: cup final
 
 The first line is the one that the picture is about: it is thick and blue. The others are grey, each with dashes of its own. Each
-has its name at its end, and so needs no legend.
+has its name at its end.
 Of more than twelve steps the twin gives the numbers at the ticks. It is not drawn by matplotlib: so it has few bytes, the same on
 every machine, and it turns dark with its page.
 """
@@ -29,7 +29,8 @@ NAME = 120  # pixels of a line's name
 TOP, HIGH, FOOT = 44, 150, 34  # what is above the curves, their height, what is below
 NUMBERS = 12  # of more steps the twin says some
 APART = 11.0  # between two names at the right
-DASHES = "8 3", "2 3", None, "8 3 2 3"  # each of the grey lines has its own, the first one is blue
+SAMPLE = 16  # of a line, before its name
+DASHES = "8 3 2 3", None, "2 3", "8 3"  # of the grey lines
 STYLE = (
     ".grid{stroke:currentColor;stroke-opacity:.15}.curve{fill:none;stroke:currentColor;stroke-opacity:.55;stroke-width:1.5}"
     f".first{{stroke:{BLUE};stroke-opacity:1;stroke-width:2.5}}.event{{stroke:{AMBER};stroke-width:2}}"
@@ -51,8 +52,7 @@ def curve(
     _draw_events(canvas, plot, happened)
     for at, values in reversed([*enumerate(plot.lines.values())]):  # the first one on top
         points = " ".join(f"{number(plot.x(n))},{number(plot.y(value))}" for n, value in enumerate(values, 1))
-        dashes = DASHES[at % len(DASHES)] if at else None
-        canvas.add(tag("polyline", points=points, class_="curve" if at else "curve first", stroke_dasharray=dashes))
+        canvas.add(tag("polyline", points=points, **_style(at)))
     _draw_names(canvas, plot)
     canvas.right, canvas.y = WIDE, TOP + HIGH + FOOT - 2
 
@@ -73,7 +73,7 @@ class _Plot:
         self.scale = _scale([value for values in lines.values() for value in values])
         names = max((min(NAME, width(name, NORMAL, bold=True)) for name in lines), default=0)
         self.left = EDGE + max(width(_in_words(value), NORMAL) for value in self.scale) + 6
-        self.right = WIDE - EDGE - names - 8
+        self.right = WIDE - EDGE - names - SAMPLE - 12
 
     def x(self, step: int) -> float:
         """A step's place."""
@@ -82,6 +82,11 @@ class _Plot:
     def y(self, value: float) -> float:
         """A number's height."""
         return TOP + HIGH - HIGH * (value - self.scale[0]) / (self.scale[-1] - self.scale[0])
+
+
+def _style(at: int) -> dict[str, str | None]:
+    """How a line looks: the first one is thick, the others have dashes of their own."""
+    return {"class_": "curve", "stroke_dasharray": DASHES[at % len(DASHES)]} if at else {"class_": "curve first"}
 
 
 def _scale(values: Sequence[float]) -> list[float]:
@@ -137,5 +142,7 @@ def _draw_names(canvas: Canvas, plot: _Plot) -> None:
     for y, at, name in sorted(ends):
         place, x = max(y, free), plot.x(len(plot.lines[name])) + 6
         kind = "" if at else "bold"
+        canvas.add(tag("path", d=f"M{number(x)} {number(place)}h{SAMPLE}", **_style(at)))
+        x += SAMPLE + 4
         canvas.add(text(x, place + 3.5, fit(name, NORMAL, WIDE - EDGE - x, bold=not at), kind=kind))
         free = place + APART

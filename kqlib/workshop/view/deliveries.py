@@ -137,10 +137,9 @@ def _sign(end: str, x: float, y: float) -> str:
             return cross(x, y)
         case "expired":
             return clock(x, y)
-        case "restart":
-            return path(f"M{number(x + 3)} {number(y - 2.5)}a4 4 0 1 0 1 2.5m-1 -5.5v3h-3")
-        case "release":
-            return path(f"M{number(x + 4)} {number(y - 3)}v3h-8m3 -3l-3 3l3 3")
+        case "release" | "restart":
+            again = f"M{number(x + 3)} {number(y - 2.5)}a4 4 0 1 0 1 2.5m-1 -5.5v3h-3"
+            return path(again if end == "restart" else f"M{number(x + 4)} {number(y - 3)}v3h-8m3 -3l-3 3l3 3")
         case "refused":
             bar = tag("line", x1=x - 2.5, x2=x + 2.5, y1=y, y2=y, class_="line", stroke_width=2)
             return tag("circle", cx=x, cy=y, r=4.5, class_="line", stroke_width=1.5) + bar
