@@ -1,6 +1,6 @@
 // What is wider than its place can be scrolled by the keyboard.
 const reachable = () => {
-  for (const each of document.querySelectorAll("p, pre, table, .table-wrapper, .output *, .film *")) {
+  for (const each of document.querySelectorAll("p, pre, table, .table-wrapper, .output, .output *, .film *")) {
     if (each.scrollWidth > each.clientWidth && ["auto", "scroll"].includes(getComputedStyle(each).overflowX)) each.tabIndex = 0;
   }
 };

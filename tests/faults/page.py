@@ -57,7 +57,7 @@ Made by `python -m tests.faults.page ITEMS NAME…`. The cases are in [cases.py]
 
 """
 HEAD = (
-    *("fault", "what happens", "items", "histories", "seeds", "lost", "unexpected", "two leases", "twice", "order"),
+    *("fault", "items", "histories", "seeds", "lost", "unexpected", "two leases", "twice", "order"),
     *("again", "dead", "pause", "takeover", "day"),
 )
 JUDGES = f"""
@@ -85,9 +85,9 @@ def limited(seconds: float, limit: float) -> str:
 
 def row(case: Case, found: dict[str, Any] | None) -> str:
     """A line of the table."""
-    start = f"| {case.name} | {what_happens(case)} |"
+    start = f"| **{case.name}**<br>{what_happens(case)} |"
     if found is None:
-        return f"{start} not measured{' | –' * (len(HEAD) - 3)} |\n"
+        return f"{start} not measured{' | –' * (len(HEAD) - 2)} |\n"
     order = f"{found.get('misordered', 0):,}" if case.worker.get("order") == "key" else "–"
     counts = [
         f"{found.get(name, 0):,}" for name in ("lost", "unexpected", "shared", "twice", "misordered", "doubled", "dead")
