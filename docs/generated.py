@@ -154,7 +154,7 @@ def for_reading(notebook: str) -> str:
     for cell in page["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and cell is not page["cells"][0]:
-            cell["source"] = re.sub(r"^# ", "## ", source, flags=re.MULTILINE)
+            cell["source"] = re.sub(r"(?m)(```[\s\S]*?```)|^# ", lambda found: found[1] or "## ", source)
         elif found := re.search(r'kq\.view\.film\("(.+?)"\)', source):
             for output in cell.get("outputs", []):
                 output["data"]["text/html"] = film(found[1])

@@ -96,6 +96,10 @@ def test_every_link_of_a_section_has_its_heading_and_its_file() -> None:
     assert [link for link in links if link[0] not in headings or not (ROOT / link[1]).is_file()] == []
 
 
+def test_a_comment_in_a_block_of_code_is_no_heading() -> None:
+    assert any("```toml\n# pipeline.toml\n" in each for each in read("12-spark-pipeline"))
+
+
 def test_a_film_has_all_of_its_frames_in_words() -> None:
     page = json.loads(generated.for_reading((ROOT / "notebooks" / "02-partitions-and-replicas.ipynb").read_text()))
     films = [
