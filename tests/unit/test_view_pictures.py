@@ -149,6 +149,15 @@ def test_lines_may_have_different_lengths():
     ]
 
 
+def test_four_grey_lines_differ_and_each_name_has_a_sample_of_its_line():
+    shown = curve({name: [1, 2] for name in "abcde"})
+    lines, samples = (
+        [(each.get("class"), each.get("stroke-dasharray")) for each in elements(shown, kind)]
+        for kind in ("polyline", "path")
+    )
+    assert len(set(lines)) == 5 and set(samples) == set(lines)
+
+
 # --- deliveries --------------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +166,14 @@ def test_each_end_of_a_delivery_has_a_sign_and_a_word(end, sign):
     shown = deliveries([Delivery("w1", 12, 0, 1, end)])
     assert shown.text.splitlines()[1] == f"w1  ¹² {sign} {end}"
     assert end in words(shown)
+
+
+def test_a_restart_and_a_release_have_signs_of_their_own():
+    restart, release = (
+        {each.get("d") for each in elements(deliveries([Delivery("w", 1, 0, 1, end)]), "path")}
+        for end in ("restart", "release")
+    )
+    assert restart and release and restart.isdisjoint(release)
 
 
 def test_two_deliveries_at_once_are_two_lines_of_a_row():

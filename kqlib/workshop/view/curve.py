@@ -9,8 +9,8 @@ Out: `curve({"ARS": [3, 4], "CHE": [0, 3]}) -> Picture`. Its twin:
     CHE    0  3  4  7
     round 3: cup final
 
-The first line is the one that the picture is about: it is thick and blue. The others are grey, each with dashes of its own. Each
-has its name at its end.
+The first line is the one that the picture is about: it is thick and blue. The others are grey, and four of them differ
+by their dashes. Each has its name at its end, behind a sample of its line.
 Of more than twelve steps the twin gives the numbers at the ticks. It is not drawn by matplotlib: so it has few bytes, the same on
 every machine, and it turns dark with its page.
 """
