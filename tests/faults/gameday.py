@@ -25,10 +25,13 @@ from kqlib import virtual
 from kqlib.runtime import places
 from kqlib.virtual.errors import NoNode
 from tests.faults.world import ROOT
+from tests.patience import PATIENCE
 
 SEEDS = (7, 10, 11, 14, 17, 25)  # together they have every fault
 FAULTS_EACH, MINUTES = 3, 6.0  # a look everywhere takes 15 to 30 seconds
 SITES = ("eu", "us")
+NO_ANSWER = "error: no answer\n"
+HANGS = 10  # seconds: a tool that takes longer asks a broker that hangs
 OPEN_FOR = 5000  # milliseconds: a transaction of the node ends sooner
 Words = tuple[str, ...]
 APPLY: Words = ("topics", "apply", "PLAN")
@@ -50,26 +53,33 @@ class Duty:
 
     state: Path
     plan: str = ""
+    brokers: list[str] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
     before: set[str] = field(default_factory=set)
     now: set[str] = field(default_factory=set)
 
-    def kq(self, *words: str) -> str:
-        """What a command prints."""
+    def kq(self, *words: str, seconds: float | None = None) -> str:
+        """What a command prints. It is ended after so many seconds."""
         named = {"KQ_STATE": str(self.state), "KQ_CACHE": str(places.cache())}
         kept = {name: value for name, value in os.environ.items() if name not in {"KQ_BOOTSTRAP", "KQ_KAFKA_CONFIG"}}
         command = [sys.executable, "-m", "kqlib", *(self.plan if word == "PLAN" else word for word in words)]
         began = time.monotonic()
-        ran = subprocess.run(command, cwd=ROOT, env=kept | named, capture_output=True, text=True, check=False)
-        lines = f"{' '.join(words)}\n{ran.stdout}".splitlines()  # pytest shows it when a game fails
+        how: dict[str, Any] = {"cwd": ROOT, "env": kept | named, "capture_output": True, "text": True}
+        try:
+            ran = subprocess.run(command, check=False, timeout=seconds, **how)
+            printed, errors = ran.stdout, ran.stderr
+        except subprocess.TimeoutExpired:
+            printed, errors = "", NO_ANSWER
+        lines = f"{' '.join(words)}\n{printed}".splitlines()  # pytest shows it when a game fails
         print(f"{time.strftime('%X')} {time.monotonic() - began:.1f} s", *lines[:3], sep=" | ")
-        return ran.stdout + ran.stderr
+        return printed + errors
 
     def play(self, seed: int, faults: int, minutes: float) -> dict[str, Any]:
         """A whole game: until every fault was answered and no trace is left, or until the time is over."""
         try:
             began = self.kq("gameday", "start", "--seed", str(seed), "--faults", str(faults), "--minutes", str(minutes))
             assert "export KQ_BOOTSTRAP" in began, began
+            self.brokers = re.findall(r"127\.0\.0\.1:\d+", began.partition("export KQ_BOOTSTRAP=")[2].splitlines()[0])
             status = self.kq("gameday", "status")
             while "The time is over" not in status and (self.round(status) or len(self.answered) < faults):
                 status = self.kq("gameday", "status")
@@ -143,7 +153,11 @@ class Duty:
     def in_sync(self, running: set[str]) -> Iterator[Trace]:
         """A broker that runs, and is not in sync for the groups' own topic."""
         for _ in range(3):
-            shown = self.kq("kafka", "topics", "--describe", "--under-replicated-partitions")
+            for address in self.brokers:  # one at a time: that which hangs would be waited for
+                where = ("--bootstrap-server", address)
+                asked: Words = ("kafka", "topics", *where, "--describe", "--under-replicated-partitions")
+                if "rror" not in (shown := self.kq(*asked, seconds=HANGS * PATIENCE)):
+                    break
             found = re.findall(r"__consumer_offsets\s.*Replicas: (\S+)\s+Isr: (\S+)", shown)
             missing = {number for replicas, isr in found for number in {*replicas.split(",")} - {*isr.split(",")}}
             for number in missing & {name.removeprefix("broker-") for name in running}:
