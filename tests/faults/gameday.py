@@ -182,7 +182,7 @@ class Duty:
             yield Trace("early-compaction", diff, (APPLY,))
         if grown := re.search(r"! football: has (\d+) partitions", diff):
             plan = Path(self.plan)
-            plan.write_text(plan.read_text().replace("partitions = 3", f"partitions = {grown[1]}"))
+            plan.write_text(re.sub(r"(\[football\][^[]*partitions = )3", rf"\g<1>{grown[1]}", plan.read_text()))
             yield Trace("partitions-added", diff, (APPLY,))
 
     def certificate(self, services: dict[str, tuple[str, str]]) -> Iterator[Trace]:
