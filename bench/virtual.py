@@ -15,9 +15,9 @@ import random
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -106,24 +106,21 @@ def calls(urls: dict[str, str], queue: str) -> dict[str, list[float]]:
 
 def together(url: str, queue: str, n: int) -> float:
     """Items a second that several clients put, claim and ack, n at a time."""
-    done: list[int] = []
 
-    def client(at: int) -> None:
-        path, body = f"/queues/{queue}-{at}", {"records": BODY["records"] * n}
+    def client(at: int) -> int:
+        path, body, done = f"/queues/{queue}-{at}", {"records": BODY["records"] * n}, 0
         with httpx.Client(base_url=url, trust_env=False, timeout=30) as http:
             for _ in range(ROUNDS):
                 once(http, f"{path}/records", body)
                 items = http.post(f"{path}/consumers/c/claim", json={"n": n}).json()["items"]
                 once(http, f"{path}/consumers/c/ack", {"receipts": [item["receipt"] for item in items]})
-                done.append(len(items))
+                done += len(items)
+        return done
 
-    threads = [threading.Thread(target=client, args=(at,)) for at in range(THREADS)]
     start = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(done) / (time.perf_counter() - start)
+    with ThreadPoolExecutor(THREADS) as pool:
+        done = sum(pool.map(client, range(THREADS)))
+    return done / (time.perf_counter() - start)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ import base64
 import sys
 import threading
 from collections import deque
+from queue import SimpleQueue
 from typing import Any
 
 from aiohttp import web
@@ -22,6 +23,7 @@ CONSUMER = Consumer(
     {"bootstrap.servers": BOOTSTRAP, "group.id": TOPIC, "enable.auto.commit": False, "fetch.wait.max.ms": 10}
 )
 READY, ARRIVED = deque[Message](), asyncio.Condition()
+ACKS = SimpleQueue[tuple[dict[int, int], "asyncio.Future[None]"]]()
 
 
 async def put(request: web.Request) -> web.Response:
@@ -59,8 +61,9 @@ async def ack(request: web.Request) -> web.Response:
     for receipt in (await request.json())["receipts"]:
         partition, offset = map(int, receipt.split(":"))
         highest[partition] = max(offset + 1, highest.get(partition, 0))
-    offsets = [TopicPartition(TOPIC, *each) for each in highest.items()]
-    await asyncio.to_thread(CONSUMER.commit, offsets=offsets, asynchronous=False)
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ACKS.put((highest, stored))
+    await stored
     return web.json_response({})
 
 
@@ -72,10 +75,18 @@ async def arrived(found: list[Message]) -> None:
 
 
 def consume(loop: asyncio.AbstractEventLoop) -> None:
-    """Read ahead."""
+    """Read ahead, and commit: all acks that wait, at once. In one thread: while another one polls, a commit never begins."""
     while True:
-        if found := [each for each in CONSUMER.consume(500, 0.01) if not each.error()]:
+        if found := [each for each in CONSUMER.consume(500, 0.001) if not each.error()]:
             asyncio.run_coroutine_threadsafe(arrived(found), loop)
+        highest: dict[int, int] = {}
+        waiting = [ACKS.get() for _ in range(ACKS.qsize())]
+        for offsets, _ in waiting:
+            highest |= {number: max(end, highest.get(number, 0)) for number, end in offsets.items()}
+        if waiting:
+            CONSUMER.commit(offsets=[TopicPartition(TOPIC, *each) for each in highest.items()], asynchronous=False)
+            for _, stored in waiting:
+                loop.call_soon_threadsafe(stored.set_result, None)
 
 
 def poll() -> None:
