@@ -31,7 +31,7 @@ Fetched = Callable[[list[StoredRecord], list[int]], object]  # the records, and 
 
 def reader(cluster: Kafka) -> Any:
     """A consumer in no group, of what is committed; it reports the end of a log."""
-    how = {"fetch_wait_max_ms": 50, "fetch_queue_backoff_ms": 5, "enable_partition_eof": True}
+    how = {"fetch_wait_max_ms": 5, "fetch_queue_backoff_ms": 5, "enable_partition_eof": True}
     settings = {"group_id": LOOKER, "group_protocol": "classic", "isolation_level": "read_committed"}
     return Consumer(cluster.client(**settings, **how))
 
@@ -84,4 +84,5 @@ class RecordFetcher:
             while left and left[0] < position:
                 if (offset := left.popleft()) not in found:
                     gone.append(offset)
+        consumer.unassign()  # or it would read on to the log's end, and ask there for more
         return [found[offset] for offset in offsets if offset in found], gone
