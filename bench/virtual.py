@@ -1,5 +1,6 @@
-"""What virtual queues cost over HTTP: a put and a claim, straight to the right node and through one that forwards; items a second,
-beside what a user might take instead; memory; how long another node needs to take over.
+"""What virtual queues cost over HTTP: a put and a claim, straight to the right node and through one that forwards.
+
+Then items a second, beside what a user might take instead; memory; how long another node needs to take over.
 
 In: nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints it. Node, forwarder and peers are other processes.
 The aiohttp server (`peers/bare.py`) has no queues at all: it is the upper bound. Redis and PostgreSQL are asked by their own clients,
