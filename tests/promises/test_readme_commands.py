@@ -45,6 +45,8 @@ NOT_RUN = {  # how the command begins, and why it is not run here
     "make test": "this is a part of it",
     "kq crash": "tests/promises/test_crash.py runs it",
     "kq gameday": "tests/faults/test_gameday.py plays it",
+    "kq kafka connect-": "tests/promises/test_connect_how_to.py runs it",
+    "curl ": "it asks that Connect",
     "kq doctor": "tests/promises/test_cli.py runs it",
     'eval "$(kq up --brokers 3)"': "one cluster is enough for the commands; three brokers run below",
     "export KQ_": "a cluster of the reader's own",
