@@ -16,6 +16,7 @@ from kqlib.kafka import Kafka
 from tests.patience import WAIT, until
 from tests.promises.play import commit
 from tests.promises.queues import topic
+from tests.unit.test_alerts import LABELS
 
 GAUGE = re.compile(r"kqlib_(\w+)\{(.*)\} (\S+)")
 
@@ -26,6 +27,7 @@ def numbers(capsys: pytest.CaptureFixture[str], *typed: str) -> dict[tuple[str, 
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
     found = [GAUGE.fullmatch(line) for line in lines]
     assert all(found), lines
+    assert all({*re.findall(r'(\w+)="', each[2])} == LABELS[f"kqlib_{each[1]}"] for each in found if each)
     return {(each[1], *re.findall(r'"([^"]*)"', each[2])): float(each[3]) for each in found if each}
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +26,38 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )  # fmt: skip
 
 from kqlib.errors import NotAllowed, Unreachable
 from kqlib.kafka import Kafka, connect, tools
 from kqlib.kafka.cluster import reach
+from kqlib.kafka.settings import Secret
 from kqlib.queue import state
 from kqlib.schemas import Registry
 from kqlib.topics import Plan, QueueTopic
-from kqlib.workshop.cluster import Cluster
+from kqlib.workshop.cluster import Cluster, secure
 from kqlib.workshop.cluster.secure import Security
-from tests.patience import PATIENCE, WAIT
-from tests.promises.play import create
+from tests.patience import PATIENCE, WAIT, until
+from tests.promises.play import configure, create
 from tests.promises.queues import alone, data, taken
+
+SCRAM = "listener.name.client.scram-sha-256.sasl.jaas.config"
+SETTINGS = {
+    "listener.name.client.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    SCRAM: "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+}
 
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Cluster]:
-    """Two brokers, so that they too talk to each other through TLS and a login."""
-    with Cluster(2, secure=True) as made:
+    """Two brokers, so that they too talk to each other through TLS and a login. Beside their certificate is one that can follow it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secure, "certify", partial(secure.certify, broker=365, renewed=365))
+        made = Cluster(2, secure=True, config=SETTINGS)
+    with made:
         for name in ("football", "scores"):
             create(made, name, 1, 2)
         yield made
@@ -232,7 +247,7 @@ def text(path: Path) -> str:
 def test_the_files_that_hold_a_secret_are_their_owners_only(locked: Cluster, passwords: list[str]) -> None:
     secrets = [*passwords, "PRIVATE KEY"]
     holding = [path for path in locked.home.rglob("*") if any(secret in text(path) for secret in secrets)]
-    assert {path.name for path in holding} == {"server.properties", "broker.pem"}
+    assert {path.name for path in holding} == {"server.properties", "broker.pem", "renewed.pem"}
     for path in [*holding, locked.home, locked.home / "tls"]:
         assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0, path
 
@@ -271,3 +286,64 @@ def test_a_settings_file_lets_in(
     with connect() as kafka:
         assert kafka.bootstrap == app.bootstrap.split(",")[0]
         assert kafka.client()["bootstrap.servers"] == kafka.bootstrap
+
+
+def test_who_is_connected_goes_on_after_a_change_of_password_and_who_comes_needs_the_new_one(locked: Cluster) -> None:
+    """The short form of test_rotation, as is the next one."""
+
+    def changed(password: str) -> dict[str, Any]:
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion("app", info, password.encode())
+        locked.admin.alter_user_scram_credentials([change])["app"].result(WAIT)
+        return login(locked) | {
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "app",
+            "sasl.password": Secret(password),
+        }
+
+    def enters(own: dict[str, Any]) -> bool | None:
+        try:
+            reach(locked.bootstrap, own).close()
+        except Unreachable as error:
+            assert "uthentication failed" in str(error)
+            return None
+        return True
+
+    old = changed("old")
+    until(lambda: enters(old))
+    connected = Producer(Kafka(locked.bootstrap, old).client())
+    failed: list[Any] = []
+
+    def send() -> None:
+        connected.produce("football", b"goal", on_delivery=lambda error, _: failed.append(error))
+        assert connected.flush(WAIT) == 0
+
+    send()  # it is connected with the leader
+    new = changed("new")
+    until(lambda: enters(new))
+    until(lambda: enters(old) is None or None)
+    send()
+    assert failed == [None, None]
+
+
+def test_a_certificate_is_renewed_without_a_restart_if_it_is_of_the_same_authority(
+    locked: Cluster, tmp_path: Path
+) -> None:
+    pem, renewed = locked.home / "tls/broker.pem", locked.home / "tls/renewed.pem"
+
+    def shown(number: int) -> str:
+        return ssl.get_server_certificate(("127.0.0.1", locked.broker(number).node.port), timeout=WAIT)
+
+    key = "listener.name.client.ssl.keystore.location"
+    with pytest.raises(KafkaException):  # the other broker would not believe it
+        configure(locked, ResourceType.BROKER, "1", **{key: str(Security.make(tmp_path / "other").home / "broker.pem")})
+    for _ in range(2):  # and back: the second time the setting has that value already
+        aside = pem.rename(pem.with_name("aside.pem"))
+        renewed.rename(pem)
+        aside.rename(renewed)
+        pem.touch()  # Kafka tells a new file by its time, and the two may have the same
+        for number in (1, 2):
+            configure(locked, ResourceType.BROKER, str(number), **{key: str(pem)})
+            until(lambda number=number: shown(number) in pem.read_text() or None)  # type: ignore[misc]
+    with locked.as_user("app") as new:
+        assert new.brokers == [1, 2]

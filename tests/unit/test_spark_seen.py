@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from kqlib.spark import running, snapshot
 from kqlib.spark.progress import Progress, seen
 from kqlib.spark.stream import Counted
 from kqlib.text import PREFIX
+from tests.unit.test_alerts import LABELS
 
 REPORT: Any = {
     "batchId": 7,
@@ -69,6 +71,7 @@ def metrics(home: str) -> dict[str, float]:
     labels = '{stream="standings",source="games",target="table"'
     lines = [line for line in exposed(list(looks.gauges(None, home))).splitlines() if not line.startswith("#")]  # type: ignore[arg-type]
     assert all(labels in line for line in lines)
+    assert all({*re.findall(r'(\w+)="', line)} == LABELS[line.partition("{")[0]] for line in lines)
     short = [line.removeprefix(PREFIX + "pipeline_").replace(labels, "").strip("}").split("} ") for line in lines]
     return {name.lstrip(","): float(value) for name, value in short}
 
