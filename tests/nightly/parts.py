@@ -46,7 +46,7 @@ def storms(night: Night) -> list[Unit]:
 
 
 def drivers(night: Night) -> list[Unit]:
-    """A Spark driver is killed at each change of its files, for half an hour."""
+    """A Spark driver is killed at each change, each request and each file of its checkpoint, and workers die; for two hours."""
     return tests(night, collected(DRIVERS))
 
 
