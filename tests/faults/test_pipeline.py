@@ -6,6 +6,7 @@ an answer of Kafka's, in each of its batches, and of one whose cluster of Spark'
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -32,6 +33,7 @@ UNANSWERED = {"kafka.acks": "0", "kafka.enable.idempotence": "false"}
 AWAY = 10.0  # seconds without Kafka
 # Else only the first batch of a driver has the requests of a new producer.
 ANEW = {"spark.kafka.producer.cache.timeout": "1ms", "spark.kafka.producer.cache.evictorThreadRunInterval": "100ms"}
+MOMENTS = 30  # there are more changes in two batches
 KILLS = int(os.environ.get("KQ_FAULT_KILLS", "1000"))  # of a driver, at most; fewer are drawn from all points
 WORKERS_KILLED, SEED = min(20, KILLS), 4
 
@@ -53,15 +55,18 @@ def test_a_driver_that_is_killed_at_any_change_of_its_files_leaves_standings_tha
     kq_cluster: Kafka, tmp_path: Path, children: Children, figures: list[str]
 ) -> None:
     season, driver = Season(kq_cluster, tmp_path / "home"), Driver(children, kq_cluster)
-    moment, killed = 0, True
-    while killed:
+    killed = list[int]()
+    for moment in itertools.count(step=max(1, MOMENTS // KILLS)):
         season.add(2 * ROWS)
-        if killed := driver.work(season, moment, ROWS) is None:
-            driver = Driver(children, kq_cluster)
+        if (rows := driver.work(season, moment, ROWS)) is not None:
+            assert not season.wrong(rows)
+            break
+        killed.append(moment)
+        driver = Driver(children, kq_cluster)
         assert not season.wrong(driver.work(season)), f"killed at moment {moment}"
-        moment += 1
-    figures.append(f"killed at {moment - 1} moments, {season.added} rows, every table exact")
-    assert moment > 30
+        print(f"killed at change {moment}: exact", flush=True)
+    figures.append(f"killed at {len(killed)} of {moment} changes, {season.added} rows, every table exact")
+    assert moment > MOMENTS
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -88,7 +93,9 @@ def test_a_driver_that_is_killed_at_any_request_leaves_standings_that_are_exact(
             else:
                 missed += 1  # how often a client polls differs from run to run
             wire.heal()
-            if sinks := season.wrong(driver.work(season)):
+            sinks = season.wrong(driver.work(season))
+            print(f"{when} {point.api} {point.nth}: {sinks or 'exact'}, {missed} missed", flush=True)
+            if sinks:
                 wrong.append(f"{sinks}, killed at {point.api} {point.nth} {when}")
         driver.kill()
     figures.append(
@@ -111,7 +118,9 @@ def test_a_driver_that_is_killed_when_a_file_of_sparks_checkpoint_appears_leaves
             died = driver.work(season, most=ROWS) is None
         if died:
             driver = Driver(children, kq_cluster)
-        if sinks := season.wrong(driver.work(season)):
+        sinks = season.wrong(driver.work(season))
+        print(f"{names[nth] if died else 'not killed'}: {sinks or 'exact'}", flush=True)
+        if sinks:
             wrong.append(f"{sinks}, killed at {names[nth:]}")
         return names, died
 
@@ -188,6 +197,7 @@ def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_mo
                 at.append(f"{point.api} {point.nth} {when}")
                 spark.replace(worker)
             wire.heal()
+            print(f"a worker at {when} {point.api} {point.nth}: {sinks or 'exact'}", flush=True)
             if sinks:
                 wrong.append(f"{sinks}, a worker killed at {point.api} {point.nth} {when}")
         driver.kill()
