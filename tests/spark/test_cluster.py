@@ -86,7 +86,8 @@ class Standalone:
         self.daemons.append(self.reaper.start(name, command, self.home / f"{kind}.log", env=env))
 
     def log(self, kind: str) -> str:
-        return (self.home / f"{kind}.log").read_text(errors="replace")
+        file = self.home / f"{kind}.log"  # the reaper makes it
+        return file.read_text(errors="replace") if file.exists() else ""
 
     def _until(self, condition: Any, why: str) -> None:
         until(condition, lambda: f"{why}: {self.log('Master')[-2000:]}", 2 * WAIT)
