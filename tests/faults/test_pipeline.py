@@ -1,15 +1,19 @@
-"""Standings whose driver is killed before and after each change that it makes: the next one comes to the same. About 15 minutes.
+"""Standings whose driver is killed: at each change of its files, each request, each file of Spark's checkpoint.
 
-And a driver that loses Kafka, or an answer of Kafka's, in each of its batches.
+Whole it takes two hours; a night draws six points of each.
+
+The next driver comes to the same: both sinks, Parquet and Kafka, are compared each time. So are those of a driver that loses Kafka, or
+an answer of Kafka's, in each of its batches, and of one whose cluster of Spark's loses workers.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
-import secrets
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,115 +22,140 @@ from typing import Any
 import pytest
 
 from kqlib.kafka import Kafka
-from kqlib.schemas import Registry
-from kqlib.spark.table import COLUMNS
-from kqlib.topics import Plan, Topic
-from kqlib.workshop import games, snapshot
+from kqlib.spark.session import QUICK
+from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import Cluster
-from kqlib.workshop.driver import life
-from kqlib.workshop.games import seasons
-from kqlib.workshop.games.seasons import FOR_EVER, produce
+from tests.faults.pipeline_world import ROWS, Driver, Season, killed_at
 from tests.patience import WAIT, until
-from tests.spark.hand import by_hand
+from tests.spark.test_cluster import WORKERS, Standalone, executors
 
-ROWS, BATCHES = 60, 2  # of each round
 ITEMS = int(os.environ.get("KQ_FAULT_ITEMS", "100000"))
 FEW = 2_000  # rows for a mutant
 UNANSWERED = {"kafka.acks": "0", "kafka.enable.idempotence": "false"}
 AWAY = 10.0  # seconds without Kafka
+# Else only the first batch of a driver has the requests of a new producer.
+ANEW = {"spark.kafka.producer.cache.timeout": "1ms", "spark.kafka.producer.cache.evictorThreadRunInterval": "100ms"}
+MOMENTS = 30  # there are more changes in two batches
+KILLS = int(os.environ.get("KQ_FAULT_KILLS", "1000"))  # of a driver, at most; fewer are drawn from all points
+WORKERS_KILLED, SEED = min(20, KILLS), int(os.environ.get("KQ_FAULT_SEED", "4"))
 
 
-def driver(moment: int, most: int = ROWS // BATCHES, sink: dict[str, str] | None = None) -> Callable[..., None]:
-    """A program for `life`: the standings of all that is there, killed at this moment (-1: not at all).
+def drawn(points: Sequence[Any]) -> list[Any]:
+    """All of these points in their order, or some of them."""
+    chosen = set(random.Random(SEED).sample(range(len(points)), min(len(points), KILLS)))
+    return [each for at, each in enumerate(points) if at in chosen]
 
-    most: rows of a batch. sink: more options of what writes to Kafka.
-    """
 
-    def program(spark: Any, cluster: Kafka, *words: str) -> None:
-        import os
-        import signal
-
-        from kqlib.spark import frames, standings
-        from kqlib.spark.snapshot import Files, Snapshot
-
-        games, out, home, seen = words
-        passed = 0
-
-        def step() -> None:
-            nonlocal passed
-            if passed == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            passed += 1
-
-        def counted(work: Any) -> Any:
-            def both_sides(*args: Any) -> Any:
-                step()
-                made = work(*args)
-                step()
-                return made
-
-            return both_sides
-
-        changes = ((Files, "_create"), (Files, "write"), (Files, "delete"), (Snapshot, "write"), (frames, "put"))
-        for where, name in changes:
-            setattr(where, name, counted(getattr(where, name)))
-        options = frames.sink
-        frames.sink = lambda *where: options(*where) | (sink or {})
-        how: dict[str, Any] = {"registry": Registry(cluster=cluster), "home": home, "once": True}
-        standings(spark, cluster, games, out, maxOffsetsPerTrigger=most, **how).wait()
-        rows = Snapshot(spark, home).read("teams").collect()
-        Path(seen).write_text(json.dumps([list(row) for row in rows]))
-
-    return program
+@pytest.fixture
+def children() -> Iterator[Children]:
+    """What starts drivers."""
+    with Children() as made:
+        yield made
 
 
 def test_a_driver_that_is_killed_at_any_change_of_its_files_leaves_standings_that_are_exact(
-    kq_cluster: Kafka, tmp_path: Path, figures: list[str]
+    kq_cluster: Kafka, tmp_path: Path, children: Children, figures: list[str]
 ) -> None:
-    name, seen = f"games-{secrets.token_hex(3)}", tmp_path / "seen"
-    Plan({name: Topic(2, config=FOR_EVER), f"{name}.table": Topic(1, compact=True)}).apply(kq_cluster, quiet=True)
-    registry, words = Registry(cluster=kq_cluster), (name, f"{name}.table", str(tmp_path / "home"), str(seen))
-    season = list(games.season(20_000, late=0.03, doubled=0.05, corrections=0.1))
-    told, moment, ended = 0, 0, False
-    while not ended:
-        produce(kq_cluster, name, seasons.messages(season[told : told + ROWS], registry, f"{name}-value"))
-        told += ROWS
-        ended = life(kq_cluster, driver(moment), *words) == "ended"
-        seen.unlink(missing_ok=True)
-        assert life(kq_cluster, driver(-1), *words) == "ended"
-        truth = by_hand(season[:told])
-        assert table(json.loads(seen.read_text())) == truth, f"Parquet, killed at moment {moment}"
-        last = {each.key(): each.value() for each in snapshot.records(kq_cluster, f"{name}.table")[0]}
-        values = [registry.codec().decode(value) for value in last.values()]
-        assert table([[value[column] for column in COLUMNS] for value in values]) == truth, f"Kafka, moment {moment}"
-        moment += 1
-    figures.append(f"killed at {moment - 1} moments, {told} rows, every table exact")
-    assert moment > 30
+    season, driver = Season(kq_cluster, tmp_path / "home"), Driver(children, kq_cluster)
+    killed = list[int]()
+    for moment in itertools.count(step=max(1, MOMENTS // KILLS)):
+        season.add(2 * ROWS)
+        if (rows := driver.work(season, moment, ROWS)) is not None:
+            assert not season.wrong(rows)
+            break
+        killed.append(moment)
+        driver = Driver(children, kq_cluster)
+        assert not season.wrong(driver.work(season)), f"killed at moment {moment}"
+        print(f"killed at change {moment}: exact", flush=True)
+    figures.append(f"killed at {len(killed)} of {moment} changes, {season.added} rows, every table exact")
+    assert moment > MOMENTS
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_driver_that_is_killed_at_any_request_leaves_standings_that_are_exact(
+    tmp_path: Path, children: Children, figures: list[str], when: str
+) -> None:
+    with Cluster(1, wire=True) as cluster:
+        season, wire = Season(cluster, tmp_path / "home"), cluster.wire
+        driver, seen, wrong, missed = Driver(children, wire.cluster, config=ANEW), Counter[str](), list[str](), 0
+        season.add()
+        assert not season.wrong(driver.work(season))
+        season.add()
+        wire.clear()
+        assert not season.wrong(driver.work(season))
+        every, java = wire.seen(), driver.jvm
+        assert {"ListOffsets", "Fetch", "InitProducerId", "Produce"} <= {each.api for each in every}
+        for point in drawn(every):
+            season.add()
+            wire.clear()
+            wire.kill(driver.jvm if point.pid == java else driver.python, point.api, point.nth, when)
+            if driver.work(season) is None:
+                seen[point.api] += 1
+                driver = Driver(children, wire.cluster, config=ANEW)
+            else:
+                missed += 1  # how often a client polls differs from run to run
+            wire.heal()
+            sinks = season.wrong(driver.work(season))
+            print(f"{when} {point.api} {point.nth}: {sinks or 'exact'}, {missed} missed", flush=True)
+            if sinks:
+                wrong.append(f"{sinks}, killed at {point.api} {point.nth} {when}")
+        driver.kill()
+    figures.append(
+        f"killed {when} {seen.total()} of {len(every)} requests ({missed} did not come): {dict(seen)}; wrong: {wrong or 0}"
+    )
+    assert not wrong
+    assert seen.total() > missed
+
+
+def test_a_driver_that_is_killed_when_a_file_of_sparks_checkpoint_appears_leaves_standings_that_are_exact(
+    kq_cluster: Kafka, tmp_path: Path, children: Children, figures: list[str]
+) -> None:
+    """Three batches from the first on: the last one deletes files of an older one."""
+
+    def killed(nth: int) -> tuple[list[str], bool]:
+        nonlocal driver
+        season = Season(kq_cluster, tmp_path / str(nth))
+        season.add(3 * ROWS)
+        with killed_at(driver.jvm, season.home / "checkpoint", nth) as names:
+            died = driver.work(season, most=ROWS) is None
+        if died:
+            driver = Driver(children, kq_cluster)
+        sinks = season.wrong(driver.work(season))
+        print(f"{names[nth] if died else 'not killed'}: {sinks or 'exact'}", flush=True)
+        if sinks:
+            wrong.append(f"{sinks}, killed at {names[nth:]}")
+        return names, died
+
+    wrong, driver = list[str](), Driver(children, kq_cluster)
+    names, died = killed(-1)
+    assert not died and {"metadata", "offsets/2", "commits/2"} <= set(names)
+    points = {nth: killed(nth) for nth in drawn(range(len(names)))}
+    driver.kill()
+    at = [found[nth] for nth, (found, died) in points.items() if died]
+    figures.append(f"killed at {len(at)} of {len(names)} files of the checkpoint: {at}; wrong: {wrong or 0}")
+    assert not wrong
+    assert len(at) > len(points) - 3  # at the last one it may have ended before
 
 
 @pytest.mark.parametrize(
     ("sink", "moments"), [({}, ("before", "after", "before")), (UNANSWERED, ("before",) * 3)], ids=["good", "mutant"]
 )
 def test_a_driver_that_loses_kafka_and_its_answers_leaves_standings_that_are_exact(
-    tmp_path: Path, figures: list[str], sink: dict[str, str], moments: Sequence[str]
+    tmp_path: Path, children: Children, figures: list[str], sink: dict[str, str], moments: Sequence[str]
 ) -> None:
     """moments: of each batch's first write, when its connection is closed.
 
     The mutant waits for no answer, so that no answer can be lost. The judge must find what the last batch lost: each batch writes
     every team anew.
     """
-    name, home, seen = "games", tmp_path / "home", tmp_path / "seen"
-    season = list(games.season(FEW if sink else ITEMS, late=0.03, doubled=0.05, corrections=0.1))
     with Cluster(1, wire=True) as cluster, ThreadPoolExecutor(1) as pool:
-        Plan({name: Topic(2, config=FOR_EVER), f"{name}.table": Topic(1, compact=True)}).apply(cluster, quiet=True)
-        registry = Registry(cluster=cluster)
-        produce(cluster, name, seasons.messages(season, registry, f"{name}-value"))
-        program = driver(-1, len(season) // len(moments) + 2, sink)
-        words = name, f"{name}.table", str(home), str(seen)
-        ended = pool.submit(life, cluster.wire.cluster, program, *words)
+        season = Season(cluster, tmp_path / "home", FEW if sink else ITEMS)
+        season.add(season.size)
+        driver = Driver(children, cluster.wire.cluster, sink=sink)
+        ended = pool.submit(driver.work, season, most=season.size // len(moments) + 2)
         for batch, when in enumerate(moments):
             cluster.wire.disconnect("Produce", when=when, client="producer-1")
-            over = partial(done, ended, home / "current" / str(batch))
+            over = partial(done, ended, season.home / "current" / str(batch))
             until(lambda over=over: over() or cluster.wire.wait(0.2), seconds=2 * WAIT)
             assert cluster.wire.wait(0), f"nothing happened to batch {batch}"
             if when == "after":
@@ -134,22 +163,46 @@ def test_a_driver_that_loses_kafka_and_its_answers_leaves_standings_that_are_exa
                 time.sleep(AWAY)
                 cluster.wire.heal()
             until(over, seconds=2 * WAIT)
-        assert ended.result() == "ended"
-        written = {}
-        for each in snapshot.records(cluster, f"{name}.table")[0]:
-            written[each.key()] = registry.codec().decode(each.value())
-    truth = by_hand(season)
-    assert table(json.loads(seen.read_text())) == truth
-    exact = table([[value[column] for column in COLUMNS] for value in written.values()]) == truth
-    figures.append(f"Kafka lost in {len(moments)} batches of {len(season):,} rows, {sink or 'as it is'}: exact {exact}")
-    assert exact == (not sink)
+        wrong = season.wrong(ended.result())
+    figures.append(f"Kafka lost in {len(moments)} batches of {season.size:,} rows, {sink or 'as it is'}: wrong {wrong}")
+    assert wrong == (["Kafka"] if sink else [])
 
 
-def done(ended: Future[str], batch: Path) -> bool:
+def done(ended: Future[Any], batch: Path) -> bool:
     """Has the driver noted this batch, or ended?"""
     return ended.done() or batch.exists()
 
 
-def table(rows: list[list[Any]]) -> list[tuple[Any, ...]]:
-    """In the order of `by_hand`."""
-    return sorted(map(tuple, rows), key=lambda row: (row[0], row[2]))
+def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_moments(
+    tmp_path: Path, children: Children, figures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process group of a worker: the worker and its executor, at the same moment. Another one takes its place."""
+    draw, at, wrong = random.Random(SEED), list[str](), list[str]()
+    with Cluster(1, wire=True) as cluster, Standalone(tmp_path) as spark:
+        monkeypatch.setenv("KQ_SPARK_MASTER", spark.address)
+        season, wire = Season(cluster, tmp_path / "home"), cluster.wire
+        driver = Driver(children, wire.cluster, config={"spark.executor.extraJavaOptions": QUICK}, executors=WORKERS)
+        for _ in range(2):
+            season.add()
+            wire.clear()
+            assert not season.wrong(driver.work(season))
+        points = [each for each in wire.seen() if each.pid != driver.python]
+        for _ in range(WORKERS_KILLED):
+            season.add()
+            worker, point, when = draw.choice(spark.workers), draw.choice(points), draw.choice(["before", "after"])
+            until(lambda worker=worker: executors(worker))
+            wire.clear()
+            wire.set_group(worker.started())
+            wire.kill_group(point.api, point.nth, when)
+            sinks = season.wrong(driver.work(season))
+            if wire.wait(0):
+                at.append(f"{point.api} {point.nth} {when}")
+                spark.replace(worker)
+            wire.heal()
+            print(f"a worker at {when} {point.api} {point.nth}: {sinks or 'exact'}", flush=True)
+            if sinks:
+                wrong.append(f"{sinks}, a worker killed at {point.api} {point.nth} {when}")
+        driver.kill()
+    figures.append(f"workers killed at {len(at)} of {WORKERS_KILLED} moments, seed {SEED}: {at}; wrong: {wrong or 0}")
+    assert not wrong
+    assert len(at) > WORKERS_KILLED / 2

@@ -46,8 +46,8 @@ def storms(night: Night) -> list[Unit]:
 
 
 def drivers(night: Night) -> list[Unit]:
-    """A Spark driver is killed at each change of its files, for half an hour."""
-    return tests(night, collected(DRIVERS))
+    """A Spark driver is killed at changes, requests and files of its checkpoint that are drawn, and workers die."""
+    return tests(night, collected(DRIVERS), KQ_FAULT_KILLS="6", KQ_FAULT_SEED=str(night.seed))
 
 
 def proofs(night: Night) -> list[Unit]:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pyspark
@@ -49,12 +49,29 @@ class Standalone:
         self.address = f"spark://127.0.0.1:{self.port}"
         self._start("Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(_free()))
         self._until(lambda: _listens(self.port), "the master")
-        for number in range(WORKERS):
-            ports = ["--webui-port", str(_free()), "--cores", "1", "--memory", "1g"]
-            self._start(
-                "Worker", *ports, "--host", "127.0.0.1", "--work-dir", str(home / f"work-{number}"), self.address
-            )
-        self._until(lambda: self.log("Master").count("Registering worker") == WORKERS, "two workers")
+        for _ in range(WORKERS):
+            self._start_worker()
+        self._wait_for_workers()
+
+    @property
+    def workers(self) -> list[Child]:
+        """Those that live."""
+        return [each for each in self.daemons[1:] if each.alive]
+
+    def replace(self, worker: Child) -> None:
+        """Another worker takes the place of this one, which was killed."""
+        worker.wait()
+        self._start_worker()
+        self._wait_for_workers()
+
+    def _start_worker(self) -> None:
+        ports = ["--webui-port", str(_free()), "--cores", "1", "--memory", "1g"]
+        place = str(self.home / f"work-{len(self.daemons)}")
+        self._start("Worker", *ports, "--host", "127.0.0.1", "--work-dir", place, self.address)
+
+    def _wait_for_workers(self) -> None:
+        started = len(self.daemons) - 1
+        self._until(lambda: self.log("Master").count("Registering worker") == started, "the workers")
 
     def _start(self, kind: str, *words: str) -> None:
         env = {
@@ -69,25 +86,33 @@ class Standalone:
         self.daemons.append(self.reaper.start(name, command, self.home / f"{kind}.log", env=env))
 
     def log(self, kind: str) -> str:
-        return (self.home / f"{kind}.log").read_text(errors="replace")
+        file = self.home / f"{kind}.log"  # the reaper makes it
+        return file.read_text(errors="replace") if file.exists() else ""
 
     def _until(self, condition: Any, why: str) -> None:
         until(condition, lambda: f"{why}: {self.log('Master')[-2000:]}", 2 * WAIT)
 
     def kill_worker(self) -> None:
         """One worker's machine is gone: its process dies, and with it, by itself, its executor."""
-        self.executors += _children(self.daemons[-1])
+        self.executors += executors(self.daemons[-1])
         self.daemons[-1].signal(9)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """All of them, and the executors that they started."""
-        left = [*self.executors, *(each for daemon in self.daemons for each in _children(daemon))]
+        left = [*self.executors, *(each for daemon in self.daemons for each in executors(daemon))]
         self.reaper.close(20)
         for each in psutil.wait_procs(left, 20)[1]:
             each.kill()
 
 
-def _children(daemon: Child) -> list[psutil.Process]:
+def executors(daemon: Child) -> list[psutil.Process]:
+    """What a worker has started."""
     try:
         return psutil.Process(daemon.pid).children(recursive=True) if daemon.alive and daemon.pid else []
     except psutil.NoSuchProcess:
