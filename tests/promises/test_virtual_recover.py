@@ -7,8 +7,12 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from kqlib.kafka import Kafka
@@ -16,7 +20,7 @@ from kqlib.queue.clients import leave
 from kqlib.topics import Plan
 from kqlib.virtual import fetcher, member
 from kqlib.virtual.client import Client
-from kqlib.virtual.fetcher import reader
+from kqlib.virtual.fetcher import RecordFetcher, reader
 from kqlib.virtual.index import RecordCache
 from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
@@ -128,3 +132,15 @@ def test_two_nodes_that_tell_the_same_address_are_not_ready_and_say_why(
     with Node(kq_cluster, topic, advertise=node.url) as twin:
         pairs = (node, twin), (twin, node)  # whichever the group gave the partition to, the other one says so
         within(60, lambda: any(f"node {a.id} has the address {a.url}, too" in b.ready()[1] for a, b in pairs))
+
+
+def test_a_fetcher_that_has_its_record_does_not_read_on(kq_cluster: Kafka, topic: str) -> None:
+    """It would take the rest of the log into memory, and the next fetch would wait for the one at the log's end."""
+    producer, fetched = Producer(kq_cluster.client()), Future[Any]()
+    producer.produce(topic, b"old", b"q", 0)
+    assert producer.flush(WAIT) == 0
+    with closing(RecordFetcher(kq_cluster, topic)) as fetcher:
+        fetcher.fetch(0, [0], lambda found, gone: fetched.set_result((found, gone)))
+        ((found,), gone) = fetched.result(WAIT)
+        assert (found.data, gone) == (b"old", [])
+        assert fetcher._kept.now().assignment() == []
