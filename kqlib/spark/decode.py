@@ -8,8 +8,8 @@ rows pass through Python, where fastavro finds the cause (Spark's decoder gives 
 Spark's decoder leaves two things open. A broken record becomes a struct of nulls, which may also be a record of nullable fields. And
 bytes after the value are not noticed. So sixteen random bytes follow each body, and each schema has a field that reads them. They come
 out whole only if the value took exactly its own bytes. Encoding again to compare lengths would cost more, and it would be wrong for
-arrays, which have several encodings. The result is an array of at most one element (`explode_outer`): with a plain filter Spark would
-decode each row a second time.
+arrays, which have several encodings. The decoded value passes through an array of one element (`explode_outer`): Spark computes that
+once. With a plain column it would decode each row a second time to compare the end.
 
 A version that the reader's schema cannot read would make all its rows bad. `IncompatibleSchema` says so before a row is read.
 """
@@ -101,8 +101,9 @@ class Decoded:
         from pyspark.sql import functions as f
 
         end = _random_end()
-        whole = f.filter(f.array(self._branches(end)), lambda each: each.end == f.lit(end))
-        return self.df.select("*", _schema_id().alias("schema_id"), f.explode_outer(whole).alias("_kq"))
+        once = f.explode_outer(f.array(self._branches(end)))
+        rows = self.df.select("*", _schema_id().alias("schema_id"), once.alias("_kq"))
+        return rows.withColumn("_kq", f.when(f.col("_kq.end") == f.lit(end), f.col("_kq")))
 
     @cached_property
     def good(self) -> DataFrame:
