@@ -1,9 +1,8 @@
-"""The promises on a real Kafka: what each kind of queue keeps, and a class from a notebook's cell."""
+"""The promises on a real Kafka: what each kind of queue keeps."""
 
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -15,29 +14,6 @@ from kqlib.workshop.promises.share import Share
 from kqlib.workshop.promises.virtual import VIRTUAL
 
 pytestmark = pytest.mark.limit(300)  # it may wait for another process of the run that computes the same scores
-
-CELL = """
-from confluent_kafka import Consumer, Producer
-
-class Mine:
-    def __init__(self, cluster, name):
-        self.name, self.producer = name, Producer(cluster.client())
-        self.consumer = Consumer(cluster.client(group_id=f"mine-{name}"))
-        self.consumer.subscribe([name])
-
-    def put(self, data):
-        self.producer.produce(self.name, data)
-        self.producer.flush()
-
-    def claim(self, wait=1.0):
-        return self.consumer.poll(wait)
-
-    def ack(self, message):
-        self.consumer.commit(message, asynchronous=False)
-
-    def release(self, message):
-        pass  # "it will come back"
-"""
 
 # tried once in a run: notebooks 07 to 11 read these scores
 QUEUES = {
@@ -93,13 +69,6 @@ EXPECTED = {
     "heals after an outage": "✓✓✓✓✓✓✓✓✓",
     "more processes than partitions": "✗✗✗✗✗✓✗✓✓",
 }
-
-
-def from_a_cell():
-    """A class as a notebook's cell makes it: it stands in no file."""
-    names = {"__name__": "__main__"}
-    exec(CELL, names)
-    return names["Mine"]
 
 
 @pytest.fixture(scope="module")
@@ -191,21 +160,6 @@ def test_what_a_share_group_cannot_do_says_why(scores):
         "depth from outside": "share groups do not offer depth",
         "depth is exact": "share groups do not offer depth",
     }
-
-
-def test_a_class_from_a_notebooks_cell_is_scored_too_and_a_line_counts_meanwhile(monkeypatch):
-    shown = []
-    line = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
-    monkeypatch.setattr("kqlib.workshop.promises.display_handle", lambda: line)
-    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # under pytest there is no such line: a stored output would have it
-    mine = promises(from_a_cell(), only=["extend", "released comes back", "claimed is hidden"])
-    assert shown == ["1 of 3 promises", "2 of 3 promises", "3 of 3 promises", ""]
-    assert repr(mine).splitlines() == [
-        "kept of 3 promises   Mine · 1",
-        "claimed is hidden    ✓ 5",
-        "released comes back  ✗ 2 came where 1 was due",
-        "extend               – no claim(lease=…)",
-    ]
 
 
 def test_the_item_that_broke_it_can_be_drawn(scores):
