@@ -310,7 +310,7 @@ def test_a_purge_that_is_not_answered_may_have_been_stored_and_says_so(wired: Cl
     Plan({"purged": QueueTopic(partitions=1)}).apply(wired, quiet=True)
     with Site(Kafka(wired.wire.bootstrap), "purges") as site:
         # The purge is given up before its connection is, else a second try would be answered.
-        patient = int(4_000 * PATIENCE)
+        patient = int(1_200 * PATIENCE)
         site._sender()._settings |= {"delivery.timeout.ms": patient, "socket.timeout.ms": 2 * patient}
         queue = site.queue("purged")
         queue.put(b"a")
