@@ -200,10 +200,9 @@ def test_group_members_join_and_die_by_a_button_and_partitions_and_lag_move(play
     expect(shown.get_by_role("alert")).to_contain_text("'ben' has crashed")
 
 
-@pytest.mark.parametrize(
-    "whole", [False, pytest.param(True, marks=[pytest.mark.nightly, pytest.mark.limit(300)])], ids=["begun", "whole"]
-)
-def test_queue_workers_are_added_stalled_woken_and_killed_and_floor_and_top_move(play: Play, whole: bool) -> None:
+@pytest.mark.nightly  # by day tests/promises/test_queue_work.py presses the same buttons without a browser
+@pytest.mark.limit(300)
+def test_queue_workers_are_added_stalled_woken_and_killed_and_floor_and_top_move(play: Play) -> None:
     code = 'import kqlib as kq\nlab = kq.lab("queue")\nkq.play.queue(lab)'
     shown = play("queue", code)
     twin = words(shown)
@@ -214,10 +213,6 @@ def test_queue_workers_are_added_stalled_woken_and_killed_and_floor_and_top_move
     expect(twin).to_contain_text("(ann)")  # by itself: it has claimed
     press(shown, "stall")
     expect(twin).to_contain_text("ann stalled")
-    if not whole:
-        press(shown, "wake")
-        expect(twin).to_contain_text(MOVED)
-        return
     choose(shown, "who", "ben")
     press(shown, "add")
     expect(twin).to_contain_text("(ben)")  # it took over when ann's session was over

@@ -13,10 +13,11 @@ from tests.nightly.run import ROOT, Night, Part, Unit
 from tests.notebooks import gate
 
 STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
-SITE = "tests/browser/test_site.py"
+SITE, TWICE = "tests/browser/test_site.py", "tests/notebooks/test_run_twice.py"
 MARKED = (
     *("tests/unit", "tests/promises", "tests/spark", "tests/browser"),
     *(f"tests/notebooks/test_{name}.py" for name in ("solutions", "bands", "elsewhere")),
+    f"{TWICE}::test_no_process_and_no_directory_is_left_when_a_kernel_is_killed_in_the_middle",
 )
 LONG = {"KQ_NIGHTLY": "1"}  # tests that are marked nightly run too
 
@@ -59,7 +60,7 @@ def notebooks(night: Night) -> list[Unit]:
     """Each notebook is compared twice, in an order that is drawn, and each is run with every cell doubled."""
     draw: random.Random = random.Random(night.seed)
     units: list[Unit] = []
-    doubled = "tests/notebooks/test_run_twice.py::test_every_cell_of_a_notebook_runs_twice_in_place"
+    doubled = f"{TWICE}::test_every_cell_of_a_notebook_runs_twice_in_place"
     for turn in ("first", "second", "doubled"):
         for path in draw.sample(gate.notebooks(), len(gate.notebooks())):
             compare = [sys.executable, "-m", "tests.notebooks.compare", "-n", "1", str(path)]

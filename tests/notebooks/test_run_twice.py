@@ -49,14 +49,9 @@ def brokers(path: Path) -> int:
     return max(n for n in (1, 2, 3) if n == 1 or f"brokers={n}" in text)
 
 
-QUICK = "05-avro-versions.ipynb"  # it takes seconds; the others are doubled at night
-ALL = [
-    pytest.param(path, id=path.name, marks=[pytest.mark.nightly] * (path.name != QUICK)) for path in gate.notebooks()
-]
-
-
+@pytest.mark.nightly
 @pytest.mark.limit(600)
-@pytest.mark.parametrize("path", ALL)
+@pytest.mark.parametrize("path", gate.notebooks(), ids=lambda path: path.name)
 def test_every_cell_of_a_notebook_runs_twice_in_place(path: Path) -> None:
     found = failures(nbformat.v4.reads(path.read_text(encoding="utf-8")), path.parent)
     assert not found, "\n".join(found)
@@ -73,7 +68,8 @@ def test_a_cell_that_cannot_be_run_twice_is_named(tmp_path: Path) -> None:
 ONE, THREE = gate.notebooks()[1], max(gate.notebooks(), key=brokers)
 
 
-@pytest.mark.parametrize("path", [ONE, pytest.param(THREE, marks=pytest.mark.nightly)], ids=lambda path: path.name)
+@pytest.mark.nightly  # by day tests/promises/test_no_orphan.py kills a Python that has a cluster
+@pytest.mark.parametrize("path", [ONE, THREE], ids=lambda path: path.name)
 def test_no_process_and_no_directory_is_left_when_a_kernel_is_killed_in_the_middle(path: Path) -> None:
     nb = nbformat.v4.reads(path.read_text(encoding="utf-8"))
     seen: dict[str, Any] = {}

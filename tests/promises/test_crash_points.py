@@ -29,6 +29,7 @@ def test_a_sample_of_three_points_of_our_queue_has_its_stored_score(wired: Clust
         assert score.failed == {point: seen for point, seen in known.items() if point in score.failed}
 
 
+@pytest.mark.nightly  # by day tests/unit/test_crash.py judges two leases, and test_crash.py a lost item
 def test_two_live_leases_are_seen_where_there_are_two_and_a_lost_item_where_one_is_lost(wired: Cluster) -> None:
     at = "OffsetCommit:1:before"
     mapped = visit({"mapping": LADDER["save offset"]}, [STOPPED], wired, only=[at])["mapping"]

@@ -16,10 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
+import kqlib as kq
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Retry, Site
 from tests.patience import PATIENCE, WAIT, until
-from tests.promises.queues import alone, taken, topic
+from tests.promises.queues import MADE, alone, taken, topic
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +234,18 @@ def test_a_handler_in_another_thread_may_ack_while_the_site_closes(
     thread.join()
     with alone(kq_cluster, name) as site:
         assert answer == ["acked"] and site.queue(name).depth() == 4
+
+
+def test_a_worker_of_the_playground_is_added_stalled_and_woken_by_a_button_and_the_floor_moves(
+    kq_cluster: Kafka,
+) -> None:
+    MADE.append((kq_cluster, "queue-playground"))
+    shown = kq.play.queue(kq_cluster)
+    assert shown.picture.text.startswith("nobody works · 2 partitions · 3 + 3 records")
+    assert "&#x27;ann&#x27; is not there" in shown.press("kill").note
+    shown.press("add")
+    until(lambda: "(ann)" in shown.picture.text)  # by itself: it has claimed
+    assert "ann stalled" in shown.press("stall").picture.text
+    shown.press("wake")
+    until(lambda: re.search(r"✓\d+ \|floor", shown.picture.text), lambda: shown.picture.text)  # by itself
+    assert "ann killed" in shown.press("kill").picture.text

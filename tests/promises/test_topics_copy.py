@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from kqlib.errors import NotAllowed, Unreachable
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import copying, moving
 from kqlib.queue.notes import Notes
-from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.crash import Report
 from tests.patience import WAIT
 from tests.promises.queues import taken
@@ -81,20 +79,6 @@ def test_a_copy_has_every_committed_record_as_it_was_and_copying_again_adds_only
     put(kq_cluster, source, 3)
     assert copying.copy(kq_cluster, source, kq_cluster, target) == 3
     assert contents(kq_cluster, target) == contents(kq_cluster, source)
-
-
-def test_a_copy_is_over_when_its_last_records_can_be_read() -> None:
-    with Cluster(wire="all") as cluster, ThreadPoolExecutor(1) as pool:
-        kq.Plan(dict.fromkeys(("from", "to"), kq.Topic(1))).apply(cluster, quiet=True)
-        put(cluster, "from", 3)
-        cluster.wire.brokers.hold("WriteTxnMarkers")
-        copy = pool.submit(copying.copy, cluster, "from", cluster, "to")
-        assert cluster.wire.brokers.wait(WAIT)  # the transaction is committed, and its mark is on the way
-        with pytest.raises(TimeoutError):
-            copy.result(1.0)
-        cluster.wire.brokers.release()
-        assert copy.result(WAIT) == 3
-        assert contents(cluster, "to") == contents(cluster, "from")
 
 
 def worked_on(cluster: Kafka, topic: str, site_name: str) -> dict[bytes | None, int]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psutil
@@ -15,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from kqlib import Plan, QueueTopic, Site
 from kqlib.errors import Closed, NotAllowed, Unreachable
 from kqlib.kafka import Kafka, tools
+from kqlib.queue import copying
 from kqlib.workshop import view
 from kqlib.workshop.cluster import Cluster
 from tests.patience import PATIENCE, WAIT, until
@@ -208,16 +210,40 @@ def test_a_cluster_without_a_wire_says_so_and_a_wrong_one_is_refused() -> None:
             Cluster(wire=wrong)  # type: ignore[arg-type]
 
 
-def test_through_tls_and_a_login_and_after_the_close_nothing_of_it_runs(within: Callable[..., float]) -> None:
-    with Cluster(wire="all", secure=True) as locked:
-        assert {each.api for each in locked.wire.controllers.seen()} >= {"BrokerHeartbeat", "SaslHandshake"}
-        create(locked, "secret")
-        app: Any = locked.as_user("app")
-        through = app.client() | {"bootstrap.servers": locked.wire.bootstrap}
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Cluster]:
+    """A cluster with TLS and logins whose own connections are on wires too; a test closes it."""
+    with Cluster(wire="all", secure=True) as made:
+        yield made
+
+
+def test_a_copy_is_over_when_its_last_records_can_be_read(secured: Cluster) -> None:
+    for name in ("from", "to"):
+        create(secured, name)
+    put(secured, "from", b"0", b"1", b"2")
+    with ThreadPoolExecutor(1) as pool:
+        secured.wire.brokers.hold("WriteTxnMarkers")
+        copy = pool.submit(copying.copy, secured, "from", secured, "to")
+        assert secured.wire.brokers.wait(WAIT)  # the transaction is committed, and its mark is on the way
+        with pytest.raises(TimeoutError):
+            copy.result(1.0)
+        secured.wire.brokers.release()
+        assert copy.result(WAIT) == 3
+    assert values(secured, "to") == [b"0", b"1", b"2"]
+
+
+def test_through_tls_and_a_login_and_after_the_close_nothing_of_it_runs(
+    secured: Cluster, within: Callable[..., float]
+) -> None:
+    with secured:
+        assert {each.api for each in secured.wire.controllers.seen()} >= {"BrokerHeartbeat", "SaslHandshake"}
+        create(secured, "secret")
+        app: Any = secured.as_user("app")
+        through = app.client() | {"bootstrap.servers": secured.wire.bootstrap}
         producer = Producer(through)
         producer.produce("secret", b"x")
         assert producer.flush(WAIT) == 0
-        assert [(each.api, each.what) for each in locked.wire.seen() if not each.poll] == [
+        assert [(each.api, each.what) for each in secured.wire.seen() if not each.poll] == [
             ("Produce", "secret/0 ×1, acks=all")
         ]
         came: list[str] = []
@@ -226,7 +252,7 @@ def test_through_tls_and_a_login_and_after_the_close_nothing_of_it_runs(within: 
             wrong.list_topics(timeout=2)
         wrong.poll(1)
         assert "_AUTHENTICATION" in came
-        wire, process = locked.wire, psutil.Process(locked.wire._proxy._child.pid)
+        wire, process = secured.wire, psutil.Process(secured.wire._proxy._child.pid)
     within(5, lambda: not process.is_running(), "the proxy is still there")
     with pytest.raises(Closed):
         wire.seen()
@@ -260,7 +286,7 @@ def test_a_broker_that_clients_cannot_reach_is_still_in_the_cluster_and_its_part
     put(three.wire, "copied", b"y")
 
 
-@pytest.mark.nightly  # by day test_topics_copy.py holds up what brokers send each other
+@pytest.mark.nightly  # by day the copy above holds up what brokers send each other
 def test_a_follower_that_is_cut_from_its_leader_falls_out_of_sync_and_comes_back(
     three: Cluster, within: Callable[..., float]
 ) -> None:
@@ -284,7 +310,7 @@ def test_a_purge_that_is_not_answered_may_have_been_stored_and_says_so(wired: Cl
     Plan({"purged": QueueTopic(partitions=1)}).apply(wired, quiet=True)
     with Site(Kafka(wired.wire.bootstrap), "purges") as site:
         # The purge is given up before its connection is, else a second try would be answered.
-        patient = int(4_000 * PATIENCE)
+        patient = int(1_200 * PATIENCE)
         site._sender()._settings |= {"delivery.timeout.ms": patient, "socket.timeout.ms": 2 * patient}
         queue = site.queue("purged")
         queue.put(b"a")

@@ -20,7 +20,7 @@ from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.spark import audit, watch
 from kqlib.spark.audit import VERDICTS
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 
 @dataclass
@@ -184,6 +184,7 @@ def test_while_workers_run_nothing_is_called_wrong(spark: Any, planted: Planted,
                 assert seen.right, (seen, seen.ids("missing"), seen.ids("doubled"))
         enough.set()
         assert seen.counts["once"] >= 6
+        until(lambda: not team[0].is_alive() and queue.depth() == 0)
         deadline = time.monotonic() + 2 * WAIT
         while (looked := going_on.round()).totals != {"once": len(put)}:
             assert looked.right and time.monotonic() < deadline, looked

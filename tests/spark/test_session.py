@@ -46,7 +46,7 @@ def test_a_session_is_quiet_and_leaves_nothing_when_it_is_stopped(begin: Begin, 
     assert process.communicate("\n", PATIENCE) == ("", "")
 
 
-@pytest.mark.nightly  # `test_life.py` has a driver that is killed in a query
+@pytest.mark.nightly  # by day notebook 12 has a driver that is killed in a query
 @pytest.mark.parametrize("end", ["SIGTERM in a query", "its last line"])
 def test_no_jvm_and_no_file_of_a_second_session_outlives_its_python(
     begin: Begin, tmp_path: Path, marked: Any, within: Any, end: str

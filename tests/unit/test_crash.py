@@ -18,6 +18,7 @@ from kqlib.workshop.crash.report import Report, committed_early
 from kqlib.workshop.crash.retriable import POSSIBLE, RETRIABLE
 from kqlib.workshop.crash.runs import _command, _differs, _pairs, _sampled, crash, points_of
 from kqlib.workshop.crash.verdict import Verdict, judged, last_number, make_items
+from kqlib.workshop.promises.crash_points import two_leases
 from kqlib.workshop.wire.crossing import Crossing
 from kqlib.workshop.wire.messages import Messages
 
@@ -78,6 +79,12 @@ def test_a_judge_of_ones_own_gets_items_and_results_and_its_sentences_count() ->
     assert judged(ITEMS, results(0), judge=lambda *_: "one sentence").judge == ("one sentence",)
     with pytest.raises(NotAllowed, match=r"a judge returns sentences or nothing, not \[1\]"):
         judged(ITEMS, [], judge=lambda *_: [1])
+
+
+def test_an_item_whose_ack_was_taken_twice_had_two_live_leases() -> None:
+    taken = [(None, b"acked %d" % number) for number in (0, 1, 2, 0, 2)]
+    assert two_leases(ITEMS, [*taken, (None, b"done 1"), (None, None)]) == ["two acks were taken of items 0 and 2"]
+    assert two_leases(ITEMS, taken[:3]) == []
 
 
 def test_a_verdict_reads_well() -> None:

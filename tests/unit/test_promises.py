@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted, Unreachable
 from kqlib.workshop.ladder import LADDER
-from kqlib.workshop.promises import PROMISES, Scores, Verdict, promises
+from kqlib.workshop.promises import PROMISES, Scores, Verdict, counted, promises
 from kqlib.workshop.promises.adapter import Claim, QueueAdapter, refused
 from kqlib.workshop.promises.owners import LATE_ACK, LATE_COMMIT
 from kqlib.workshop.promises.run import homes, judge
@@ -220,6 +221,17 @@ def test_a_queue_that_raises_breaks_the_promise_with_what_it_reported():
             raise LeaseLost("not at 127.0.0.1:9092,localhost:19092. Never\nat /a/path")
 
     assert scored(Tired, ["extend"])["extend"] == Verdict(False, 3, "raised LeaseLost: not at …")
+
+
+def test_in_a_notebook_a_line_counts_what_was_tried_and_is_empty_at_the_end(monkeypatch):
+    shown = []
+    line = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    monkeypatch.setattr("kqlib.workshop.promises.display_handle", lambda: line)
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # under pytest there is no such line: a stored output would have it
+    with counted(2, "promises") as step:
+        step()
+        step()
+    assert shown == ["1 of 2 promises", "2 of 2 promises", ""]
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ class Judge:
 
 def test_a_verdict_is_tried_once_and_read_with_all_that_was_seen():
     judge = Judge()
-    store.verdicts(QUEUES, ["extend"], judge)
-    found = store.verdicts(QUEUES, [ONE[1], TWO[1]], judge)
+    store.verdicts(QUEUES, [ONE], judge)
+    found = store.verdicts(QUEUES, [ONE, TWO], judge)
     assert judge.asked == [ONE, TWO]
     assert list(found) == [ONE, TWO]
     assert found[ONE] == KEPT
@@ -47,10 +47,10 @@ def test_a_verdict_is_tried_once_and_read_with_all_that_was_seen():
 
 def test_without_the_variable_nothing_is_stored_and_nothing_read(folder, monkeypatch):
     judge = Judge()
-    store.verdicts(QUEUES, ["extend"], judge)
+    store.verdicts(QUEUES, [ONE], judge)
     monkeypatch.delenv("KQ_VERDICTS")
     before = sorted(folder.iterdir())
-    store.verdicts(QUEUES, ["extend", TWO[1]], judge)
+    store.verdicts(QUEUES, [ONE, TWO], judge)
     assert judge.asked == [ONE, ONE, TWO]
     assert sorted(folder.iterdir()) == before
 
@@ -67,7 +67,7 @@ def test_without_the_variable_nothing_is_stored_and_nothing_read(folder, monkeyp
 def test_a_cross_after_a_call_without_an_answer_is_tried_again(verdict, tries):
     judge = Judge(verdict)
     for _ in range(2):
-        assert store.verdicts(QUEUES, ["extend"], judge) == {ONE: verdict}
+        assert store.verdicts(QUEUES, [ONE], judge) == {ONE: verdict}
     assert len(judge.asked) == tries
 
 
@@ -99,7 +99,7 @@ def test_only_a_queue_that_is_defined_in_kqlib_is_stored():
     judge = Judge()
     for factory in (Mine, lambda cluster, name: None):
         for _ in range(2):
-            store.verdicts({"leases": (factory, b"packed")}, ["extend"], judge)
+            store.verdicts({"leases": (factory, b"packed")}, [ONE], judge)
     assert judge.asked == [ONE] * 4
 
 
@@ -111,8 +111,8 @@ def test_of_two_that_want_the_same_verdict_one_tries_and_the_other_waits():
         assert go.wait(WAIT)
         return dict.fromkeys(pairs, KEPT)
 
-    one = threading.Thread(target=store.verdicts, args=(QUEUES, ["extend"], first))
-    two = threading.Thread(target=store.verdicts, args=(QUEUES, ["extend", TWO[1]], second))
+    one = threading.Thread(target=store.verdicts, args=(QUEUES, [ONE], first))
+    two = threading.Thread(target=store.verdicts, args=(QUEUES, [ONE, TWO], second))
     one.start()
     assert begun.wait(WAIT)
     two.start()
@@ -130,5 +130,5 @@ def test_a_try_that_fails_stores_nothing_and_frees_the_verdict():
         raise TimeoutError("no cluster")
 
     with pytest.raises(TimeoutError):
-        store.verdicts(QUEUES, ["extend"], fails)
-    assert store.verdicts(QUEUES, ["extend"], Judge()) == {ONE: KEPT}
+        store.verdicts(QUEUES, [ONE], fails)
+    assert store.verdicts(QUEUES, [ONE], Judge()) == {ONE: KEPT}

@@ -39,17 +39,23 @@ Factory = Callable[..., Any]
 
 def promises(factory: Factory | Mapping[str, Factory], only: Sequence[str | Promise] | None = None) -> Scores:
     """Try the promises on a queue, or on several side by side: a table of which are kept. `only`: names from `PROMISES`, or others."""
-    factories, chosen = named(factory), {each.name: each for each in _chosen(only)}
+    factories, chosen = named(factory), _chosen(only)
+    return tried_on(factories, dict.fromkeys(factories, chosen))
+
+
+def tried_on(factories: Mapping[str, Factory], chosen: Mapping[str, Sequence[Promise]]) -> Scores:
+    """The same for queues of which each is tried on promises of its own."""
     check("lab", "kq.promises", "cloudpickle")
     known = {name: (each, packed(each)) for name, each in factories.items()}
     from kqlib.workshop.promises.run import score
 
     def tried(pairs: list[store.Pair]) -> dict[store.Pair, Verdict]:
         with counted(len(pairs), "promises") as step:
-            return score(factories, [(queue, chosen[name]) for queue, name in pairs], step)
+            return score(factories, [(queue, asked[queue, name]) for queue, name in pairs], step)
 
-    found = store.verdicts(known, list(chosen), tried)
-    verdicts = {queue: {name: found[queue, name] for name in chosen} for queue in factories}
+    asked = {(queue, each.name): each for queue in factories for each in chosen[queue]}
+    found = store.verdicts(known, list(asked), tried)
+    verdicts = {queue: {each.name: found[queue, each.name] for each in chosen[queue]} for queue in factories}
     return Scores(verdicts, {name: _costs(each) for name, each in factories.items()})
 
 

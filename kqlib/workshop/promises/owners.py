@@ -38,8 +38,12 @@ def late_commit(scenario: Scenario) -> None:
 
 
 LATE_ACK = Promise(
-    "late ack refused", "A worker that lost an item and claimed it again cannot ack it by its first claim.", 2, late_ack
+    "late ack refused",
+    "A worker that lost an item and claimed it again cannot ack it by its first claim.",
+    2,
+    late_ack,
+    slow=True,
 )
 LATE_COMMIT = Promise(
-    "late commit ignored", "A state of an older topic does not count for the new one.", 3, late_commit
+    "late commit ignored", "A state of an older topic does not count for the new one.", 3, late_commit, slow=True
 )

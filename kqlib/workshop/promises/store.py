@@ -36,10 +36,9 @@ Score = Callable[[list[Pair]], dict[Pair, Verdict]]
 
 
 def verdicts(
-    queues: Mapping[str, tuple[Callable[..., Any], bytes]], promises: Sequence[str], score: Score
+    queues: Mapping[str, tuple[Callable[..., Any], bytes]], pairs: list[Pair], score: Score
 ) -> dict[Pair, Verdict]:
-    """A verdict for each queue and promise: the stored one, else from `score`. queues: a factory, and the same as it travels."""
-    pairs = [(queue, promise) for queue in queues for promise in promises]
+    """A verdict for each pair: the stored one, else from `score`. queues: a factory, and the same as it travels."""
     if not (named := os.environ.get("KQ_VERDICTS")):
         return score(pairs)
     folder = Path(named)
@@ -55,7 +54,7 @@ def verdicts(
         if left:
             found |= score(left)
         for queue, file in files.items():
-            new = {name: found[queue, name] for name in promises}
+            new = {name: found[each, name] for each, name in pairs if each == queue}
             kept = {name: verdict for name, verdict in new.items() if verdict.answered or verdict.kept is not False}
             _write(file, stored[queue] | kept)
     return {pair: found[pair] for pair in pairs}
