@@ -392,6 +392,7 @@ def test_garbage_is_reported_first_and_goes_with_yes_down_to_the_lowest_floor(de
     assert deleted.endswith(f"\nRecords of 5 offsets deleted, site '{gone}' is forgotten.\n")
     after = desk("gc")
     assert (after.code, after.out.splitlines()[-1]) == (0, "There is nothing that every site is done with.")
+    assert gone not in after.out
     assert "is not in the log" in desk("story", f"{desk.name}/0/0").out
 
 
