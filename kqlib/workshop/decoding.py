@@ -17,8 +17,7 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.schemas import fits, form, rules
-from kqlib.workshop.view.matrix import drawn
-from kqlib.workshop.view.matrix import matrix as tabled
+from kqlib.workshop.view.matrix import drawn, matrix as tabled
 from kqlib.workshop.view.picture import Picture
 from kqlib.workshop.view.table import Table
 

@@ -6,8 +6,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kqlib.spark.audit import VERDICTS
 from kqlib.workshop.promises.values import Verdict
