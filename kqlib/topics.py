@@ -22,8 +22,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka import admin as ka
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition, admin as ka
 
 from kqlib import errors
 from kqlib.kafka.cluster import lacks

@@ -17,25 +17,17 @@ from kqlib.extras import check as _needs
 
 _needs("avro", "schemas", "avro", "fastavro")
 
-from kqlib.schemas.form import canonical
-from kqlib.schemas.registry import Registry, Version
-from kqlib.schemas.rules import LEVELS, Finding, Level, Reason, Verdict, check, compare, explain, sources
-from kqlib.schemas.wire import Codec, Message, split
-
-__all__ = [
-    "LEVELS",
-    "Codec",
-    "Finding",
-    "Level",
-    "Message",
-    "Reason",
-    "Registry",
-    "Verdict",
-    "Version",
-    "canonical",
-    "check",
-    "compare",
-    "explain",
-    "sources",
-    "split",
-]
+from kqlib.schemas.form import canonical as canonical
+from kqlib.schemas.registry import Registry as Registry, Version as Version
+from kqlib.schemas.rules import (
+    LEVELS as LEVELS,
+    Finding as Finding,
+    Level as Level,
+    Reason as Reason,
+    Verdict as Verdict,
+    check as check,
+    compare as compare,
+    explain as explain,
+    sources as sources,
+)
+from kqlib.schemas.wire import Codec as Codec, Message as Message, split as split

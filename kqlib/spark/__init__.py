@@ -24,54 +24,24 @@ from kqlib.extras import check as _needs
 
 _needs("spark", "spark", "pyspark")
 
-from kqlib.spark.aside import put_back
-from kqlib.spark.audit import Audit, audit
-from kqlib.spark.backfill import Compared, backfill
-from kqlib.spark.decode import Decoded, decode
-from kqlib.spark.frames import items, ledger, letters, registry, sink, source
-from kqlib.spark.joins import as_of, near
-from kqlib.spark.progress import Progress, follow, seen, show
-from kqlib.spark.replay import Replayed, repair, replay
-from kqlib.spark.rules import Rule
-from kqlib.spark.session import ROCKSDB, close, session
-from kqlib.spark.standings import form, standings
-from kqlib.spark.stream import Running, stream
-from kqlib.spark.table import table
-from kqlib.spark.watch import Round, Watch, watch
-
-__all__ = [
-    "ROCKSDB",
-    "Audit",
-    "Compared",
-    "Decoded",
-    "Progress",
-    "Replayed",
-    "Round",
-    "Rule",
-    "Running",
-    "Watch",
-    "as_of",
-    "audit",
-    "backfill",
-    "close",
-    "decode",
-    "follow",
-    "form",
-    "items",
-    "ledger",
-    "letters",
-    "near",
-    "put_back",
-    "registry",
-    "repair",
-    "replay",
-    "seen",
-    "session",
-    "show",
-    "sink",
-    "source",
-    "standings",
-    "stream",
-    "table",
-    "watch",
-]
+from kqlib.spark.aside import put_back as put_back
+from kqlib.spark.audit import Audit as Audit, audit as audit
+from kqlib.spark.backfill import Compared as Compared, backfill as backfill
+from kqlib.spark.decode import Decoded as Decoded, decode as decode
+from kqlib.spark.frames import (
+    items as items,
+    ledger as ledger,
+    letters as letters,
+    registry as registry,
+    sink as sink,
+    source as source,
+)
+from kqlib.spark.joins import as_of as as_of, near as near
+from kqlib.spark.progress import Progress as Progress, follow as follow, seen as seen, show as show
+from kqlib.spark.replay import Replayed as Replayed, repair as repair, replay as replay
+from kqlib.spark.rules import Rule as Rule
+from kqlib.spark.session import ROCKSDB as ROCKSDB, close as close, session as session
+from kqlib.spark.standings import form as form, standings as standings
+from kqlib.spark.stream import Running as Running, stream as stream
+from kqlib.spark.table import table as table
+from kqlib.spark.watch import Round as Round, Watch as Watch, watch as watch

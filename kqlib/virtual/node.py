@@ -38,8 +38,7 @@ from kqlib.virtual.origins import checked_hosts, checked_origins, loopback
 from kqlib.virtual.ownership import Ownership, PartitionMap
 from kqlib.virtual.partition import Operation, PartitionServer
 from kqlib.virtual.request_limits import Connection
-from kqlib.virtual.tokens import Token
-from kqlib.virtual.tokens import read as read_tokens
+from kqlib.virtual.tokens import Token, read as read_tokens
 
 log = logging.getLogger("kqlib.virtual")
 logging.getLogger("uvicorn").addHandler(logging.NullHandler())  # bad requests print nothing into a notebook

@@ -19,8 +19,7 @@ from typing import Any
 
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
-from kqlib.queue import Queue, Site, claim, commits, connection, look, queue, sender, transactions
-from kqlib.queue import session as sessions
+from kqlib.queue import Queue, Site, claim, commits, connection, look, queue, sender, session as sessions, transactions
 from kqlib.topic_rules import QUEUES
 from tests.patience import WAIT
 

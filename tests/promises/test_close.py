@@ -9,8 +9,7 @@ from contextlib import closing
 from subprocess import Popen
 
 import pytest
-from confluent_kafka import Consumer as Stock
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer as Stock, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from kqlib.kafka import Kafka, clients

@@ -24,8 +24,7 @@ from confluent_kafka.admin import ResourceType
 import kqlib as kq
 from kqlib.errors import BadTopicName, Closed, NotAllowed, NotInTime, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.workshop import lab as place
-from kqlib.workshop import snapshot
+from kqlib.workshop import lab as place, snapshot
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.lab import Lab
 from tests.patience import PATIENCE, WAIT, until

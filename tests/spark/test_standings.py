@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
@@ -30,8 +29,7 @@ from kqlib.spark import decode, form, frames, put_back, source, standings, table
 from kqlib.spark.snapshot import Snapshot
 from kqlib.spark.standings import forms, latest
 from kqlib.spark.stream import Counted
-from kqlib.spark.table import LATE, came_late, fold, late_rows
-from kqlib.spark.table import games as played
+from kqlib.spark.table import LATE, came_late, fold, games as played, late_rows
 from kqlib.topics import Plan, Topic
 from kqlib.workshop import games, play, snapshot
 from kqlib.workshop.games import seasons

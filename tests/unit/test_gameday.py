@@ -19,8 +19,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.errors import NotAllowed
-from kqlib.workshop.gameday import game as games
-from kqlib.workshop.gameday import holder, system
+from kqlib.workshop.gameday import game as games, holder, system
 from kqlib.workshop.gameday.faults import FAULTS, Fault, Made
 from kqlib.workshop.gameday.game import MOST, Game, draw
 from kqlib.workshop.gameday.grade import Entry, Report

@@ -6,8 +6,7 @@ import base64
 import zlib
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kqlib.errors import LedgerCorrupt, NotAllowed
 from kqlib.queue.ledger import BUDGET, Ledger

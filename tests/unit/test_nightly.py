@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from tests.conftest import Marked
-from tests.nightly import __main__ as command
-from tests.nightly import parts, pythons, run
+from tests.nightly import __main__ as command, parts, pythons, run
 from tests.nightly.run import Done, Night, Part, Unit
 from tests.patience import until
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.nightly import imports, mutants
-from tests.nightly.mutate import OPERATORS, Mutant, compiles
-from tests.nightly.mutate import mutants as of
+from tests.nightly.mutate import OPERATORS, Mutant, compiles, mutants as of
 from tests.nightly.run import Done
 
 SOURCE = '''

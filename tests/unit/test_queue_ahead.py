@@ -6,8 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kqlib.queue import order
 from kqlib.queue.ledger import Ledger

@@ -13,8 +13,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tests import __main__ as run
-from tests import patience
+from tests import __main__ as run, patience
 from tests.measured import Measured
 from tests.patience import WAIT
 

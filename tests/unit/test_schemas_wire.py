@@ -12,8 +12,7 @@ import fastavro
 import pytest
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kqlib.errors import BadPayload, CorruptPayload, IncompatibleSchema, KqError, NotAllowed, UnknownSchema
 from kqlib.schemas import Codec, Message, Registry, split

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from IPython.lib.pretty import pretty
 
 from kqlib.errors import BadConfig, KqError
-from kqlib.kafka import cluster as kafka
-from kqlib.kafka import settings as ours
+from kqlib.kafka import cluster as kafka, settings as ours
 from kqlib.kafka.settings import DEFAULTS, Secret
 from kqlib.runtime import program
 

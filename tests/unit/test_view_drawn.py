@@ -9,8 +9,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kqlib.workshop.view import Cell, Lane, Record, Table, log, svg, wire
 from kqlib.workshop.view.lane import STATES

@@ -3,8 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kqlib.workshop.view.keys import Placed, Placing, keys
 from kqlib.workshop.view.letters import PALETTE

@@ -6,8 +6,7 @@ import gc
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kqlib.errors import NotAllowed
 from kqlib.virtual.index import QueueIndex, RecordCache, StoredRecord, StoredState

@@ -62,8 +62,7 @@ def filled(args: argparse.Namespace) -> None:
 
 def standings(args: argparse.Namespace, cluster: Kafka) -> int:
     """Games become league tables."""
-    from kqlib.spark import session
-    from kqlib.spark import standings as begin
+    from kqlib.spark import session, standings as begin
     from kqlib.spark.running import alone
 
     filled(args)

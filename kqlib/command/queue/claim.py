@@ -19,8 +19,7 @@ from kqlib.command import output
 from kqlib.command.output import answer, tell
 from kqlib.command.queue.site import opened, say_if_new
 from kqlib.errors import KqError, LeaseLost, NotAllowed
-from kqlib.queue import Item, Queue
-from kqlib.queue import arguments as rules
+from kqlib.queue import Item, Queue, arguments as rules
 from kqlib.text import as_json, how_long, near
 
 WORDS = ("ack", "release", "bury", "show")

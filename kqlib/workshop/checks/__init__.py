@@ -18,27 +18,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kqlib.workshop.checks.code import Source, Text, source
-from kqlib.workshop.checks.exercise import Case, Exercise, Tried, find, load
-from kqlib.workshop.checks.predictions import predict, predicted
-from kqlib.workshop.checks.progress_table import progress, remember
+from kqlib.workshop.checks.code import Source, Text, source as source
+from kqlib.workshop.checks.exercise import (
+    Case as Case,
+    Exercise as Exercise,
+    Tried as Tried,
+    find as find,
+    load as load,
+)
+from kqlib.workshop.checks.predictions import predict as predict, predicted as predicted
+from kqlib.workshop.checks.progress_table import progress as progress, remember
 from kqlib.workshop.checks.trial import Trial, outcome
 from kqlib.workshop.checks.values import same
-
-__all__ = [
-    "Case",
-    "Exercise",
-    "Tried",
-    "check",
-    "find",
-    "hint",
-    "load",
-    "predict",
-    "predicted",
-    "progress",
-    "solution",
-    "source",
-]
 
 
 @dataclass(frozen=True, repr=False)

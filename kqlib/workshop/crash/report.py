@@ -15,8 +15,7 @@ from typing import Any
 from kqlib.text import as_json, count
 from kqlib.workshop.crash.life import WORDS, Point, Run
 from kqlib.workshop.crash.verdict import KINDS, named
-from kqlib.workshop.view import Picture, Table
-from kqlib.workshop.view import wire as draw
+from kqlib.workshop.view import Picture, Table, wire as draw
 from kqlib.workshop.wire.crossing import Crossing, records
 
 DONE = {  # what the broker has done when it has answered

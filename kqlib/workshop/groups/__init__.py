@@ -13,23 +13,13 @@ In:  a lab or a cluster, a group's name, topics. Out:
 them, `member.py` is what runs in each.
 """
 
-from kqlib.workshop.groups.ask import assignment, clocks, lag
-from kqlib.workshop.groups.group import Group
-from kqlib.workshop.groups.timeline import Change, Event, Span, Stop, Timeline
-from kqlib.workshop.groups.values import Assignment, Lag, Part, Work
-
-__all__ = [
-    "Assignment",
-    "Change",
-    "Event",
-    "Group",
-    "Lag",
-    "Part",
-    "Span",
-    "Stop",
-    "Timeline",
-    "Work",
-    "assignment",
-    "clocks",
-    "lag",
-]
+from kqlib.workshop.groups.ask import assignment as assignment, clocks as clocks, lag as lag
+from kqlib.workshop.groups.group import Group as Group
+from kqlib.workshop.groups.timeline import (
+    Change as Change,
+    Event as Event,
+    Span as Span,
+    Stop as Stop,
+    Timeline as Timeline,
+)
+from kqlib.workshop.groups.values import Assignment as Assignment, Lag as Lag, Part as Part, Work as Work

@@ -18,8 +18,7 @@ from typing import Literal
 from kqlib.errors import NotAllowed
 from kqlib.workshop.groups.values import Part
 from kqlib.workshop.view.picture import Picture
-from kqlib.workshop.view.timeline import Block, Column, Row
-from kqlib.workshop.view.timeline import timeline as drawn
+from kqlib.workshop.view.timeline import Block, Column, Row, timeline as drawn
 
 What = Part | Literal["busy", "in"]
 OVER = {"left", "crashed", "failed"}

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kqlib.text import count
-from kqlib.workshop.view.group import Member, Slot
-from kqlib.workshop.view.group import group as drawn
+from kqlib.workshop.view.group import Member, Slot, group as drawn
 from kqlib.workshop.view.picture import Picture
 
 Part = tuple[str, int]  # a topic and a partition's number

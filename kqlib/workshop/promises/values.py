@@ -81,12 +81,10 @@ class Refused(Exception):  # noqa: N818
         return f"{self.kind}: {self.why}" if self.why else self.kind
 
 
-@dataclass(frozen=True, repr=False)
-class Scores:
+class Scores(Ladder):
     """Which queue keeps which promise. `scores["ledger", "extend"]` is one `Verdict`."""
 
-    verdicts: Mapping[str, Mapping[str, Verdict]]  # by queue, then by promise
-    costs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by queue, then what is counted
+    verdicts: Mapping[str, Mapping[str, Verdict]]
 
     def __getitem__(self, place: str | tuple[str, str]) -> Verdict:
         queue, promise = place if isinstance(place, tuple) else (None, place)
@@ -99,11 +97,6 @@ class Scores:
     def queues(self) -> list[str]:
         """Its columns."""
         return list(self.verdicts)
-
-    @property
-    def promises(self) -> list[str]:
-        """Its rows."""
-        return list(dict.fromkeys(name for verdicts in self.verdicts.values() for name in verdicts))
 
     def only(self, *promises: str) -> Scores:
         """The same table with these rows."""
@@ -120,22 +113,6 @@ class Scores:
         return deliveries(
             verdict.deliveries, " · ".join([promise, *([f"item {verdict.item}"] if verdict.item else [])])
         )
-
-    @property
-    def reasons(self) -> str:
-        """What was seen, a line for each ✗ and –."""
-        return self.ladder().reasons
-
-    def ladder(self) -> Ladder:
-        """The same as a picture: rows are promises, columns queues, below them what each costs."""
-        return Ladder(self.verdicts, self.costs)
-
-    def __repr__(self) -> str:
-        return self.ladder().text
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """In a notebook it is the ladder."""
-        return self.ladder()._repr_mimebundle_()
 
     def _queue(self, name: str | None) -> str:
         if name is not None and name in self.verdicts:

@@ -38,21 +38,20 @@ class Kept(Protocol):
 class Ladder(Table):
     """Rungs side by side, a row a promise, what they cost below."""
 
-    def __init__(self, rungs: Mapping[str, Mapping[str, Kept]], costs: Mapping[str, Mapping[str, str]]) -> None:
-        promises = dict.fromkeys(promise for steps in rungs.values() for promise in steps)
+    def __init__(self, rungs: Mapping[str, Mapping[str, Kept]], costs: Mapping[str, Mapping[str, str]] = {}) -> None:
+        promises = list(dict.fromkeys(promise for steps in rungs.values() for promise in steps))
         words = dict.fromkeys(word for name in rungs for word in costs.get(name, {}))
         names = [f"{name} · {sum(bool(step.kept) for step in steps.values())}" for name, steps in rungs.items()]
         rows = [[promise, *_cells([steps.get(promise) for steps in rungs.values()])] for promise in promises]
         rows += [[word, *(costs.get(name, {}).get(word, "") for name in rungs)] for word in words]
         super().__init__(rows, [f"kept of {count(len(promises), 'promise')}", *names], rule=len(promises))
-        self._rungs, self._promises = rungs, promises
+        self.verdicts, self.costs, self.promises = rungs, costs, promises
 
     @property
     def reasons(self) -> str:
         """What was seen, a line for each ✗ and –: 'released comes back, leases: …'."""
-        seen = [
-            (promise, name, steps.get(promise)) for promise in self._promises for name, steps in self._rungs.items()
-        ]
+        rungs = self.verdicts.items()
+        seen = [(promise, name, steps.get(promise)) for promise in self.promises for name, steps in rungs]
         return "\n".join(clean(f"{promise}, {name}: {step.seen}") for promise, name, step in seen if step and step.seen)
 
     def _reasons(self) -> list[str]:
