@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 import kqlib as kq
 from kqlib.kafka import Kafka
-from tests.patience import WAIT
+from tests.promises.play import put
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "at_work"
 FIRST_SENDER = "01_topics.py"
@@ -74,14 +74,6 @@ def given(cluster: Kafka, work: str, count: int, name: str = "", partitions: int
     kq.Plan({topic: kq.QueueTopic(partitions=partitions) for topic in topics}).apply(cluster, quiet=True)
     encode = goals(cluster, work) if name == AVRO else plain
     put(cluster, work, *map(encode, range(count)))
-
-
-def put(cluster: Kafka, topic: str, *values: bytes) -> None:
-    """Records without keys."""
-    producer = Producer(cluster.client())
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(WAIT) == 0
 
 
 def plain(number: int) -> bytes:

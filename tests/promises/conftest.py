@@ -6,6 +6,7 @@ pytest-xdist would begin with the files of many tests; here these are the quick 
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from confluent_kafka import KafkaException
 from xdist.scheduler import LoadFileScheduling
 
 from kqlib.kafka import Kafka
-from kqlib.queue import Site
+from kqlib.queue import Queue, Site
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
@@ -122,6 +123,19 @@ def app(locked: Cluster) -> Iterator[Kafka]:
     """The same cluster as its user of few rights sees it."""
     with locked.as_user("app") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def site(kq_cluster: Kafka) -> Iterator[Site]:
+    """One site for all tests of a file: joining is what takes time, and each has a topic of its own."""
+    with alone(kq_cluster, f"site-{uuid.uuid4().hex[:8]}") as site:
+        yield site
+
+
+@pytest.fixture
+def queue(kq_cluster: Kafka, site: Site) -> Queue:
+    """A new queue with one partition."""
+    return site.queue(topic(kq_cluster))
 
 
 @pytest.fixture(scope="module")

@@ -29,14 +29,15 @@ def topics(kafka: Kafka) -> set[str]:
     return set(kafka.admin.list_topics(timeout=WAIT).topics)
 
 
-def put(kafka: Any, topic: str, *values: bytes, **settings: Any) -> None:
-    """Records that are confirmed when this returns."""
+def put(kafka: Any, topic: str, *records: bytes | dict[str, Any] | None, **settings: Any) -> None:
+    """Records that are confirmed when this returns: a value, or all that `produce` takes by name."""
     wrong: list[str | None] = []
     producer = Producer(kafka.client(acks="all", **settings))
-    for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: wrong.append(error and error.str()))
+    for record in records:
+        fields = record if isinstance(record, dict) else {"value": record}
+        producer.produce(topic, **fields, on_delivery=lambda error, _: wrong.append(error and error.str()))
     assert producer.flush(WAIT) == 0
-    assert wrong == [None] * len(values)
+    assert wrong == [None] * len(records)
 
 
 def values(kafka: Kafka, topic: str) -> list[bytes]:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Producer
-
 from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT
+from tests.promises import play
 from tests.promises.queue_worker import Worker
 
 SESSION = min(
@@ -38,10 +37,7 @@ def topic(cluster: Kafka, partitions: int = 1, **config: Any) -> str:
 
 def put(cluster: Kafka, name: str, *values: bytes, partition: int = 0) -> None:
     """As a client would that knows nothing of queues."""
-    producer = Producer(cluster.client(acks="all"))
-    for value in values:
-        producer.produce(name, value, partition=partition)
-    assert producer.flush(WAIT) == 0
+    play.put(cluster, name, *({"value": value, "partition": partition} for value in values))
 
 
 def data(items: Any) -> list[bytes]:

@@ -30,11 +30,11 @@ from tests.promises.at_work import (
     given,
     goals,
     plain,
-    put,
     results,
     started,
     work_for,
 )
+from tests.promises.play import put
 
 ALLOWED = {  # what the first lines of a program do not promise
     KEYED: ["doubled"],

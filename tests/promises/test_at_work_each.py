@@ -17,7 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, murmur2
+from confluent_kafka import murmur2
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 import kqlib as kq
@@ -40,10 +40,10 @@ from tests.promises.at_work import (
     feed,
     given,
     goals,
-    put,
     results,
     started,
 )
+from tests.promises.play import put
 from tests.promises.virtual_nodes import serving
 
 SECOND = {"number": "long", "minute": "int"}  # the fields of later versions of a goal; the third one is incompatible
@@ -144,11 +144,8 @@ def test_a_keyed_stage_keeps_the_order_of_each_key_where_java_puts_it_and_refuse
     work, results = "at-work-keys", "at-work-keys-results"
     given(kq_cluster, work, 0, partitions=3)
     games = [b"ARS-CHE", b"LIV-MUN", b"INT-MIL", b"BAR-RMA", b"AJA-PSV"]
-    producer = Producer(kq_cluster.client())
-    for number in range(100):
-        game = games[number % 5]
-        producer.produce(work, b"%s goal %d" % (game, number), game)
-    assert producer.flush(WAIT) == 0
+    goals_of = ((number, games[number % 5]) for number in range(100))
+    put(kq_cluster, work, *({"value": b"%s goal %d" % (game, number), "key": game} for number, game in goals_of))
 
     def found() -> dict[int, list[tuple[bytes, bytes]]]:
         records = kq.snapshot.records(kq_cluster, results)

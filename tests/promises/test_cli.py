@@ -59,16 +59,9 @@ class Machine:
 
     def kq(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
         """kq, run to its end."""
-        return subprocess.run(
-            [*KQ, *words],
-            env=self.env(**more),
-            cwd=REPO,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=WAIT,
-            check=False,
-        )
+        process = self.start(*words, **more)
+        printed = process.communicate(timeout=WAIT)
+        return subprocess.CompletedProcess(words, process.returncode, *printed)
 
     def printed(self, *words: str, **more: str) -> str:
         """What kq printed; it ended well."""

@@ -9,12 +9,13 @@ from contextlib import closing
 from subprocess import Popen
 
 import pytest
-from confluent_kafka import Consumer as Stock, Producer, TopicPartition
+from confluent_kafka import Consumer as Stock, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from kqlib.kafka import Kafka, clients
 from kqlib.kafka.reading import described
 from tests.patience import PATIENCE
+from tests.promises.play import put
 
 Python = Callable[..., Popen[str]]
 CLOSES = 600
@@ -32,10 +33,7 @@ def topic(kq_cluster: Kafka) -> str:
 def test_what_a_reader_was_not_given_is_not_committed_when_it_is_closed(
     kq_cluster: Kafka, topic: str, kind: type[Stock], within: Callable[..., float]
 ) -> None:
-    producer = Producer(kq_cluster.client())
-    for number in range(10):
-        producer.produce(topic, str(number))
-    assert producer.flush(30) == 0
+    put(kq_cluster, topic, *(b"%d" % number for number in range(10)))
     where = {"group_id": topic, "auto_offset_reset": "earliest", "enable_auto_commit": True}
     reader = kind(kq_cluster.client(**where))
     reader.subscribe([topic])

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from kqlib.errors import BadConfig, Closed, NotAllowed, Unreachable
 from kqlib.kafka import Kafka, connect
@@ -19,6 +19,7 @@ from kqlib.kafka.cluster import reach
 from kqlib.workshop import cluster as embedded
 from kqlib.workshop.cluster.node import free_ports
 from tests.patience import PATIENCE, WAIT
+from tests.promises.play import put
 
 NO_ADDRESS = [" ", ",", ":9", "host:port", "127.0.0.1:", "127.0.0.1:99999", "http://h:80", "a b", "::", "localhost:1:2"]
 NOWHERE, PEM = "/nowhere/ca.pem", "ssl.truststore.type=PEM"
@@ -113,9 +114,7 @@ def test_with_an_address_it_is_that_cluster_which_runs_on_when_it_is_closed(
             assert (kafka.embedded, kafka.bootstrap, repr(kafka)) == (False, address, "Kafka(one's own cluster)")
             assert kafka.brokers == kq_cluster.brokers
             assert kafka.leader(kq_topic, 0) == 1
-            producer = Producer(kafka.client())
-            producer.produce(kq_topic, b"x")
-            assert producer.flush(WAIT) == 0
+            put(kafka, kq_topic, b"x")
             with pytest.raises(NotAllowed, match="only on an embedded cluster; this one is at"):
                 kafka.broker(1)
         assert repr(kafka) == "Kafka(closed)"

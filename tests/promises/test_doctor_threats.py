@@ -17,6 +17,7 @@ from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.doctor import Finding, machine, queues
 from tests.patience import WAIT, until
+from tests.promises import play
 from tests.promises.play import configure
 from tests.promises.queues import alone, put
 from tests.promises.rights import may
@@ -65,9 +66,7 @@ def test_a_retention_that_is_near_the_oldest_items_age_is_a_threat(locked: Clust
     well = findings(locked)["retention"]
     assert well.ok and f"'{name}' deletes records after 36 h, done or not" in well.what
     assert "until they are done" not in well.what and "half" in well.what
-    producer = Producer(locked.client())
-    producer.produce(name, b"of yesterday", timestamp=int(time.time() - 86_400) * 1000)
-    assert producer.flush(WAIT) == 0
+    play.put(locked, name, {"value": b"of yesterday", "timestamp": int(time.time() - 86_400) * 1000})
     setting(locked, name, retention_bytes="10000000")
     found = findings(locked)["retention"]
     assert f"'{name}' deletes records after 36 h; its oldest item waits for 24 h" in found.what

@@ -6,15 +6,13 @@ import re
 import time
 
 import pytest
-from confluent_kafka import Producer
 
 from kqlib.errors import BadPayload, LeaseLost, NotAllowed, QueueDeleted, TopicMissing
 from kqlib.queue import Site
 from kqlib.queue.drupal import DrupalQueue, NotCreated
 from kqlib.queue.notes import Notes
 from kqlib.topics import Plan, QueueTopic
-from tests.patience import WAIT
-from tests.promises.play import claimed, delete
+from tests.promises.play import claimed, delete, put
 
 
 @pytest.fixture
@@ -150,9 +148,7 @@ def test_deleting_for_one_site_changes_nothing_for_another(kq_cluster, queue, to
 
 @pytest.mark.parametrize("junk", [b"\xff not json", b"[" * 100_000 + b"]" * 100_000], ids=["no text", "nested deep"])
 def test_someone_elses_record_goes_to_the_dead_letters_and_the_next_item_comes(kq_cluster, queue, topics, junk):
-    producer = Producer(kq_cluster.client())
-    producer.produce(topics[0], junk)
-    producer.flush(WAIT)
+    put(kq_cluster, topics[0], junk)
     queue.create_item("good")
     assert claimed(queue).data == "good"
     assert [item.data for item in queue._queue.dead.peek()] == [junk]

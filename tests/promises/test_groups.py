@@ -16,24 +16,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 import kqlib as kq
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.workshop.groups import Group, assignment, lag
 from tests.patience import PATIENCE, WAIT, until
+from tests.promises.play import put
 
 SESSION = 2.0 * PATIENCE  # seconds, where a test waits for its end
 SOON = 30.0  # seconds, on the slowest machine: where a member does not leave, its session of 45 s is waited for
-
-
-def put(cluster: Kafka, topic: str, each: int, partitions: int) -> None:
-    """So many records in each partition."""
-    producer = Producer(cluster.client())
-    for number in range(each * partitions):
-        producer.produce(topic, b"goal", partition=number % partitions)
-    assert producer.flush(WAIT) == 0
 
 
 def processes(*groups: Group) -> set[int]:
@@ -97,7 +90,7 @@ def test_what_settle_returns_was_settled_although_the_next_change_has_begun(
 
 
 def test_lag_counts_from_what_the_log_still_has(kq_cluster: Kafka, kq_topic: str) -> None:
-    put(kq_cluster, kq_topic, 10, 1)
+    put(kq_cluster, kq_topic, *[b"goal"] * 10)
     part = TopicPartition(kq_topic, 0, 4)
     kq_cluster.admin.delete_records([part])[TopicPartition(kq_topic, 0)].result(WAIT)
     assert lag(kq_cluster, kq_topic, kq_topic).sizes == (6,)
@@ -174,7 +167,7 @@ def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes(
             football = lab.topic("football", partitions=2)
             scores = Group(lab, "scores", football)
             scores.join()
-            put(lab.cluster, football, 5, 2)
+            put(lab.cluster, football, *({"value": b"goal", "partition": number % 2} for number in range(10)))
             until(lambda: scores.work.times == 10 and scores.lag().total == 0)
             return scores
 

@@ -151,10 +151,8 @@ def test_what_no_run_of_this_lab_made_is_left_alone_even_under_its_name(own: Kaf
 def test_lines_in_kq_labs_that_are_no_labs_do_no_harm(own: Kafka) -> None:
     with kq.lab("96-junk") as lab:
         lab.topic("football")
-        producer = Producer(own.client())
         for key in (b"not json", b"[1, 2, 3]", b'"text"', b"{}", b"7", b"\xff", b'["topic", 3]', b'["group", null]'):
-            producer.produce(lab_notes.TOPIC, b"1", key)
-        assert producer.flush(WAIT) == 0
+            put(own, lab_notes.TOPIC, {"value": b"1", "key": key})
         assert lab._notes and lab._notes.known("topic") == ["96-junk.anna.m1.football"]
     with kq.lab("96-junk") as lab:
         assert lab.topic("football") == "96-junk.anna.m1.football"
@@ -221,10 +219,8 @@ def test_a_lab_that_another_computer_with_the_same_home_holds_is_left_alone_unti
 ) -> None:
     with kq.lab("87-home") as lab:
         lab.topic("football")
-    holder = [json.dumps(["holder", "87-home.anna.m1."]).encode(), b"another-computer 1"]
-    producer = Producer(own.client())
-    producer.produce(lab_notes.TOPIC, holder[1], holder[0])
-    assert producer.flush(WAIT) == 0
+    holder = json.dumps(["holder", "87-home.anna.m1."])
+    put(own, lab_notes.TOPIC, {"key": holder, "value": b"another-computer 1"})
     for _ in range(2):  # who is refused does not free it
         with pytest.raises(NotAllowed, match=r"lab '87-home' is open on another computer that shares .* in \d+ s"):
             kq.lab("87-home")

@@ -7,14 +7,13 @@ import re
 import time
 
 import pytest
-from confluent_kafka import Producer
 
 import kqlib as kq
 from kqlib.command.main import main
 from kqlib.command.metrics import exposed
 from kqlib.kafka import Kafka
 from tests.patience import WAIT, until
-from tests.promises.play import commit
+from tests.promises.play import commit, put
 from tests.promises.queues import topic
 from tests.unit.test_alerts import LABELS
 
@@ -71,10 +70,8 @@ def test_the_oldest_item_may_lie_in_any_partition(
 ) -> None:
     monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
     name, now = topic(kq_cluster, 2), int(time.time() * 1000)
-    producer = Producer(kq_cluster.client())
     for partition, age in ((0, 0), (1, 600_000)):
-        producer.produce(name, b"x", partition=partition, timestamp=now - age)
-    assert producer.flush(WAIT) == 0
+        put(kq_cluster, name, {"value": b"x", "partition": partition, "timestamp": now - age})
     with kq.Site(kq_cluster, name) as site:
         assert site.queue(name).claim(wait=WAIT)
     assert numbers(capsys, "--site", name)["queue_oldest_item_age_seconds", name, name] >= 600

@@ -56,15 +56,16 @@ def test_no_jvm_outlives_its_killed_python_although_a_forked_child_of_it_lives_o
     gone(within, marked, tmp_path, "a SIGKILL")
 
 
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=[pytest.mark.nightly, pytest.mark.limit(300)])])
 def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
-    begin: Begin, tmp_path: Path, marked: Any, within: Any
+    begin: Begin, tmp_path: Path, marked: Any, within: Any, kills: int
 ) -> None:
-    for number in range(3):
+    for number in range(kills):
         process = begin("print('now', flush=True)", "cluster = Cluster(2)", "time.sleep(60)")  # dropped, it would end
         assert process.stdout and process.stdout.readline() == "now\n"
         moment = random.uniform(number, number + 1)
         time.sleep(moment)
-        if number == 2:  # the last one has brokers when it is killed, also on a slow machine
+        if number == kills - 1:  # the last one has brokers when it is killed, also on a slow machine
             within(60, lambda: marked.alive("java"), "no broker was started")
         assert process.poll() is None, "it ended by itself"
         process.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,19 +23,6 @@ from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises import play
 from tests.promises.queues import alone, data, drained, put, taken, topic
-
-
-@pytest.fixture(scope="module")
-def site(kq_cluster: Kafka) -> Iterator[Site]:
-    """One site for all tests of this file: joining is what takes time, and each has a topic of its own."""
-    with alone(kq_cluster, f"dead-{uuid.uuid4().hex[:8]}") as site:
-        yield site
-
-
-@pytest.fixture
-def queue(kq_cluster: Kafka, site: Site) -> Queue:
-    """A new queue with one partition."""
-    return site.queue(topic(kq_cluster))
 
 
 def buried(queue: Queue, *reasons: str, value: bytes = b"") -> list[str]:
@@ -262,9 +248,8 @@ def test_a_redrive_that_fails_half_way_says_how_many_letters_went_back(
 
 def test_a_record_of_no_calendar_is_an_item_as_others_are(site: Site, kq_cluster: Kafka) -> None:
     name = topic(kq_cluster, **{"message.timestamp.after.max.ms": 2**63 - 1})
-    producer = Producer(kq_cluster.client())
-    producer.produce(name, b"1", timestamp=10**17)  # it was meant in microseconds: beyond the year 9999
-    assert producer.flush(WAIT) == 0
+    # it was meant in microseconds: beyond the year 9999
+    play.put(kq_cluster, name, {"value": b"1", "timestamp": 10**17})
     queue = DrupalQueue(site, name)
     queue.create_queue()
     item = play.claimed(queue)
@@ -287,12 +272,6 @@ def test_discard_takes_the_named_letter_and_leaves_those_of_other_sites(site: Si
         one.dead.discard(one.dead.peek(9)[1].id)
         assert data(one.dead.claim_many(9)) == [b"0"] and one.dead.depth() == 1
         assert data(two.dead.claim_many(9)) == [b"1"] and two.dead.depth() == 1
-
-
-def test_nobody_waits_for_a_delayed_item_that_was_discarded(queue: Queue) -> None:
-    queue.discard(queue.put(b"later", delay=600))
-    assert queue.stats()["delayed"] == queue.depth() == 0
-    assert queue.work(lambda item: None, until="empty").done == 0
 
 
 def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_could_not_read(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from kqlib.errors import (
     BadPayload,
@@ -25,20 +23,8 @@ from kqlib.errors import (
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from tests.patience import PATIENCE, WAIT
-from tests.promises.queues import SESSION, alone, data, taken, topic
-
-
-@pytest.fixture(scope="module")
-def site(kq_cluster: Kafka) -> Iterator[Site]:
-    """One site for all tests of this file: joining is what takes time, and each has a topic of its own."""
-    with alone(kq_cluster, f"site-{uuid.uuid4().hex[:8]}") as site:
-        yield site
-
-
-@pytest.fixture
-def queue(kq_cluster: Kafka, site: Site) -> Queue:
-    """A new queue with one partition."""
-    return site.queue(topic(kq_cluster))
+from tests.promises.play import put
+from tests.promises.queues import SESSION, data, taken, topic
 
 
 def test_what_is_put_comes_out_as_it_was_put(queue: Queue) -> None:
@@ -57,9 +43,7 @@ def test_what_is_put_comes_out_as_it_was_put(queue: Queue) -> None:
 def test_null_empty_and_strangers_records_are_items(queue: Queue, kq_cluster: Kafka) -> None:
     queue.put(None)
     queue.put(b"")
-    producer = Producer(kq_cluster.client())
-    producer.produce(queue.name, b"by someone else")
-    assert producer.flush(WAIT) == 0
+    put(kq_cluster, queue.name, b"by someone else")
     assert data(taken(queue, 3)) == [None, b"", b"by someone else"]
 
 

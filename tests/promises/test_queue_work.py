@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -21,13 +19,6 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Retry, Site
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises.queues import MADE, alone, taken, topic
-
-
-@pytest.fixture(scope="module")
-def site(kq_cluster: Kafka) -> Iterator[Site]:
-    """One site for all tests of this file."""
-    with alone(kq_cluster, f"work-{uuid.uuid4().hex[:8]}") as site:
-        yield site
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,55 +21,33 @@ from confluent_kafka.admin import (
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 from cryptography import x509
 
 from kqlib.kafka.reading import described
 from kqlib.queue import Site
 from kqlib.topics import Plan, QueueTopic
-from kqlib.workshop.cluster import Cluster, secure
+from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT, until
+from tests.promises.logins import SHA_256, SHA_512, changeable, password
 from tests.promises.queues import SESSION
 
 pytestmark = [pytest.mark.nightly, pytest.mark.limit(300)]  # by day test_secure has a client for each worker here
 
 REPO = Path(__file__).parents[2]
-SHA_512, SHA_256 = "SCRAM-SHA-512", "SCRAM-SHA-256"
-SETTINGS = {
-    "listener.name.client.sasl.enabled.mechanisms": f"PLAIN,{SHA_512},{SHA_256}",
-    **{
-        f"listener.name.client.{each.lower()}.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        )
-        for each in (SHA_512, SHA_256)
-    },
-    "listener.name.client.scram-sha-256.connections.max.reauth.ms": "3000",  # logins by the other one have no end
-}
+REAUTH = {"listener.name.client.scram-sha-256.connections.max.reauth.ms": "3000"}  # logins by the other one have no end
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Two brokers with both mechanisms, and beside their certificate one that is to follow it, of the same authority."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secure, "certify", partial(secure.certify, broker=365, renewed=365))
-        made = Cluster(2, secure=True, config=SETTINGS)
-    with made:
+    """With both mechanisms."""
+    with changeable(SHA_512, SHA_256, **REAUTH) as made:
         yield made
 
 
 def configs(cluster: Cluster, kind: str, name: str, *change: str) -> None:
     """`kq kafka configs --alter`, by the user `deploy`."""
     cluster.kafka("configs", "--alter", "--entity-type", kind, "--entity-name", name, *change)
-
-
-def password(cluster: Cluster, mechanism: str, new: str) -> None:
-    """From now on `app` has this password under this mechanism."""
-    info = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], 4096)
-    change = UserScramCredentialUpsertion("app", info, new.encode())
-    cluster.admin.alter_user_scram_credentials([change])["app"].result(WAIT)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from kqlib.errors import IncompatibleSchema, NotAllowed, UnknownSchema
@@ -19,7 +19,7 @@ from kqlib.kafka import Kafka
 from kqlib.schemas import Registry, canonical, store
 from kqlib.workshop import games, snapshot
 from tests.patience import WAIT
-from tests.promises.play import delete
+from tests.promises.play import delete, put
 
 V1, V2, V3, V4 = (games.schema(version) for version in games.VERSIONS)
 
@@ -36,14 +36,6 @@ def topic(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield name
     with suppress(KafkaException):
         kq_cluster.admin.delete_topics([name])[name].result(WAIT)
-
-
-def put(cluster: Kafka, topic: str, *values: bytes | None) -> None:
-    """Write to the registry's topic past the registry."""
-    producer = Producer(cluster.client())
-    for value in values:
-        producer.produce(topic, value)
-    assert producer.flush(WAIT) == 0
 
 
 CHILD = """

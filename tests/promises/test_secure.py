@@ -8,7 +8,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,6 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )  # fmt: skip
 
 from kqlib.errors import NotAllowed, Unreachable
@@ -38,35 +34,20 @@ from kqlib.kafka.settings import Secret
 from kqlib.queue import state
 from kqlib.schemas import Registry
 from kqlib.topics import Plan, QueueTopic
-from kqlib.workshop.cluster import Cluster, secure
+from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.secure import Security
 from tests.patience import PATIENCE, WAIT, until
+from tests.promises.logins import SHA_256, changeable, password
 from tests.promises.play import configure, create
 from tests.promises.queues import alone, data, taken
-
-SCRAM = "listener.name.client.scram-sha-256.sasl.jaas.config"
-SETTINGS = {
-    "listener.name.client.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-    SCRAM: "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-}
 
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Cluster]:
-    """Two brokers, so that they too talk to each other through TLS and a login. Beside their certificate is one that can follow it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secure, "certify", partial(secure.certify, broker=365, renewed=365))
-        made = Cluster(2, secure=True, config=SETTINGS)
-    with made:
+    """Two brokers, and two topics."""
+    with changeable(SHA_256) as made:
         for name in ("football", "scores"):
             create(made, name, 1, 2)
-        yield made
-
-
-@pytest.fixture(scope="module")
-def app(locked: Cluster) -> Iterator[Kafka]:
-    """The same cluster as an application sees it."""
-    with locked.as_user("app") as made:
         yield made
 
 
@@ -291,15 +272,9 @@ def test_a_settings_file_lets_in(
 def test_who_is_connected_goes_on_after_a_change_of_password_and_who_comes_needs_the_new_one(locked: Cluster) -> None:
     """The short form of test_rotation, as is the next one."""
 
-    def changed(password: str) -> dict[str, Any]:
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-        change = UserScramCredentialUpsertion("app", info, password.encode())
-        locked.admin.alter_user_scram_credentials([change])["app"].result(WAIT)
-        return login(locked) | {
-            "sasl.mechanism": "SCRAM-SHA-256",
-            "sasl.username": "app",
-            "sasl.password": Secret(password),
-        }
+    def changed(new: str) -> dict[str, Any]:
+        password(locked, SHA_256, new)
+        return login(locked) | {"sasl.mechanism": SHA_256, "sasl.username": "app", "sasl.password": Secret(new)}
 
     def enters(own: dict[str, Any]) -> bool | None:
         try:

@@ -24,6 +24,7 @@ from kqlib.workshop import delivery, lab_notes, snapshot
 from kqlib.workshop.doctor import queues
 from tests.patience import PATIENCE, WAIT
 from tests.promises.desk import Desk
+from tests.promises.play import put
 
 WRITE = """
 import sys
@@ -68,13 +69,6 @@ def end(cluster: Kafka, topic: str, partition: int = 0) -> int:
     return state.ends(cluster, [(topic, partition)])[topic, partition]
 
 
-def put(cluster: Kafka, topic: str, records: list[tuple[bytes, bytes]]) -> None:
-    producer = Producer(cluster.client(linger_ms=5, queue_buffering_max_messages=len(records)))
-    for key, value in records:
-        producer.produce(topic, value, key)
-    assert producer.flush(WAIT) == 0
-
-
 def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a_picture_is_refused(
     kq_cluster: Kafka, kq_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +77,7 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
     monkeypatch.setattr(queue_state, "QUEUES", kq_topic)
     name, mark = f"95-many.{lab_notes.user()}.{places.machine()}.football", {"topic": "id", "offset": 7}
     notes: list[tuple[list[Any], Any]] = [(["topic", name], 1)] * 10 + [(["a-site", "football", "purge", 0], mark)]
-    put(kq_cluster, kq_topic, [(json.dumps(key).encode(), json.dumps(value).encode()) for key, value in notes])
+    put(kq_cluster, kq_topic, *({"key": json.dumps(key), "value": json.dumps(value)} for key, value in notes))
     lab = lab_notes.LabNotes(kq_cluster, "95-many")
     assert lab.known("topic") == [name]
     lab.close()
@@ -120,7 +114,7 @@ def test_the_doctors_check_of_queues_comes_to_its_end_while_others_commit_withou
 def test_a_worker_that_writes_into_the_topic_that_it_reads_takes_what_was_there_when_it_began(
     kq_cluster: Kafka, kq_topic: str
 ) -> None:
-    put(kq_cluster, kq_topic, [(b"k", b"a")] * 5)
+    put(kq_cluster, kq_topic, *[{"key": b"k", "value": b"a"}] * 5)
     life = delivery.life(kq_cluster, kq_topic, kq_topic, "at-least-once", group=kq_topic)
     assert repr(life) == "read to the end"
     assert [record.value() for record in snapshot.records(kq_cluster, kq_topic)[0]] == [b"a"] * 5 + [b"A"] * 5
@@ -200,7 +194,7 @@ def test_what_a_transaction_took_back_is_not_read_and_its_marks_are_no_end(kq_cl
 
 
 def test_what_retention_removes_meanwhile_holds_nobody_up(kq_cluster: Kafka, kq_topic: str) -> None:
-    put(kq_cluster, kq_topic, [(b"k", b"v")] * 5)
+    put(kq_cluster, kq_topic, *[{"key": b"k", "value": b"v"}] * 5)
     part = TopicPartition(kq_topic, 0, 5)
     kq_cluster.admin.delete_records([part])[part].result(WAIT)
     assert list(reading.read(kq_cluster, {(kq_topic, 0): 0}, {(kq_topic, 0): 5})) == []

@@ -17,6 +17,7 @@ from kqlib.kafka import Kafka, reading
 from kqlib.topics import Plan, QueueTopic, Topic, partitions_of
 from kqlib.workshop.cluster import Cluster
 from tests.patience import WAIT
+from tests.promises.play import put
 from tests.promises.rights import USUAL, may
 
 
@@ -96,9 +97,7 @@ def test_it_says_what_it_will_do_first_and_a_second_time_there_is_nothing_to_do(
 
 def test_a_topic_grows_and_keeps_its_records_and_what_the_plan_does_not_state(kq_cluster: Kafka, mine: str) -> None:
     Plan({mine: Topic(1, config={"flush.ms": 7_000, "retention.ms": 60_000})}).apply(kq_cluster)
-    producer = Producer(kq_cluster.client())
-    producer.produce(mine, b"kick-off")
-    assert producer.flush(WAIT) == 0
+    put(kq_cluster, mine, b"kick-off")
     Plan({mine: Topic(3, config={"retention.ms": -1})}).apply(kq_cluster)
     partitions, config = shape(kq_cluster, mine)
     assert (partitions, config["flush.ms"], config["retention.ms"]) == (3, "7000", "-1")

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Producer
 
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
@@ -20,6 +19,7 @@ from kqlib.virtual.index import RecordCache
 from kqlib.virtual.node import Node
 from kqlib.virtual.record_json import to_bytes, to_text
 from tests.patience import PATIENCE, WAIT, until
+from tests.promises import play
 from tests.promises.test_virtual_limits import HEAD, TOKEN, plain
 from tests.promises.virtual_nodes import serving
 
@@ -200,11 +200,8 @@ def test_what_every_queue_has_done_is_deleted_and_not_a_record_more(kq_cluster: 
 
 
 def test_records_of_other_clients_are_ordinary_items(kq_cluster: Kafka, node: Node, http: httpx.Client, q: str) -> None:
-    producer = Producer(kq_cluster.client())
-    producer.produce(node.topic, b"theirs", q.encode())
-    producer.produce(node.topic, b"nobody's", b"no queue at all")
-    producer.produce(node.topic, b"keyless")
-    assert producer.flush(WAIT) == 0
+    theirs, nobodys = {"value": b"theirs", "key": q}, {"value": b"nobody's", "key": b"no queue at all"}
+    play.put(kq_cluster, node.topic, theirs, nobodys, b"keyless")
     assert [item[:2] for item in claim(http, q, wait=LONGEST)] == [(b"theirs", 1)]
 
 

@@ -19,7 +19,6 @@ from typing import Any, Self
 import psutil
 import pyspark
 import pytest
-from confluent_kafka import Producer
 
 import kqlib as kq
 from kqlib.kafka import Kafka
@@ -28,6 +27,7 @@ from kqlib.runtime.reaper import Child, Reaper
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import produce
 from tests.patience import WAIT, until
+from tests.promises.play import put
 from tests.spark.hand import by_hand
 
 pytestmark = [
@@ -251,9 +251,8 @@ def _queue(cluster: Kafka, name: str) -> dict[str, int]:
             with queue.step(item) as step:
                 step.put(results, item.data)
         queue.ack(taken[10])
-        producer = Producer(cluster.client())
-        producer.produce(f"{name}.results", b"again", headers={"kq-item": taken[0].id.encode(), "kq-by": b"eu"})
-        assert producer.flush(WAIT) == 0
+        again = {"kq-item": taken[0].id.encode(), "kq-by": b"eu"}
+        put(cluster, f"{name}.results", {"value": b"again", "headers": again})
         queue.bury(taken[11], "broken")
     return {"once": 9, "doubled": 1, "missing": 1, "dead": 1, "waiting": 8}
 
@@ -262,7 +261,5 @@ def _avro(cluster: Kafka, name: str) -> None:
     """Values of a schema, and two rows that are none."""
     fields = [{"name": "game", "type": "string"}]
     codec = kq.schemas.Registry(cluster=cluster).codec(name, {"type": "record", "name": "Goal", "fields": fields})
-    producer = Producer(cluster.client())
-    for value in [*(codec.encode({"game": f"game-{at:02}"}) for at in range(20)), None, b"abc"]:
-        producer.produce(f"{name}.avro", value, b"k")
-    assert producer.flush(WAIT) == 0
+    values = [*(codec.encode({"game": f"game-{at:02}"}) for at in range(20)), None, b"abc"]
+    put(cluster, f"{name}.avro", *({"value": value, "key": b"k"} for value in values))

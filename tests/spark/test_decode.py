@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from kqlib.command.main import main
 from kqlib.errors import NotAllowed
@@ -23,6 +22,7 @@ from kqlib.workshop.decoding import samples
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import produce
 from tests.patience import WAIT
+from tests.promises.play import put
 from tests.spark.same import same
 
 PATIENCE = 180
@@ -231,9 +231,7 @@ def test_an_id_that_nobody_knows_is_bad_and_the_stream_goes_on_from_its_checkpoi
     events = list(seasons.messages(games.season(50, sport="football", versions=(1,)), registry, "s"))
     produce(kq_cluster, kq_topic, events)
     stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True).wait(PATIENCE)
-    producer = Producer(kq_cluster.client())
-    producer.produce(kq_topic, b"\0\0\0\x27\x0f??")
-    assert producer.flush(WAIT) == 0
+    put(kq_cluster, kq_topic, b"\0\0\0\x27\x0f??")
     produce(kq_cluster, kq_topic, events[:10])
     again = stream(read(spark, kq_cluster, kq_topic), registry, "s", seen, checkpoint, once=True)
     assert again.wait(PATIENCE)

@@ -18,18 +18,9 @@ from kqlib.spark import follow, frames, items, ledger, letters, registry
 from kqlib.spark.progress import Progress
 from kqlib.spark.stream import explained
 from tests.patience import WAIT, until
-from tests.promises.play import decided
+from tests.promises.play import decided, put
 
 BEGAN = datetime(2026, 5, 4, 18, 0, tzinfo=UTC)
-
-
-def put(cluster: Kafka, topic: str, records: list[dict[str, Any]], **settings: Any) -> Producer:
-    """Records as they are; the producer, for more."""
-    producer = Producer(cluster.client(**settings))
-    for record in records:
-        producer.produce(topic, **record)
-    assert producer.flush(WAIT) == 0
-    return producer
 
 
 @pytest.mark.kq_partitions(2)
@@ -37,11 +28,9 @@ def test_a_topic_is_a_typed_frame_of_what_is_committed(spark: Any, kq_cluster: K
     put(
         kq_cluster,
         kq_topic,
-        [
-            {"value": b"a", "key": b"k", "partition": 0, "headers": [("x", b"1"), ("y", None), ("x", b"2")]},
-            {"value": None, "key": None, "partition": 0},
-            {"value": b"", "key": b"", "partition": 1},
-        ],
+        {"value": b"a", "key": b"k", "partition": 0, "headers": [("x", b"1"), ("y", None), ("x", b"2")]},
+        {"value": None, "key": None, "partition": 0},
+        {"value": b"", "key": b"", "partition": 1},
     )
     producer = Producer(kq_cluster.client(transactional_id=kq_topic))
     producer.init_transactions(20)
@@ -69,7 +58,7 @@ def test_a_topic_is_a_typed_frame_of_what_is_committed(spark: Any, kq_cluster: K
         (f"{kq_topic}/1/3", None, b"meant"),
     ]
     assert [row["headers"] for row in rows] == [{"x": b"2", "y": None}, {}, {}, {}]
-    put(kq_cluster, kq_topic, [{"value": b"later", "partition": 0}])
+    put(kq_cluster, kq_topic, {"value": b"later", "partition": 0})
     assert whole.count() == 4  # its range was fixed when it was made
     some = items(spark, kq_cluster, kq_topic, start={0: 1, 1: 3}, end={0: 2, 1: 4})
     assert sorted(row["id"] for row in some.collect()) == [f"{kq_topic}/0/1", f"{kq_topic}/1/3"]
@@ -79,7 +68,7 @@ def test_a_topic_is_read_from_a_time_on(spark: Any, kq_cluster: Kafka) -> None:
     topic = f"timed-{secrets.token_hex(3)}"
     kq.Plan({topic: kq.QueueTopic(partitions=2)}).apply(kq_cluster, quiet=True)  # kept for ever: these records are old
     times = [round((BEGAN + timedelta(minutes=at)).timestamp() * 1000) for at in range(6)]
-    put(kq_cluster, topic, [{"value": b"%d" % at, "partition": 0, "timestamp": when} for at, when in enumerate(times)])
+    put(kq_cluster, topic, *({"value": b"%d" % at, "partition": 0, "timestamp": when} for at, when in enumerate(times)))
 
     def values(**where: Any) -> list[bytes]:
         return [row["value"] for row in items(spark, kq_cluster, topic, **where).orderBy("offset").collect()]
@@ -141,19 +130,19 @@ def test_kafkas_own_tools_see_how_far_a_stream_is(
         return (writer.trigger(availableNow=True) if once else writer).start()
 
     group = f"kq-{kq_topic}"
-    put(kq_cluster, kq_topic, [{"value": b"x", "partition": at % 2} for at in range(10)])
+    put(kq_cluster, kq_topic, *({"value": b"x", "partition": at % 2} for at in range(10)))
     query = run(once=True)
     with follow(query, kq_cluster, group) as follower:
         query.awaitTermination()
         within(60, lambda: follower.committed == {kq_topic: {0: 5, 1: 5}}, "nothing was committed for the group")
-    put(kq_cluster, kq_topic, [{"value": b"y", "partition": 0} for _ in range(7)])
+    put(kq_cluster, kq_topic, *({"value": b"y", "partition": 0} for _ in range(7)))
     assert reading.committed(kq_cluster, group, kq_topic, [0, 1]) == {0: 5, 1: 5}
     # The topic grows while the stream runs: what comes into the new partition is read from its first record.
     query = run(once=False)
     with follow(lambda: query, kq_cluster, group) as follower:
         kq_cluster.admin.create_partitions([NewPartitions(kq_topic, 3)])[kq_topic].result(WAIT)
         kq_cluster.wait_for_topic(kq_topic, 3)
-        put(kq_cluster, kq_topic, [{"value": b"z", "partition": 2}])
+        put(kq_cluster, kq_topic, {"value": b"z", "partition": 2})
         within(120, lambda: follower.committed.get(kq_topic) == {0: 12, 1: 5, 2: 1}, f"last: {follower.committed}")
         query.stop()
     assert Progress.read(list(query.recentProgress)).lag == 0
@@ -163,7 +152,7 @@ def test_kafkas_own_tools_see_how_far_a_stream_is(
 
 
 def test_a_frame_whose_records_are_gone_before_it_is_read_fails(spark: Any, kq_cluster: Kafka, kq_topic: str) -> None:
-    put(kq_cluster, kq_topic, [{"value": b"%d" % at} for at in range(4)])
+    put(kq_cluster, kq_topic, *({"value": b"%d" % at} for at in range(4)))
     whole = items(spark, kq_cluster, kq_topic)
     (future,) = kq_cluster.admin.delete_records([TopicPartition(kq_topic, 0, 2)]).values()
     future.result(WAIT)

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 import kqlib as kq
 from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.spark import as_of, items, near
 from tests.patience import WAIT
+from tests.promises.play import put
 
 PATIENCE = 300
 
@@ -40,12 +40,10 @@ def test_a_goal_has_the_odds_within_thirty_seconds_and_one_without_comes_once_th
 ) -> None:
     odds = f"{kq_topic[:150]}.odds"
     kq.Plan({odds: kq.Topic(1, config={"retention.ms": "-1"})}).apply(kq_cluster, quiet=True)
-    producer, found = Producer(kq_cluster.client()), list[tuple[int, int | None]]()
+    found = list[tuple[int, int | None]]()
 
-    def put(topic: str, *seconds: float, game: str = "ARS-CHE") -> None:
-        for second in seconds:
-            producer.produce(topic, json.dumps({"game": game, "second": second}))
-        assert producer.flush(WAIT) == 0
+    def send(topic: str, *seconds: float, game: str = "ARS-CHE") -> None:
+        put(kq_cluster, topic, *(json.dumps({"game": game, "second": second}).encode() for second in seconds))
 
     def read(topic: str) -> Any:
         rows = items(spark, kq_cluster, topic, stream=True)
@@ -62,14 +60,14 @@ def test_a_goal_has_the_odds_within_thirty_seconds_and_one_without_comes_once_th
         assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE)
         return sorted(found, key=str)
 
-    put(kq_topic, 100, 200, 400)
-    put(odds, 70, 69, 130, 131, 210)
-    put(odds, 400, game="LIV-EVE")
+    send(kq_topic, 100, 200, 400)
+    send(odds, 70, 69, 130, 131, 210)
+    send(odds, 400, game="LIV-EVE")
     assert run() == [(100, 130), (100, 70), (200, 210)]
-    put(odds, 420)
+    send(odds, 420)
     assert run() == [(400, 420)]
-    put(kq_topic, 500, 1000)
-    put(odds, 1000)
+    send(kq_topic, 500, 1000)
+    send(odds, 1000)
     assert run() == [(1000, 1000), (500, None)]
     for done in kq_cluster.admin.delete_topics([odds]).values():
         done.result(WAIT)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 import kqlib as kq
 from kqlib.command.main import main
@@ -25,6 +24,7 @@ from kqlib.spark.table import LATE
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.patience import WAIT, until
+from tests.promises.play import put
 
 
 @pytest.fixture
@@ -98,10 +98,8 @@ def test_bad_rows_go_into_a_topic_with_their_cause(
     codec = kq.schemas.Registry(cluster=kq_cluster).codec(
         f"{name}.avro-value", {"type": "record", "name": "Goal", "fields": fields}
     )
-    producer = Producer(kq_cluster.client())
     for value in (codec.encode({"game": "ARS-CHE"}), None, codec.encode({"game": "LIV-EVE"}) + b"x", b"abc"):
-        producer.produce(f"{name}.avro", value, b"k")
-    assert producer.flush(WAIT) == 0
+        put(kq_cluster, f"{name}.avro", {"value": value, "key": b"k"})
     words = ["pipeline", "quarantine", f"{name}.avro", f"{name}.bad", "--once"]
     assert main(words) == 1
     out, err = capsys.readouterr()

@@ -16,6 +16,7 @@ from kqlib.spark.table import games
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
 from tests.patience import WAIT
+from tests.promises.play import put
 from tests.spark.hand import by_hand
 
 
@@ -31,11 +32,9 @@ def test_a_backfill_says_how_many_and_then_writes_them_marked(
     spark: Any, kq_cluster: Kafka, names: tuple[str, str]
 ) -> None:
     source, target = names
-    producer = Producer(kq_cluster.client())
-    for at in range(10):
-        own = [("kind", b"goal"), ("kq-due", b"1")]
-        producer.produce(source, b"%d" % at, b"key-%d" % at, partition=at % 2, headers=own)
-    assert producer.flush(WAIT) == 0
+    own = [("kind", b"goal"), ("kq-due", b"1")]
+    rows = ({"value": b"%d" % at, "key": b"key-%d" % at, "partition": at % 2, "headers": own} for at in range(10))
+    put(kq_cluster, source, *rows)
 
     def odd_ones(rows: Any) -> Any:
         return rows.where("cast(cast(value as string) as int) % 4 <> 0").withColumn("value", rows["key"])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 import kqlib as kq
 from kqlib.errors import NotAllowed
@@ -16,7 +15,7 @@ from kqlib.kafka import Kafka
 from kqlib.spark import Rule, frames, put_back, stream
 from kqlib.spark.aside import put_aside
 from kqlib.spark.rules import Rules
-from tests.patience import WAIT
+from tests.promises.play import put
 
 PATIENCE = 300
 FIRST = 1_000_000_000_000
@@ -42,12 +41,11 @@ class Games:
 
     def put(self, *games: tuple[int, str, int | None, float], version: int = 2) -> None:
         """Games as (id, home, score, seconds)."""
-        producer = Producer(self.cluster.client())
         for number, home, score, at in games:
             value = {"id": number, "home": home, "score": score} | ({"away": "CHE"} if version == 2 else {})
             data, when = self.codecs[version - 1].encode(value), FIRST + int(at * 1000)
-            producer.produce(self.name, data, b"k%d" % number, timestamp=when, headers=[("a", b"1")])
-        assert producer.flush(WAIT) == 0
+            record = {"value": data, "key": b"k%d" % number, "timestamp": when, "headers": [("a", b"1")]}
+            put(self.cluster, self.name, record)
 
     def run(self, *rules: Rule) -> tuple[list[int], dict[tuple[str, int], int], Any]:
         """The ids that came out; how many rows broke which rule in which version; what became of the rows."""

@@ -1,4 +1,4 @@
-"""What unit tests share: signals that stay as they are, and a checkout with exercises, away from the real one."""
+"""What unit tests share: signals that stay as they are, and a checkout with exercises, away from the real one, a registry."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from kqlib.runtime import places
+from kqlib.schemas import Registry
+from kqlib.workshop import games
 from tests.unit.checks_examples import REPLICAS, TOPICS
 
 
@@ -30,3 +32,12 @@ def solutions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(places, "repo", lambda: tmp_path / "repo")
     monkeypatch.setenv("KQ_STATE", str(tmp_path / "state"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    """Versions 1 to 4 of the games under ids 1 to 4, and nothing refused."""
+    registry = Registry("NONE")
+    for version in games.VERSIONS:
+        registry.register("games-value", games.schema(version))
+    return registry

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from kqlib.errors import LeaseLost, QueueDeleted, Unreachable
+from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted, Unreachable
 from kqlib.runtime.patience import PATIENCE
+from kqlib.workshop.promises.adapter import QueueAdapter, refused
 from kqlib.workshop.promises.crashes import HELD
 
 SESSION, LEASE, ATTEMPTS = 2.0 * PATIENCE, 30.0 * PATIENCE, 5
@@ -35,6 +36,28 @@ class Record:
     @property
     def id(self):
         return str(self.at)
+
+
+class Near:
+    """A worker in this process."""
+
+    def __init__(self, queue):
+        self.adapter = QueueAdapter(queue)
+
+    def call(self, verb, *args, **how):
+        try:
+            return getattr(self.adapter, verb)(*args, **how)
+        except (LeaseLost, NotAllowed, QueueDeleted, Unreachable, ValueError) as error:
+            raise refused(error) from None
+
+    def kill(self):
+        if not self.adapter.queue.closed:
+            self.adapter.queue.lose()
+
+    pause = kill
+
+    def resume(self):
+        pass
 
 
 class World:

@@ -12,7 +12,7 @@ import pytest
 
 import kqlib
 from kqlib import errors
-from kqlib.errors import CannotShrink, KqError, NotAllowed, NotInTime, Unreachable
+from kqlib.errors import KqError, NotAllowed
 from kqlib.virtual import errors as virtual
 
 KINDS = [
@@ -64,18 +64,6 @@ def test_an_error_is_the_same_in_another_process(kind):
         (NotAllowed("that cannot be"), "that cannot be"),
         (NotAllowed(why="{braces} stay"), "{braces} stay"),
         (KqError(), ""),
-        (
-            CannotShrink(topic="a", have=4, want=2),
-            "'a' has 4 partitions and the plan says 2. Kafka never takes a partition away: keep 4, or copy into a new topic.",
-        ),
-        (
-            NotInTime(seconds=2.0, why="a leader", last="None"),
-            "Waited 2 s for a leader; it did not happen. Last seen: None",
-        ),
-        (
-            Unreachable(address="h:1", why="no answer"),
-            "No Kafka answered at h:1: no answer. Is it running, and is this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)?",
-        ),
     ],
 )
 def test_a_message_reads_like_this(error, message):

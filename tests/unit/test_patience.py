@@ -45,7 +45,7 @@ def test_a_state_is_waited_for_and_what_it_gave_comes_back() -> None:
 
     assert wait_for(condition, 30, "it", not_yet=(OSError,)) == "here"
     with pytest.raises(NotInTime, match=r"^Waited 0 s for a leader; it did not happen. Last seen: \[\]$"):
-        wait_for(list, 0, "a leader")
+        wait_for(list, 0.0, "a leader")
     with pytest.raises(NotInTime, match=r"Last seen: No such file or directory$"):
         wait_for(Path("/no/such/file").stat, 0, "a file", not_yet=(OSError,), last=lambda: "never")
     with pytest.raises(ZeroDivisionError):

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kqlib.errors import LeaseLost, NotAllowed, QueueDeleted, Unreachable
+from kqlib.errors import LeaseLost, NotAllowed, Unreachable
 from kqlib.workshop.ladder import LADDER
 from kqlib.workshop.promises import PROMISES, Scores, Verdict, counted, promises
-from kqlib.workshop.promises.adapter import Claim, QueueAdapter, refused
+from kqlib.workshop.promises.adapter import Claim, QueueAdapter
 from kqlib.workshop.promises.owners import LATE_ACK, LATE_COMMIT
 from kqlib.workshop.promises.run import homes, judge
 from kqlib.workshop.promises.scenario import LATE, Scenario
@@ -22,6 +22,7 @@ from tests.unit.promise_queues import (
     CommitsOldState,
     DeafAsking,
     DeafClaiming,
+    Near,
     Queue,
     RedrivesAnyId,
     SaysNoneAgain,
@@ -30,28 +31,6 @@ from tests.unit.promise_queues import (
     Unsure,
     World,
 )
-
-
-class Near:
-    """A worker in this process."""
-
-    def __init__(self, queue):
-        self.adapter = QueueAdapter(queue)
-
-    def call(self, verb, *args, **how):
-        try:
-            return getattr(self.adapter, verb)(*args, **how)
-        except (LeaseLost, QueueDeleted, Unreachable) as error:
-            raise refused(error) from None
-
-    def kill(self):
-        if not self.adapter.queue.closed:
-            self.adapter.queue.lose()
-
-    pause = kill
-
-    def resume(self):
-        pass
 
 
 class MemoryWorld:

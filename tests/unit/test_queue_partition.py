@@ -15,17 +15,8 @@ from kqlib.queue.incidents import Incident
 from kqlib.queue.ledger import Ledger
 from kqlib.queue.partition import ALONE, Partition
 from kqlib.queue.terms import Terms
+from tests.promises.queues import Clock
 from tests.unit.records import Rec
-
-
-class Clock:
-    """Stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def owner(ledger: Ledger | None = None, low: int = 0, mark: int = 0, **how: Any) -> Partition:

@@ -27,15 +27,6 @@ CONTEXT = SerializationContext("games", MessageField.VALUE)
 
 
 @pytest.fixture(scope="module")
-def registry() -> Registry:
-    """Versions 1 to 4 under ids 1 to 4, and nothing refused."""
-    registry = Registry("NONE")
-    for version in games.VERSIONS:
-        registry.register("games-value", games.schema(version))
-    return registry
-
-
-@pytest.fixture(scope="module")
 def codec(registry: Registry) -> Codec:
     return registry.codec("games-value")
 

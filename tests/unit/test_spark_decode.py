@@ -28,16 +28,8 @@ def record(*fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def registry() -> Registry:
-    found = Registry("NONE")
-    for version in games.VERSIONS:
-        found.register("g-value", games.schema(version))
-    return found
-
-
-@pytest.fixture(scope="module")
 def whole(registry: Registry) -> bytes:
-    data = registry.codec("g-value", games.schema(1)).encode(games.values(games.events(1), 1)[0])
+    data = registry.codec("games-value", games.schema(1)).encode(games.values(games.events(1), 1)[0])
     assert data is not None
     return data
 
@@ -62,7 +54,7 @@ def whole(registry: Registry) -> bytes:
 def test_every_kind_of_bad_row_has_a_cause(
     registry: Registry, whole: bytes, change: Callable[[bytes], bytes | None], cause: str, words: str
 ) -> None:
-    writers = {number: canonical(registry.schema(number)) for number in registry.ids("g-value")}
+    writers = {number: canonical(registry.schema(number)) for number in registry.ids("games-value")}
     others = {7: ("wrong schema", "schema 7 is of another subject")}
     found, why = cause_of(change(whole), writers, others, writers[max(writers)])
     assert (found, words in why) == (cause, True), why
@@ -127,8 +119,8 @@ def test_a_forgotten_alias_is_found_before_any_row_is_read(registry: Registry) -
     forgot = json.loads(games.schema(3))
     for field in forgot["fields"]:
         field.pop("aliases", None)
-    with pytest.raises(IncompatibleSchema, match=r"cannot read version 1 of 'g-value' \(schema 1\) at 'minute'"):
-        decode(Frame("value"), registry, "g-value", schema=forgot)
+    with pytest.raises(IncompatibleSchema, match=r"cannot read version 1 of 'games-value' \(schema 1\) at 'minute'"):
+        decode(Frame("value"), registry, "games-value", schema=forgot)
 
 
 READER = "reader is a subject of the registry, as in 'football-value', not "
@@ -138,20 +130,20 @@ FRAME = "decode(df, …) needs a frame with a column `value` of bytes, as kq.spa
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda r: decode("items", r, "g-value"), FRAME),
-        (lambda r: decode(Frame("key"), r, "g-value"), FRAME),
+        (lambda r: decode("items", r, "games-value"), FRAME),
+        (lambda r: decode(Frame("key"), r, "games-value"), FRAME),
         (
-            lambda r: decode(Frame("value", "cause"), r, "g-value"),
+            lambda r: decode(Frame("value", "cause"), r, "games-value"),
             "the frame has a column 'cause' already, which decoding adds: rename it",
         ),
         (lambda r: decode(Frame("value"), r, None), f"{READER}None"),
         (lambda r: decode(Frame("value"), r, ""), f"{READER}''"),
         (
-            lambda r: stream(Frame("value"), r, "g-value", print, "/c"),
+            lambda r: stream(Frame("value"), r, "games-value", print, "/c"),
             "stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other",
         ),
         (
-            lambda r: stream(Frame("value", streaming=True), r, "g-value", 7, "/c"),
+            lambda r: stream(Frame("value", streaming=True), r, "games-value", 7, "/c"),
             "each is a function of (good, bad, batch), not int",
         ),
     ],

@@ -73,28 +73,15 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         ("--", "kq: error: "),
         ("--config client.properties", "kq: error: which command?"),
         ("--config", "kq: error: argument --config: expected one argument"),
-        ("up --broker 3", "kq up: error: there is no '--broker' here; did you mean --brokers?"),
-        ("up --brokers", "kq up: error: argument --brokers: expected one argument"),
-        ("up --brokers three", "kq up: error: argument --brokers: invalid int value: 'three'"),
         ("up --brokers 0", "kq up: error: argument --brokers: invalid choice: 0"),
-        ("down now", "kq down: error: there is no 'now' here"),
-        ("status --config", "kq status: error: argument --config: expected one argument"),
-        ("status --confi client.properties", "kq status: error: there is no '--confi' here; did you mean --config?"),
         ("topics dif plan.toml", "kq topics: error: argument what: invalid choice: 'dif'; did you mean diff?"),
-        ("lab --no-brwser", "kq lab: error: there is no '--no-brwser' here; did you mean --no-browser?"),
         ("games show --rows -1", "kq games show: error: argument --rows: a whole number from 0, not '-1'"),
         ("games show --rows ten", "kq games show: error: argument --rows: a whole number from 0, not 'ten'"),
         ("queue", "kq queue: error: the following arguments are required: WORD"),
-        ("queue lst", "kq queue: error: there is no command 'lst'; did you mean list?"),
         ("queue --config client.properties pt x", "kq queue: error: there is no command 'pt'; did you mean put?"),
         ("queue --json list", "kq queue: error: there is no '--json' here"),
-        ("queue list football", "kq queue list: error: there is no 'football' here"),
-        ("queue list --site", "kq queue list: error: argument --site: expected one argument"),
         ("queue create", "kq queue create: error: the following arguments are required: QUEUE; see kq queue create --help"),
         ("queue create x --order lifo", "kq queue create: error: argument --order: invalid choice: 'lifo'; choose from any, key"),
-        ("queue put x y --kye z", "kq queue put: error: there is no '--kye' here; did you mean --key?"),
-        ("queue story", "kq queue story: error: the following arguments are required: ID"),
-        ("queue work x --until-emty -- true", "kq queue work: error: there is no '--until-emty' here; did you mean --unt"),
     ],
 )  # fmt: skip
 def test_what_is_mistyped_is_named_with_the_right_usage(
@@ -140,57 +127,32 @@ def test_topics_without_a_file_names_the_command_to_type(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "words"),
+    ("error", "words"),
     [
-        (NotAllowed("no, because"), 2, "kq: no, because; see kq progress --help\n"),
-        (NotAllowed("a plan is needed: kq topics apply"), 2, "kq: a plan is needed: kq topics apply\n"),
-        (
-            Unreachable(address="a:1", why="no answer"),
-            2,
-            "kq: No Kafka answered at a:1: no answer. Is it running, and is "
-            "this its address (KQ_BOOTSTRAP, KQ_KAFKA_CONFIG)? See kq status\n",
-        ),
-        (FileNotFoundError(errno.ENOENT, "No such file", "/x"), 2, "kq: /x: No such file; see kq progress --help\n"),
-        (PermissionError(errno.EACCES, "Permission denied", "/x"), 2, "kq: /x: Permission denied; see kq doctor\n"),
-        (OSError(errno.ENOSPC, "No space left on device"), 2, "kq: No space left on device; see kq doctor\n"),
-        (OSError("timed out"), 2, "kq: timed out; see kq doctor\n"),
-        (
-            PayloadTooLarge(size=9, topic="x", limit=8, safe="."),
-            2,
-            "kq: The record would take 9 bytes and 'x' takes 8. . Put "
-            "the data elsewhere and send its address. See kq progress --help\n",
-        ),
-        (
-            QueueDeleted(queue="x"),
-            2,
-            "kq: Queue 'x' is marked deleted for this site. Its topic and items are still there; "
-            "create the queue again to go on. See kq queue create --help\n",
-        ),
-        (
-            NotInTime(seconds=3, why="a leader", last="none"),
-            2,
-            "kq: Waited 3 s for a leader; it did not happen. Last seen: none; see kq doctor\n",
-        ),
-        (
-            SparkDied(why="exit 1", tail="a line\nanother"),
-            2,
-            "kq: Spark ended at its start (exit 1). The last lines of its log:\na line\nanother\nSee kq doctor\n",
-        ),
-        (TopicMissing(topic="x"), 2, f"kq: {TopicMissing(topic='x')}\n"),
-        (KeyboardInterrupt(), 130, ""),
+        (NotAllowed("no, because"), "no, because; see kq progress --help"),
+        (NotAllowed("a plan is needed: kq topics apply"), "a plan is needed: kq topics apply"),
+        (error := Unreachable(address="a:1", why="no answer"), f"{error} See kq status"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/x"), "/x: No such file; see kq progress --help"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied; see kq doctor"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; see kq doctor"),
+        (OSError("timed out"), "timed out; see kq doctor"),
+        (error := PayloadTooLarge(size=9, topic="x", limit=8, safe="."), f"{error} See kq progress --help"),
+        (error := QueueDeleted(queue="x"), f"{error} See kq queue create --help"),
+        (error := NotInTime(seconds=3, why="a leader", last="none"), f"{error}; see kq doctor"),
+        (error := SparkDied(why="exit 1", tail="a line\nanother"), f"{error}\nSee kq doctor"),
+        (error := TopicMissing(topic="x"), str(error)),
+        (KeyboardInterrupt(), ""),
     ],
 )
 def test_an_error_is_one_message_without_a_traceback(
-    error: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: BaseException, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_: Any) -> None:
         raise error
 
     monkeypatch.setattr(checks, "progress", fail)
-    assert run("progress") == code
-    out, err = capsys.readouterr()
-    assert (out, err[: len(words)], "Traceback" in err) == ("", words, False)
-    assert bool(err) == bool(words)
+    assert run("progress") == (2 if words else 130)
+    assert capsys.readouterr() == ("", words and f"kq: {words}\n")
 
 
 def test_nothing_is_coloured_not_even_at_a_terminal() -> None:
