@@ -34,7 +34,7 @@ from confluent_kafka.schema_registry._sync.mock_schema_registry_client import Mo
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import reading
-from kqlib.kafka.clients import Producer
+from kqlib.kafka.writing import write
 from kqlib.schemas import form, rules
 
 if TYPE_CHECKING:
@@ -247,22 +247,11 @@ class SharedSchemaStore(SchemaStore):
 
 def _write(cluster: Kafka, record: dict[str, Any]) -> int:
     """Write a record; out: its offset."""
-    delivered: list[Any] = []
-
-    def report(error: KafkaError | None, message: Any) -> None:
-        delivered.append(message.offset() if error is None else error.str())
-
     value = json.dumps({key: each for key, each in record.items() if each is not None}, ensure_ascii=False)
-    producer = Producer(cluster.client(acks="all"))  # a second copy of a record changes nothing
-    try:
-        producer.produce(TOPIC, value.encode(), on_delivery=report)
-    except KafkaException as error:
-        delivered.append(error.args[0].str())
-    producer.flush(TIMEOUT)
-    if not delivered or not isinstance(delivered[0], int):
-        why = delivered[0] if delivered else f"no answer in {TIMEOUT:g} s"
+    entry, stored = {"topic": TOPIC, "value": value.encode()}, list[Any]()
+    if why := write(cluster, [entry], TIMEOUT, stored, acks="all"):  # a second copy of a record changes nothing
         raise NotAllowed(f"the schema could not be written to '{TOPIC}': {why}. Asking again is safe")
-    return delivered[0]
+    return int(stored[0].offset())
 
 
 def _ensure_topic(cluster: Kafka) -> None:

@@ -20,12 +20,13 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import reading
+from kqlib.kafka.writing import write
 from kqlib.runtime import places
 from kqlib.topic_rules import QUEUES
 
@@ -37,6 +38,7 @@ KINDS = ("topic", "group")
 RENEW = 20.0  # seconds between two notes of a live lab
 # one clock for all: the broker's
 KEPT = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "3600000"}
+WRITTEN = 15.0  # seconds for an answer
 STALE = 70.0  # seconds after the last one until another computer may open the lab
 
 
@@ -139,7 +141,8 @@ class LabNotes:
         self._write(kind, name, None)
 
     def _write(self, kind: str, name: str, value: bytes | None) -> None:
-        if why := _written(self.cluster, TOPIC, {_key(kind, name): value}):
+        note = {"topic": TOPIC, "key": _key(kind, name), "value": value}
+        if why := write(self.cluster, [note], WRITTEN, acks="all"):  # not idempotent: 0.5 s less, and twice is one note
             raise NotAllowed(f"'{name}' could not be noted in '{TOPIC}': {why}. So nothing was made or removed")
 
 
@@ -152,26 +155,7 @@ def clear_notes(cluster: Kafka, topics: Iterable[str]) -> None:
         with contextlib.suppress(ValueError, TypeError, IndexError):  # another program's record
             if json.loads(message.key())[1] in gone:
                 (left.discard if message.value() is None else left.add)(message.key())
-    _written(cluster, QUEUES, dict.fromkeys(left))
-
-
-def _written(cluster: Kafka, topic: str, records: Mapping[bytes, bytes | None]) -> str:
-    """Write these records. They are durable when it returns ''; else it returns why one is not."""
-    from kqlib.kafka.clients import Producer
-
-    errors: list[str] = []
-
-    def delivered(error: Any, _: object) -> None:
-        if error is not None:
-            errors.append(error.str())
-
-    producer = Producer(cluster.client(acks="all"))  # not idempotent: that costs 0.5 s, and a record twice is one note
-    for key, value in records.items():
-        producer.produce(topic, value, key, on_delivery=delivered)
-    left = producer.flush(15)
-    if errors:
-        return errors[0]
-    return "no answer in 15 s" if left else ""
+    write(cluster, ({"topic": QUEUES, "key": key} for key in left), WRITTEN, acks="all")
 
 
 def _key(kind: str, name: str) -> bytes:

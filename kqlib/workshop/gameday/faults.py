@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from kqlib.errors import NotAllowed
+from kqlib.kafka.writing import write
 from kqlib.queue import look, state
 from kqlib.queue.broker_settings import topic_settings
 from kqlib.runtime.patience import PATIENCE, wait_for
@@ -242,10 +243,9 @@ def stuck_transaction(system: System, chance: Random) -> Made:
 def poison_item(system: System, chance: Random) -> Made:
     """An item that no worker can read was put."""
     text = f"rubbish {chance.randrange(100, 1000)}"
-    producer = Producer(system.cluster.client())
-    producer.produce(QUEUE, text, f"game-{chance.randrange(12)}")
-    if producer.flush(ANSWER):
-        raise NotAllowed("the item was not stored")
+    item = {"topic": QUEUE, "value": text, "key": f"game-{chance.randrange(12)}"}
+    if why := write(system.cluster, [item], ANSWER):
+        raise NotAllowed(f"the item was not stored: {why}")
     dead = f"{QUEUE}.dead"
     return Made((text,), lambda: not any(look.depth(site, dead) for site in system.sites.values()))
 
