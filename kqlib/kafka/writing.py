@@ -1,18 +1,24 @@
-"""Records written to topics, and waited for.
+"""Records written, topics created and deleted: done when these return.
 
-In:  a cluster, records as `Producer.produce` takes them. Out: `write`: '' when all are acknowledged, else why not.
+In:  a cluster; records as `Producer.produce` takes them; what an AdminClient was asked for.
+Out: `write`: '' when all are acknowledged, else why not. `settled` and `ensure`: an error that names the topic, if it failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import NewTopic
 
+from kqlib.errors import NotAllowed, NotInTime
 from kqlib.kafka.clients import Producer
 from kqlib.kafka.cluster import Kafka
-from kqlib.text import count
+from kqlib.text import count, words
+
+GONE = {"UNKNOWN_TOPIC_OR_PART"}  # what Kafka says of a topic that is deleted already
 
 
 def write(
@@ -49,3 +55,26 @@ def write(
             break
     left = producer.flush(seconds)
     return failed[0] if failed else f"no answer for {count(left, 'record')} in {seconds:g} s" if left else ""
+
+
+def settled(asked: Mapping[str, Future[Any]], done: str, seconds: float, ignored: Collection[str] = ()) -> None:
+    """Wait for what an AdminClient was asked for: topics "created", "deleted" … ignored: errors that need no sentence."""
+    for topic, answer in asked.items():
+        try:
+            answer.result(seconds)
+        except TimeoutError:
+            raise NotInTime(seconds=seconds, why=f"'{topic}' to be {done}", last="no answer") from None
+        except KafkaException as error:
+            if error.args[0].name() not in ignored:
+                raise NotAllowed(f"'{topic}' could not be {done}: {words(error)}") from None
+
+
+def ensure(cluster: Kafka, topic: str, config: dict[str, str], seconds: float, advice: str) -> None:
+    """Create a topic with one partition if it is missing. advice: what to do if that is refused."""
+    if topic not in cluster.describe().topics:
+        asked = cluster.admin.create_topics([NewTopic(topic, 1, config=config)])
+        try:
+            settled(asked, "created", seconds, {"TOPIC_ALREADY_EXISTS"})
+        except NotAllowed as error:
+            raise NotAllowed(f"{error}. {advice}") from None
+        cluster.wait_for_topic(topic, 1)

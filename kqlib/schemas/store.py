@@ -27,14 +27,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryError
 from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient, _SchemaStore
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import reading
-from kqlib.kafka.writing import write
+from kqlib.kafka.writing import ensure, write
 from kqlib.schemas import form, rules
 
 if TYPE_CHECKING:
@@ -256,13 +254,6 @@ def _write(cluster: Kafka, record: dict[str, Any]) -> int:
 
 def _ensure_topic(cluster: Kafka) -> None:
     """Create the topic if it is missing. It has one partition, because its order gives the ids."""
-    if TOPIC not in cluster.describe().topics:
-        try:
-            cluster.admin.create_topics([NewTopic(TOPIC, 1, config=FOR_EVER)])[TOPIC].result(TIMEOUT)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                why = f"'{TOPIC}' is not on this cluster and could not be created: {error.args[0].str()}"
-                raise NotAllowed(f"{why}. Ask your administrator for it: one partition, kept for ever") from None
-        cluster.wait_for_topic(TOPIC, 1)
+    ensure(cluster, TOPIC, FOR_EVER, TIMEOUT, "Ask your administrator for it: one partition, kept for ever")
     if (count := len(cluster.partitions(TOPIC))) != 1:
         raise NotAllowed(f"'{TOPIC}' has {count} partitions; ids are the order in one. It is left alone")

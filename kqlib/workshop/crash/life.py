@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kqlib.errors import Closed, NotAllowed
 from kqlib.kafka import reading
-from kqlib.kafka.writing import write
+from kqlib.kafka.writing import settled, write
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.children import START, Children, Command
 from kqlib.workshop.cluster import Cluster
@@ -192,8 +192,7 @@ class Runner:
         from confluent_kafka.admin import NewTopic
 
         admin = self._cluster.admin
-        for future in admin.create_topics([NewTopic(name, 1), NewTopic(f"{name}-results", 1)]).values():
-            future.result(30)
+        settled(admin.create_topics([NewTopic(name, 1), NewTopic(f"{name}-results", 1)]), "created", 30)
         records = ({"topic": name, "key": key, "value": value} for key, value in items)
         if why := write(self._cluster, records, 30, linger_ms=0):
             raise NotAllowed(f"the items of a run could not be stored: {why}")
