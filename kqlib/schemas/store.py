@@ -27,14 +27,12 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryError
 from confluent_kafka.schema_registry._sync.mock_schema_registry_client import MockSchemaRegistryClient, _SchemaStore
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import reading
-from kqlib.kafka.clients import Producer
+from kqlib.kafka.writing import ensure, write
 from kqlib.schemas import form, rules
 
 if TYPE_CHECKING:
@@ -247,33 +245,15 @@ class SharedSchemaStore(SchemaStore):
 
 def _write(cluster: Kafka, record: dict[str, Any]) -> int:
     """Write a record; out: its offset."""
-    delivered: list[Any] = []
-
-    def report(error: KafkaError | None, message: Any) -> None:
-        delivered.append(message.offset() if error is None else error.str())
-
     value = json.dumps({key: each for key, each in record.items() if each is not None}, ensure_ascii=False)
-    producer = Producer(cluster.client(acks="all"))  # a second copy of a record changes nothing
-    try:
-        producer.produce(TOPIC, value.encode(), on_delivery=report)
-    except KafkaException as error:
-        delivered.append(error.args[0].str())
-    producer.flush(TIMEOUT)
-    if not delivered or not isinstance(delivered[0], int):
-        why = delivered[0] if delivered else f"no answer in {TIMEOUT:g} s"
+    entry, stored = {"topic": TOPIC, "value": value.encode()}, list[Any]()
+    if why := write(cluster, [entry], TIMEOUT, stored, acks="all"):  # a second copy of a record changes nothing
         raise NotAllowed(f"the schema could not be written to '{TOPIC}': {why}. Asking again is safe")
-    return delivered[0]
+    return int(stored[0].offset())
 
 
 def _ensure_topic(cluster: Kafka) -> None:
     """Create the topic if it is missing. It has one partition, because its order gives the ids."""
-    if TOPIC not in cluster.describe().topics:
-        try:
-            cluster.admin.create_topics([NewTopic(TOPIC, 1, config=FOR_EVER)])[TOPIC].result(TIMEOUT)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                why = f"'{TOPIC}' is not on this cluster and could not be created: {error.args[0].str()}"
-                raise NotAllowed(f"{why}. Ask your administrator for it: one partition, kept for ever") from None
-        cluster.wait_for_topic(TOPIC, 1)
+    ensure(cluster, TOPIC, FOR_EVER, TIMEOUT, "Ask your administrator for it: one partition, kept for ever")
     if (count := len(cluster.partitions(TOPIC))) != 1:
         raise NotAllowed(f"'{TOPIC}' has {count} partitions; ids are the order in one. It is left alone")

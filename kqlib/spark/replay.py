@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kqlib import topics
-from kqlib.errors import KqError, NotAllowed, NotInTime, PayloadTooLarge, TopicMissing
+from kqlib.errors import KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.kafka import Kafka, settings
+from kqlib.kafka.writing import write
 from kqlib.queue import Item, Put, Queue, dead
 from kqlib.queue.arguments import OURS, count
 from kqlib.queue.item import Out
@@ -187,31 +188,13 @@ def _write(rows: DataFrame, cluster: Kafka, target: str, run: str, same: bool) -
 
 def _send(bootstrap: str, own: Mapping[str, Any], target: str, run: str, rows: Iterable[Any]) -> None:
     """Write these rows in their order; return when all are acknowledged. Runs on an executor."""
-    from kqlib.kafka.clients import Producer
-
-    failed: list[str] = []
-
-    def done(error: Any, _: Any) -> None:
-        if error is not None:
-            failed.append(error.str())
-
-    producer = Producer(Kafka(bootstrap, dict(own)).client(acks="all", linger_ms=20, enable_idempotence=True))
-    for row in rows:
-        record = {"value": _bytes(row.value), "key": _bytes(row.key), "headers": _headers(row, run)}
-        while not failed:
-            try:
-                producer.produce(target, partition=row.partition, timestamp=row.ms, on_delivery=done, **record)
-                break
-            except BufferError:  # the producer's queue is full
-                producer.poll(0.1)
-        producer.poll(0)
-        if failed:
-            break
-    left = producer.flush(FLUSH)
-    if failed:
-        raise NotAllowed(failed[0])
-    if left:
-        raise NotInTime(seconds=FLUSH, why=f"the records to be in '{target}'", last=f"{left} are not acknowledged")
+    records = (
+        {"topic": target, "partition": row.partition, "timestamp": row.ms}
+        | {"value": _bytes(row.value), "key": _bytes(row.key), "headers": _headers(row, run)}
+        for row in rows
+    )
+    if why := write(Kafka(bootstrap, dict(own)), records, FLUSH, acks="all", linger_ms=20, enable_idempotence=True):
+        raise NotAllowed(why)
 
 
 def _headers(row: Any, run: str) -> list[tuple[str, bytes | None]]:

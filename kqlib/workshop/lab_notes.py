@@ -20,12 +20,13 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import reading
+from kqlib.kafka.writing import ensure, write
 from kqlib.runtime import places
 from kqlib.topic_rules import QUEUES
 
@@ -37,6 +38,8 @@ KINDS = ("topic", "group")
 RENEW = 20.0  # seconds between two notes of a live lab
 # one clock for all: the broker's
 KEPT = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "3600000"}
+ANSWER = 15.0  # seconds
+ADVICE = "A lab notes there what it makes. Ask your administrator for it, or unset KQ_BOOTSTRAP for an embedded cluster"
 STALE = 70.0  # seconds after the last one until another computer may open the lab
 
 
@@ -59,7 +62,7 @@ class LabNotes:
         self._me, self._over = f"{_computer()} {secrets.token_hex(8)}", threading.Event()
         self._renewing = threading.Thread(target=self._go_on, name="kq-lab", daemon=True)
         try:
-            _ensure(cluster)
+            ensure(cluster, TOPIC, KEPT, ANSWER, ADVICE)
             self._take(lab)
         except BaseException:
             self.leave()  # the note of another holder stays
@@ -139,7 +142,8 @@ class LabNotes:
         self._write(kind, name, None)
 
     def _write(self, kind: str, name: str, value: bytes | None) -> None:
-        if why := _written(self.cluster, TOPIC, {_key(kind, name): value}):
+        note = {"topic": TOPIC, "key": _key(kind, name), "value": value}
+        if why := write(self.cluster, [note], ANSWER, acks="all"):  # not idempotent: 0.5 s less, and twice is one note
             raise NotAllowed(f"'{name}' could not be noted in '{TOPIC}': {why}. So nothing was made or removed")
 
 
@@ -152,26 +156,7 @@ def clear_notes(cluster: Kafka, topics: Iterable[str]) -> None:
         with contextlib.suppress(ValueError, TypeError, IndexError):  # another program's record
             if json.loads(message.key())[1] in gone:
                 (left.discard if message.value() is None else left.add)(message.key())
-    _written(cluster, QUEUES, dict.fromkeys(left))
-
-
-def _written(cluster: Kafka, topic: str, records: Mapping[bytes, bytes | None]) -> str:
-    """Write these records. They are durable when it returns ''; else it returns why one is not."""
-    from kqlib.kafka.clients import Producer
-
-    errors: list[str] = []
-
-    def delivered(error: Any, _: object) -> None:
-        if error is not None:
-            errors.append(error.str())
-
-    producer = Producer(cluster.client(acks="all"))  # not idempotent: that costs 0.5 s, and a record twice is one note
-    for key, value in records.items():
-        producer.produce(topic, value, key, on_delivery=delivered)
-    left = producer.flush(15)
-    if errors:
-        return errors[0]
-    return "no answer in 15 s" if left else ""
+    write(cluster, ({"topic": QUEUES, "key": key} for key in left), ANSWER, acks="all")
 
 
 def _key(kind: str, name: str) -> bytes:
@@ -201,21 +186,3 @@ def _alone(cluster: Kafka, lab: str) -> IO[str]:
             "Shut that kernel down, or unset KQ_BOOTSTRAP for a cluster of this notebook's own"
         ) from None
     return handle
-
-
-def _ensure(cluster: Kafka) -> None:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import NewTopic
-
-    if TOPIC in cluster.admin.list_topics(timeout=10).topics:
-        return
-    asked = cluster.admin.create_topics([NewTopic(TOPIC, 1, config=KEPT)])
-    try:
-        asked[TOPIC].result(15)
-        cluster.wait_for_topic(TOPIC, 1)
-    except KafkaException as error:
-        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-            raise NotAllowed(
-                f"a lab on your own cluster notes what it makes in the topic '{TOPIC}', and that could not be created: "
-                f"{error.args[0].str()}. Ask your administrator, or unset KQ_BOOTSTRAP for an embedded cluster"
-            ) from None

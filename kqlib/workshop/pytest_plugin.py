@@ -105,10 +105,6 @@ def _named(request: pytest.FixtureRequest) -> tuple[str, int]:
 
 
 def _delete(cluster: Kafka, topic: str) -> None:
-    from confluent_kafka import KafkaException
+    from kqlib.kafka.writing import GONE, settled
 
-    try:
-        cluster.admin.delete_topics([topic])[topic].result(15)
-    except KafkaException as error:
-        if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # the test has deleted it itself
-            raise
+    settled(cluster.admin.delete_topics([topic]), "deleted", 15, GONE)  # the test may have deleted it itself

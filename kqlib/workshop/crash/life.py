@@ -20,6 +20,7 @@ from pathlib import Path
 
 from kqlib.errors import Closed, NotAllowed
 from kqlib.kafka import reading
+from kqlib.kafka.writing import settled, write
 from kqlib.runtime.patience import PATIENCE
 from kqlib.workshop.children import START, Children, Command
 from kqlib.workshop.cluster import Cluster
@@ -190,16 +191,11 @@ class Runner:
         from confluent_kafka import TopicCollection
         from confluent_kafka.admin import NewTopic
 
-        from kqlib.kafka.clients import Producer
-
         admin = self._cluster.admin
-        for future in admin.create_topics([NewTopic(name, 1), NewTopic(f"{name}-results", 1)]).values():
-            future.result(30)
-        producer = Producer(self._cluster.client(linger_ms=0))
-        for key, value in items:
-            producer.produce(name, value, key)
-        if producer.flush(30):
-            raise NotAllowed("the items of a run could not be stored")
+        settled(admin.create_topics([NewTopic(name, 1), NewTopic(f"{name}-results", 1)]), "created", 30)
+        records = ({"topic": name, "key": key, "value": value} for key, value in items)
+        if why := write(self._cluster, records, 30, linger_ms=0):
+            raise NotAllowed(f"the items of a run could not be stored: {why}")
         id_ = str(admin.describe_topics(TopicCollection([name]))[name].result(30).topic_id)
         self._topic = {name, urlsafe_b64decode(f"{id_}==")}  # as old requests name it, and as new ones do
 

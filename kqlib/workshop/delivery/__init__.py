@@ -13,14 +13,15 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from kqlib.errors import NotAllowed, NotInTime
-from kqlib.kafka import Kafka, reading, words
+from kqlib.kafka import Kafka, reading
+from kqlib.kafka.writing import GONE, settled
 from kqlib.workshop.children import ChildEnded, Children
 from kqlib.workshop.delivery import worker
 from kqlib.workshop.delivery.outcome import CrashTable, Life, Outcome
@@ -179,26 +180,12 @@ def _topics(cluster: Kafka, cells: int) -> Iterator[list[str]]:
     topics = [f"{run}-{number:02}" for number in range(cells)]
     every = [*topics, *(f"{topic}-done" for topic in topics)]
     try:
-        _settled(cluster.admin.create_topics([NewTopic(name, 1) for name in every]))
+        settled(cluster.admin.create_topics([NewTopic(name, 1) for name in every]), "created", TIMEOUT)
         for name in every:
             cluster.wait_for_topic(name, 1)
         yield topics
     finally:
-        _settled(cluster.admin.delete_topics(every), {"UNKNOWN_TOPIC_OR_PART"})
-
-
-def _settled(futures: Mapping[str, Any], ignored: Collection[str] = ()) -> None:
-    """Wait for what the AdminClient was asked for."""
-    from confluent_kafka import KafkaException
-
-    for name, future in futures.items():
-        try:
-            future.result(TIMEOUT)
-        except TimeoutError:
-            raise NotInTime(seconds=TIMEOUT, why=f"'{name}' to be made or deleted", last="no answer") from None
-        except KafkaException as error:
-            if error.args[0].name() not in ignored:
-                raise NotAllowed(f"'{name}' was not made or deleted: {words(error)}") from None
+        settled(cluster.admin.delete_topics(every), "deleted", TIMEOUT, GONE)
 
 
 def _put(cluster: Kafka, topics: Sequence[str]) -> None:

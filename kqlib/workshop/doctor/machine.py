@@ -175,15 +175,14 @@ def _there_and_back(cluster: Kafka) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import NewTopic
 
-    from kqlib.kafka.clients import Consumer, Producer
+    from kqlib.kafka.clients import Consumer
+    from kqlib.kafka.writing import write
 
     topic, sent = f"kq-doctor-{secrets.token_hex(4)}", secrets.token_bytes(16)
     cluster.admin.create_topics([NewTopic(topic, 1)])[topic].result(ANSWER)
     try:
-        producer = Producer(cluster.client())
-        producer.produce(topic, sent)
-        if producer.flush(ANSWER):
-            raise KqError(f"the record was not taken within {ANSWER:g} s")
+        if why := write(cluster, [{"topic": topic, "value": sent}], ANSWER):
+            raise KqError(f"the record was not taken: {why}")
         with closing(Consumer(cluster.client(group_id=topic))) as consumer:
             consumer.assign([TopicPartition(topic, 0, 0)])
             got = consumer.poll(ANSWER)

@@ -15,12 +15,12 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 
 from kqlib.errors import NotAllowed
+from kqlib.kafka.writing import settled, write
 from kqlib.queue import look, state
 from kqlib.queue.broker_settings import topic_settings
 from kqlib.runtime.patience import PATIENCE, wait_for
@@ -193,7 +193,7 @@ def expired_certificate(system: System, chance: Random) -> Made:
 @fault("football", "kq topics diff plan.toml", ASIDE)
 def topic_deleted(system: System, chance: Random) -> Made:
     """A person deleted the topic 'football'."""
-    _all(system.cluster.admin.delete_topics([QUEUE], request_timeout=ANSWER))
+    settled(system.cluster.admin.delete_topics([QUEUE], request_timeout=ANSWER), "deleted", 2 * ANSWER)
     return Made((r"\+ football\b|football.*does not exist",), lambda: QUEUE in system.cluster.describe(5).topics)
 
 
@@ -213,7 +213,8 @@ def small_messages(system: System, chance: Random) -> Made:
 def partitions_added(system: System, chance: Random) -> Made:
     """Partitions were added to 'football' while it had work: keys moved, and the plan does not know it."""
     many = chance.randrange(4, 8)
-    _all(system.cluster.admin.create_partitions([NewPartitions(QUEUE, many)], request_timeout=ANSWER))
+    asked = system.cluster.admin.create_partitions([NewPartitions(QUEUE, many)], request_timeout=ANSWER)
+    settled(asked, "grown", 2 * ANSWER)
     proof = (QUEUE, rf"\b{many} partitions|PartitionCount: {many}\b")
     return Made(proof, lambda: Plan.read(system.plan).all[QUEUE].partitions == many)
 
@@ -242,10 +243,9 @@ def stuck_transaction(system: System, chance: Random) -> Made:
 def poison_item(system: System, chance: Random) -> Made:
     """An item that no worker can read was put."""
     text = f"rubbish {chance.randrange(100, 1000)}"
-    producer = Producer(system.cluster.client())
-    producer.produce(QUEUE, text, f"game-{chance.randrange(12)}")
-    if producer.flush(ANSWER):
-        raise NotAllowed("the item was not stored")
+    item = {"topic": QUEUE, "value": text, "key": f"game-{chance.randrange(12)}"}
+    if why := write(system.cluster, [item], ANSWER):
+        raise NotAllowed(f"the item was not stored: {why}")
     dead = f"{QUEUE}.dead"
     return Made((text,), lambda: not any(look.depth(site, dead) for site in system.sites.values()))
 
@@ -284,15 +284,10 @@ def slow_move(system: System, chance: Random) -> Made:
 # --- questions and changes --------------------------------------------------------------------------------------------
 
 
-def _all(futures: dict[Any, Any]) -> None:
-    for future in futures.values():
-        future.result(2 * ANSWER)
-
-
 def _set(system: System, topic: str, key: str, value: int) -> None:
     entry = ConfigEntry(key, str(value), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    _all(system.cluster.admin.incremental_alter_configs([resource], request_timeout=ANSWER))
+    system.cluster.admin.incremental_alter_configs([resource], request_timeout=ANSWER)[resource].result(2 * ANSWER)
 
 
 def _changed(system: System, topic: str, key: str, value: int, good: Callable[[int], bool]) -> Made:

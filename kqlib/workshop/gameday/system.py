@@ -34,6 +34,7 @@ from confluent_kafka import KafkaException, Producer
 from kqlib import virtual
 from kqlib.errors import KqError, NotAllowed, NotInTime
 from kqlib.kafka.cluster import Kafka
+from kqlib.kafka.writing import write
 from kqlib.queue import Retry, Site
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.topics import Plan, QueueTopic, Topic
@@ -231,10 +232,7 @@ class System:
 
     def archive(self, records: int) -> None:
         """Write so many records into the archive, each in a request of its own."""
-        producer = Producer(self.cluster.client(batch_size=len(RECORD)))
-        for _ in range(records):
-            producer.produce(ARCHIVE, RECORD)
-        producer.flush(5)
+        write(self.cluster, [{"topic": ARCHIVE, "value": RECORD}] * records, 5, batch_size=len(RECORD))
 
     def start(self, name: str) -> None:
         """Start a program."""

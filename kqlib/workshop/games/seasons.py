@@ -17,7 +17,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kqlib.errors import NotAllowed, NotInTime
+from kqlib.errors import NotAllowed
 from kqlib.schemas.wire import HEAD
 from kqlib.workshop.games import day
 
@@ -218,26 +218,8 @@ def _check(n: Any, seed: Any, sport: Any, versions: Any, **shares: Any) -> None:
 
 def produce(cluster: Kafka, topic: str, messages: Iterable[tuple[bytes, bytes | None, int]]) -> None:
     """Put (key, value, timestamp) into a topic; returns when all are durable."""
-    from kqlib.kafka.clients import Producer
+    from kqlib.kafka.writing import write
 
-    failed: list[Any] = []
-
-    def done(error: Any, _: Any) -> None:
-        if error is not None:
-            failed.append(error)
-
-    producer = Producer(cluster.client(acks="all", linger_ms=20, enable_idempotence=True))
-    for key, value, sent in messages:
-        while True:
-            try:
-                producer.produce(topic, value, key, timestamp=sent, on_delivery=done)
-                break
-            except BufferError:  # its queue is full: let it send
-                producer.poll(0.1)
-        producer.poll(0)
-        if failed:
-            break
-    left = producer.flush(SENT)
-    if left or failed:
-        last = failed[0].str() if failed else f"{left} are still on their way"
-        raise NotInTime(seconds=SENT, why=f"the records to be in '{topic}'", last=last)
+    records = ({"topic": topic, "value": value, "key": key, "timestamp": sent} for key, value, sent in messages)
+    if why := write(cluster, records, SENT, acks="all", linger_ms=20, enable_idempotence=True):
+        raise NotAllowed(f"not all records could be written to '{topic}': {why}. Those that were written stay there")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kqlib.errors import NotInTime
+from kqlib.kafka.writing import write
 from kqlib.runtime.patience import PATIENCE
 from kqlib.topics import Plan, Topic
 from kqlib.workshop.groups import Group
@@ -68,13 +69,9 @@ class _GroupScene(Scene):
 
     def put(self) -> None:
         """Records, the same number for each partition."""
-        from kqlib.kafka.clients import Producer
-
-        producer = Producer(self.group.cluster.client())
-        for number in range(BURST):
-            producer.produce(self.topic, b"goal", partition=number % PARTITIONS)
-        if left := producer.flush(STORED):
-            raise NotInTime(seconds=STORED, why="the records to be stored", last=f"{left} have no answer")
+        records = ({"topic": self.topic, "value": b"goal", "partition": n % PARTITIONS} for n in range(BURST))
+        if why := write(self.group.cluster, records, STORED):
+            raise NotInTime(seconds=STORED, why="the records to be stored", last=why)
 
     def do(self, act: Callable[[str], object], who: str) -> None:
         """What a button does is shown at once, and again when the group has settled."""

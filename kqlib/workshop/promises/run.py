@@ -17,7 +17,8 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from kqlib.errors import NotAllowed
-from kqlib.kafka import reading, words
+from kqlib.kafka import reading
+from kqlib.kafka.writing import settled
 from kqlib.runtime.patience import PATIENCE
 from kqlib.text import cut
 from kqlib.topic_rules import QUEUES, QueueTopic, Topic
@@ -161,7 +162,7 @@ class KafkaWorld:
             process.kill()
 
     def _delete(self, topic: str) -> None:
-        _done(self._cluster.admin.delete_topics([topic], operation_timeout=ANSWER))
+        settled(self._cluster.admin.delete_topics([topic], operation_timeout=ANSWER), "deleted", ANSWER)
 
     def process(self, **options: Any) -> RemoteQueue:
         """A new process with the queue. Options that the factory does not take are left out."""
@@ -206,7 +207,7 @@ def _create(cluster: Cluster, names: Sequence[str], dead: bool = True) -> None:
     if dead:
         plan |= {f"{name}.dead": queue.dead for name in names} | {QUEUES: Topic(1, compact=True)}
     made = [NewTopic(name, 1, config=topic.settings, **replicas) for name, topic in plan.items()]
-    _done(cluster.admin.create_topics(made, operation_timeout=ANSWER))
+    settled(cluster.admin.create_topics(made, operation_timeout=ANSWER), "created", ANSWER)
     cluster.wait_for_topic(list(plan)[-1], 1, ANSWER)
 
     def served() -> None:  # a leader is named a moment before it serves
@@ -217,14 +218,3 @@ def _create(cluster: Cluster, names: Sequence[str], dead: bool = True) -> None:
 
     reading.patient(served, ANSWER)
     reading.committed(cluster, reading.LOOKER, names[0], [0])  # the groups' coordinator is there, too
-
-
-def _done(futures: Mapping[str, Any]) -> None:
-    """Wait for what the AdminClient was asked for."""
-    from confluent_kafka import KafkaException
-
-    for name, future in futures.items():
-        try:
-            future.result(ANSWER)
-        except KafkaException as error:
-            raise NotAllowed(f"'{name}': {words(error)}") from None
