@@ -3,9 +3,10 @@
 In:  a cluster with a wire, the functions of the notebook (`Steps`), a seed. Out: `Report`: what was lost and doubled, what was
 late, how long after each accident work went on, and whether the standings equal the truth.
 
-The system is one feeder and two workers, each a process, behind the wire. Between the chunks of the feed an accident happens; the
-seed draws their order, the games and the process or broker that is hit. A chunk that was sent to a feeder that died is sent again.
-The small games of step 5 are not part of it.
+The system is one feeder, two workers of the sports, a node of virtual queues and a worker of the small games. Each is a process, and
+they reach the brokers through the wire. Between the chunks of the feed an accident happens; the seed draws their order, the games and
+the process or broker that is hit. A chunk that was sent to a feeder that died is sent again. The first chunks bring a small game each.
+The accidents hit small games too, but for the burst and the poison game; and their node is never killed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from kqlib.kafka.cluster import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.schemas import Registry
+from kqlib.virtual.client import Client
+from kqlib.virtual.names import DEAD
+from kqlib.virtual.node import Node
 from kqlib.virtual.outbox import Outbox
 from kqlib.workshop.checks.trial import is_stub
 from kqlib.workshop.children import ChildEnded, Children, Fork
@@ -44,19 +48,24 @@ LONGEST = 240.0 * PATIENCE  # seconds until a feeder has stored a chunk, and unt
 SITE = "scores"
 LOOK = 0.5  # seconds between two looks: each reads a whole topic, or looks through both queues
 # seconds until the other worker gets a killed one's partitions; a night waits a minute
-SESSION = min(6.0 * PATIENCE, 30.0)
+SESSION = min(3.0 * PATIENCE, 30.0)
+LEASE = PATIENCE  # the same for an item of a small game
+SMALL = 20  # games with a queue of their own; more than the accidents take
+KICK_OFF, FINAL = 0, 1  # the rows of a small game
+DONE = "CREATE TABLE done (game, number)"  # what was done of the small games
 AWAY = (KafkaException, Unreachable)  # a broker does not answer now
 HOURS = 2 * 3_600_000  # how late a late event is, in milliseconds
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The functions that a reader writes, but for the small games."""
+    """The functions that a reader writes."""
 
     plan: Callable[..., Any]
     reader: Callable[..., Any]
     store: Callable[..., Any]
     work: Callable[..., Any]
+    small_games: Callable[..., Any]
     pipeline: Callable[..., Any]
 
 
@@ -83,16 +92,24 @@ class Report:
         )
 
 
-def feeder(line: Connection, where: tuple[str, Any], steps: Steps, file: str) -> None:
+def feeder(line: Connection, where: tuple[str, Any], url: str, steps: Steps, folder: Path) -> None:
     """A process: it stores each chunk that it gets, and moves the jobs to their queues."""
-    with closing(sqlite3.connect(file, timeout=30)) as db, Site(Kafka(*where), "feed") as site:
+    with (
+        closing(sqlite3.connect(folder / "feed.db", timeout=30)) as db,
+        Site(Kafka(*where), "feed") as site,
+        Client(url) as client,
+    ):
         outbox = Outbox(db)
+
+        def queue(name: str) -> Any:
+            return site.queue(name, max_attempts=None) if name in SPORTS else client.queue(name)
+
         while (job := line.recv()) is not None:
             rows, dies = job
             steps.store(db, Dies(db) if dies else outbox, rows)
             while outbox.waiting():
                 with suppress(KqError):  # no broker now: the jobs wait
-                    outbox.move(lambda name: site.queue(name, max_attempts=None))
+                    outbox.move(queue)
             line.send(len(rows))
 
 
@@ -113,6 +130,53 @@ def worker(line: Connection, where: tuple[str, Any], steps: Steps) -> None:
     line.send("ended")
 
 
+def node(line: Connection, where: tuple[str, Any]) -> None:
+    """A process: it answers for the queues of the small games."""
+    with Node(Kafka(*where), "small") as this:
+        line.send(this.url)
+        line.recv()
+
+
+class QuickClient(Client):
+    """A client whose leases are short: the items of a killed worker come back soon."""
+
+    def queue(self, name: str, consumer: str = "default", **how: Any) -> Any:
+        """A queue."""
+        return super().queue(name, consumer, **{"lease": LEASE, **how})
+
+
+def small_worker(line: Connection, url: str, steps: Steps, folder: Path) -> None:
+    """A process: it works on each small game that has a queue, until something is sent. `hangs(folder)` makes it hang."""
+
+    def handle(name: str, item: Any) -> bool:
+        with suppress(FileNotFoundError):
+            hangs(folder).unlink()
+            time.sleep(LONGEST)  # until it is killed
+        number = int(item.data)
+        with closing(sqlite3.connect(folder / "done.db", timeout=30)) as db:
+            inbox = Outbox(db)
+            with db:
+                if inbox.first(item):  # a lease may end before the ack: then the item comes again
+                    db.execute("INSERT INTO done VALUES (?, ?)", (name, number))
+        return number == FINAL
+
+    with QuickClient(url) as client:
+        while not line.poll(LOOK):
+            with suppress(KqError):  # no node now
+                steps.small_games(client, small_queues(client), handle)
+    line.send("ended")
+
+
+def hangs(folder: Path) -> Path:
+    """A file. While it is there, the handler of the next small game's item deletes it and hangs."""
+    return folder / "hangs"
+
+
+def small_queues(client: Client) -> list[str]:
+    """The small games that have a queue."""
+    return [name for name in client.queues() if not name.endswith(DEAD)]
+
+
 class Night:
     """One night."""
 
@@ -120,24 +184,29 @@ class Night:
         self.cluster, self.steps, self.children = cluster, steps, children
         self.chance = Random(seed)
         self.report = Report()
-        self.where = cluster.wire.bootstrap, None
-        self.file = str(folder / "feed.db")
-        with closing(sqlite3.connect(self.file)) as db:
-            db.execute(TABLE)
+        self.where, self.folder = (cluster.wire.bootstrap, None), folder
+        for file, table in (("feed.db", TABLE), ("done.db", DONE)):
+            with closing(sqlite3.connect(folder / file)) as db:
+                db.execute(table)
         self.registry = Registry(cluster=cluster)
         self.sent: list[SeasonEvent] = []
+        self.small: list[Row] = []  # the rows of small games that were sent
         self.size = CHUNK
         self.dies = False  # at the next chunk
         anew(cluster, steps.plan(1))
         Site(cluster, SITE, session=SESSION).close()  # it is set for the whole group
+        self.node = children.fork(node, self.where)
+        self.url = self.node.receive(LONGEST)
         self.feeder = self._feeder()
-        self.workers = [self._worker() for _ in range(2)]
+        self.workers = [self._worker(at) for at in range(3)]  # the last one has the small games
 
     def _feeder(self) -> Fork:
-        return self.children.fork(feeder, self.where, self.steps, self.file)
+        return self.children.fork(feeder, self.where, self.url, self.steps, self.folder)
 
-    def _worker(self) -> Fork:
-        return self.children.fork(worker, self.where, self.steps)
+    def _worker(self, at: int) -> Fork:
+        if at < len(SPORTS):
+            return self.children.fork(worker, self.where, self.steps)
+        return self.children.fork(small_worker, self.url, self.steps, self.folder)
 
     # --- accidents ---
 
@@ -148,17 +217,25 @@ class Night:
         self.cluster.broker(number).start()
 
     def deployment(self) -> None:
-        """Both workers end, one after the other, and others come."""
+        """All workers end, one after the other, and others come."""
         for at, old in enumerate(self.workers):
             old.send("end")
             old.receive(LONGEST)
-            self.workers[at] = self._worker()
+            self.workers[at] = self._worker(at)
 
     def worker_killed(self) -> None:
-        """A worker is killed, and another one comes."""
-        at = self.chance.randrange(len(self.workers))
-        self.workers[at].kill()
-        self.workers[at] = self._worker()
+        """A worker of each kind is killed, and others come."""
+        hangs(self.folder).touch()
+        self.store(self.small_game())
+        wait_for(self.hung, LONGEST, "a small game's item to be in work", not_yet=AWAY)
+        for at in (self.chance.randrange(2), 2):
+            self.workers[at].kill()
+            self.workers[at] = self._worker(at)
+
+    def hung(self) -> bool:
+        """Does the worker of the small games hang, with an item in work?"""
+        self.done()
+        return not hangs(self.folder).exists()
 
     def feeder_dies(self) -> None:
         """The feeder dies in the middle of a chunk, and the feed sends that chunk again."""
@@ -214,7 +291,21 @@ class Night:
         job = [
             Row(row.league, row.number, row.game, data or b"") for row, (_, data, _) in zip(chunk, made, strict=True)
         ]
-        while chunk:
+        self.store(job + self.small_game() if chunk else [])
+        return bool(chunk)
+
+    def small_game(self) -> list[Row]:
+        """The rows of the next small game; none if all have been played. Its queue has its name."""
+        if len(self.small) >= 2 * SMALL:
+            return []
+        name = f"small-{len(self.small) // 2}"
+        rows = [Row(name, number, name, b"%d" % number) for number in (KICK_OFF, FINAL)]
+        self.small += rows
+        return rows
+
+    def store(self, job: list[Row]) -> None:
+        """Send rows, again and again until a feeder has stored them."""
+        while job:
             dies, self.dies = self.dies, False
             self.feeder.send((job, dies))
             try:
@@ -224,7 +315,6 @@ class Night:
                 if not dies:  # it failed by itself
                     raise
             self.feeder = self._feeder()
-        return bool(chunk)
 
     def goes_on(self, before: int, name: str) -> None:
         """Wait until more events are worked on than before."""
@@ -246,24 +336,28 @@ class Night:
                 each.receive(0)
         return len(records(self.cluster, "events"))
 
-    def empty(self, queues: list[Queue]) -> bool:
+    def empty(self, queues: list[Queue], client: Client) -> bool:
         """Is all worked on?"""
         self.done()
-        return not any(queue.depth() for queue in queues)
+        small = (client.queue(name, "scores").depth() for name in small_queues(client))
+        return not any(queue.depth() for queue in queues) and not any(small)
 
     def end(self, spark: Any, home: str) -> Report:
         """Wait until all is worked on, and judge."""
-        with Site(self.cluster, SITE) as site:
+        with Site(self.cluster, SITE) as site, Client(self.url) as client:
             queues = [site.queue(sport) for sport in SPORTS]
-            wait_for(lambda: self.empty(queues), LONGEST, "both queues to be empty", not_yet=AWAY)
+            wait_for(lambda: self.empty(queues, client), LONGEST, "all queues to be empty", not_yet=AWAY)
         for each in self.workers:
             each.send("end")
             each.receive(LONGEST)
         self.feeder.send(None)
+        self.node.send("end")
         report, read = self.report, self.steps.reader(self.registry, SUBJECT)
         values = [read(event.value()) for event in self.asked(lambda: records(self.cluster, "events"))]
         found = Counter((value["league"], value["number"]) for value in values)
-        asked = {(row.league, row.number) for row in self.sent}
+        with closing(sqlite3.connect(self.folder / "done.db")) as db:
+            found.update(db.execute("SELECT game, number FROM done"))
+        asked = {(row.league, row.number) for row in self.sent} | {row[:2] for row in self.small}
         report.rows, report.lost = len(asked), len(asked - found.keys())
         report.dead = len(records(self.cluster, "football.dead"))
         report.doubled = sum(number > 1 for number in found.values())

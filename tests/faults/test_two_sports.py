@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 def solved() -> Steps:
     """The functions as notebooks/solutions has them."""
-    return Steps(*(checks.find(f"15.{number}").solution for number in (1, 2, 3, 4, 6)))
+    return Steps(*(checks.find(f"15.{number}").solution for number in range(1, 7)))
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,12 @@ def test_a_night_of_accidents_loses_and_doubles_nothing_and_its_standings_equal_
     assert (report.lost, report.doubled, report.dead, report.differ) == (0, 0, 2, [])
 
 
-def test_a_night_finds_a_system_that_stores_rows_before_their_jobs(figures: list[str]) -> None:
-    first = checks.find("15.3").wrong[0]
+@pytest.mark.parametrize(("step", "number", "wrong"), [("store", 3, "rows_first"), ("small_games", 5, "ack_first")])
+def test_a_night_finds_a_system_that_stores_rows_before_their_jobs_or_acks_before_the_work(
+    step: str, number: int, wrong: str, figures: list[str]
+) -> None:
+    [broken] = (answer for answer in checks.find(f"15.{number}").wrong if answer.__name__ == wrong)
     with Cluster(1, wire=True) as cluster:
-        report = night(cluster, replace(solved(), store=first), 7)
-    figures.append(f"rows before their jobs: {report}")
+        report = night(cluster, replace(solved(), **{step: broken}), 7)
+    figures.append(f"{wrong}: {report}")
     assert report.lost > 0
