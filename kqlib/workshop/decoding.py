@@ -10,13 +10,16 @@ Java's verdict is shown if it differs from that of the rules.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
 from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.schemas import fits, form, rules
-from kqlib.workshop.view.matrix import Matrix, Outcome
+from kqlib.workshop.view.matrix import drawn, matrix as tabled
+from kqlib.workshop.view.picture import Picture
+from kqlib.workshop.view.table import Table
 
 DEPTH = 4  # how deep a type that holds itself is followed
 MOST = 64  # values
@@ -32,11 +35,52 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How many of a writer's values a reader reads, the rule that failed, and a sentence. java: its verdict, if it is another one."""
+
+    reader: str
+    writer: str
+    read: int
+    tried: int
+    rule: str = ""
+    why: str = ""
+    java: str = ""
+
+    def __bool__(self) -> bool:
+        return self.read == self.tried
+
+
+@dataclass(frozen=True, repr=False)
+class Matrix:
+    """Who reads whom: an Outcome for each reader and writer; shows itself as a table."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def table(self) -> Table:
+        """Readers down, writers across, the sentences behind."""
+        return tabled(self.outcomes)
+
+    def draw(self, title: str = "who reads whom") -> Picture:
+        """The same as a picture."""
+        return drawn(self.outcomes, title)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self.outcomes)
+
+    def __repr__(self) -> str:
+        return repr(self.table)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self.table._repr_mimebundle_()
+
+
 def matrix(schemas: Mapping[str, Any]) -> Matrix:
     """Every reader on every writer, computed by encoding and decoding values that are made from each schema."""
     if not isinstance(schemas, Mapping) or not schemas:
         raise NotAllowed("a matrix needs schemas by name, as in matrix({'v1': one, 'v2': two})")
-    return Matrix(trial(schemas[r], schemas[w], (r, w)) for r in schemas for w in schemas)
+    return Matrix(tuple(trial(schemas[r], schemas[w], (r, w)) for r in schemas for w in schemas))
 
 
 def trial(reader: Any, writer: Any, names: tuple[str, str] = ("the reader", "the writer")) -> Outcome:

@@ -114,4 +114,4 @@ def test_the_matrix_shows_javas_verdict_where_it_is_another() -> None:
         "text cannot read ms at 'a': long cannot become string (rule: other type)\n"
         "text cannot read us at 'a': long cannot become string (rule: other type)"
     )
-    assert found.html.count(" · Java: ✓<") == 2
+    assert found.draw().svg.count(">Java: ✓<") == 2

@@ -304,6 +304,7 @@ def test_the_matrix_has_a_sentence_for_each_pair_and_shows_itself() -> None:
     ]
     assert repr(found).startswith("3 of 4 pairs read\n")
     assert found._repr_mimebundle_()["text/html"].count("title=") == 4
+    assert found.draw("mine").title == "mine · 3 of 4 pairs read"
 
 
 @pytest.mark.parametrize("wrong", [{}, [V1], None])

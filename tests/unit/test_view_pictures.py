@@ -31,6 +31,7 @@ from kqlib.workshop.view import (
 from kqlib.workshop.view.cluster import Broker, Partition
 from kqlib.workshop.view.deliveries import ENDS
 from kqlib.workshop.view.grid import KINDS
+from kqlib.workshop.view.matrix import drawn
 from tests.unit.view_examples import (
     AUTO,
     BACK,
@@ -41,10 +42,11 @@ from tests.unit.view_examples import (
     HOSTILE,
     ITEMS,
     LEASES,
+    PAIRS,
     ROWS,
     SVG,
     TIMES,
-    pair,
+    Pair,
     words,
 )
 
@@ -305,7 +307,7 @@ def test_the_boxes_of_a_record_are_as_wide_as_its_longest_content_and_the_page_a
     [
         ([], ["0 of 0 pairs read", "reader", "(no rows)"]),
         (
-            [pair("a", "b"), pair("c", "d", "other type", java="✓")],
+            [Pair("a", "b"), Pair("c", "d", "other type", java="✓")],
             [
                 "1 of 2 pairs read",
                 "reader  writer b  writer d",
@@ -313,12 +315,21 @@ def test_the_boxes_of_a_record_are_as_wide_as_its_longest_content_and_the_page_a
                 "c       –         *✗ other type · Java: ✓*",
             ],
         ),
-        ([pair("a\nb", "<c>")], ["1 of 1 pairs read", "reader  writer <c>", "a\\nb    ✓"]),
+        ([Pair("a\nb", "<c>")], ["1 of 1 pairs read", "reader  writer <c>", "a\\nb    ✓"]),
     ],
     ids=["no pairs", "pairs that are not there", "hostile names"],
 )
 def test_a_matrix_in_words(pairs, lines):
     assert matrix(pairs).text.splitlines() == lines
+
+
+def test_the_picture_of_a_matrix_says_the_rule_and_has_the_tables_twin():
+    shown = GALLERY["matrix"]
+    assert shown.text == f"schemas · {matrix(PAIRS).text}"
+    assert [len(elements(shown, "rect", kind)) for kind in ("cell no", "cell")] == [1, 4]
+    assert words(shown).count("no default") == 1
+    with pytest.raises(ValueError, match="at most 10 writers, not 11: show the table"):
+        drawn([Pair(str(r), str(w)) for r in range(11) for w in range(11)])
 
 
 # --- ladder ------------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from kqlib.workshop.view import (
     wire,
 )
 from kqlib.workshop.view.lane import STATES
-from kqlib.workshop.view.matrix import Outcome
+from kqlib.workshop.view.matrix import drawn
 
 SVG = "{http://www.w3.org/2000/svg}"
 GAMES = ["ARS-CHE", "LIV-MCI", "TOT-EVE", "NEW-AVL", "BHA-WHU"]
@@ -141,13 +141,20 @@ COSTS = {"auto-commit": {"costs": "0 commits"}, "leases": {"costs": "1 commit"}}
 NO = "v1 cannot read v2 at 'min': the writer has no such field, and it has no default (rule: no default)"
 
 
-def pair(reader: str, writer: str, rule: str = "", why: str = "", java: str = "") -> Outcome:
+@dataclass(frozen=True)
+class Pair:
     """An outcome as the matrix shows it."""
-    return Outcome(reader, writer, 0 if rule else 1, 1, rule, why, java)
+
+    reader: str
+    writer: str
+    rule: str = ""
+    why: str = ""
+    java: str = ""
 
 
-PAIRS = [pair("v1", "v1", "", "v1 reads v1"), pair("v1", "v2", "no default", NO)]
-PAIRS += [pair("v2", "v1", "", "v2 reads v1"), pair("v2", "v2", "", "v2 reads v2")]
+TEN = [f"a schema with a long name {n}" for n in range(10)]
+PAIRS = [Pair("v1", "v1", "", "v1 reads v1"), Pair("v1", "v2", "no default", NO)]
+PAIRS += [Pair("v2", "v1", "", "v2 reads v1"), Pair("v2", "v2", "", "v2 reads v2")]
 
 # what the docstrings of the modules show
 TABLES = {
@@ -284,6 +291,10 @@ GALLERY = {
     "hostile record": record(HOSTILE[0], HOSTILE[2], headers=[(HOSTILE[1], HOSTILE[5])], topic=HOSTILE[3]),
     "no links": links([], []),
     "named links": links([*HOSTILE], ["web", "w" * 99]),
+    "matrix": drawn(PAIRS, "schemas"),
+    "ten writers": drawn([Pair(r, w, "lost branch") for r in TEN for w in TEN]),
+    "no pairs": drawn([]),
+    "a pair is missing": drawn([Pair("a", "b"), Pair("c", "<d>", "other type", java="✓")]),
     "crash table, hostile": crash([HOSTILE[0]], HOSTILE[1:5], {(HOSTILE[0], HOSTILE[1]): (1, 10**12, 0)}, HOSTILE[8]),
     "no crashes": crash([], [], {}),
     "curve, hostile": curve(
