@@ -59,7 +59,7 @@ def lessons() -> dict[str, str]:
 def names() -> str:
     """Every public name of kqlib: its call, its docstring, and the notebook that teaches it."""
     taught = lessons()
-    return "\n\n".join(part for name in dir(kq) for part in _described(name, getattr(kq, name), taught))
+    return "\n\n".join(part for name in kq.__all__ for part in _described(name, getattr(kq, name), taught))
 
 
 def _described(name: str, thing: Any, taught: dict[str, str]) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _signature(thing: Any) -> str:
 def _members(thing: Any) -> Iterator[tuple[str, Any]]:
     """The public functions and classes of a module that are not names of kqlib themselves; what a class has to call and to read."""
     if isinstance(thing, ModuleType):
-        known = [getattr(kq, name) for name in dir(kq)]
+        known = [getattr(kq, name) for name in kq.__all__]
         for name in getattr(thing, "__all__", None) or sorted(vars(thing)):
             value = getattr(thing, name)
             ours = callable(value) and (getattr(value, "__module__", "") or "").startswith("kqlib.")
@@ -177,7 +177,7 @@ def link_sections(cells: list[dict[str, Any]]) -> None:
 def _used(source: str) -> Iterator[str]:
     """What a cell uses: 'Plan', 'view.log'."""
     for name, member in USED.findall(source):
-        if name in dir(kq) and name not in FRAME:
+        if name in kq.__all__ and name not in FRAME:
             members = dict(_members(thing)) if isinstance(thing := getattr(kq, name), ModuleType) else {}
             yield f"{name}.{member}" if member in members else name
 
