@@ -1,11 +1,13 @@
 """Records written, topics created and deleted: done when these return.
 
 In:  a cluster; records as `Producer.produce` takes them; what an AdminClient was asked for.
-Out: `write`: '' when all are acknowledged, else why not. `settled` and `ensure`: an error that names the topic, if it failed.
+Out: `write`: '' when all are acknowledged, else why not (a `NoAnswer` if that is not known).
+     `settled` and `ensure`: an error that names the topic, if it failed.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -21,6 +23,10 @@ from kqlib.text import count, words
 GONE = {"UNKNOWN_TOPIC_OR_PART"}  # what Kafka says of a topic that is deleted already
 
 
+class NoAnswer(str):
+    """Why not all records are acknowledged: no answer came in time. They may be stored, or not."""
+
+
 def write(
     cluster: Kafka,
     records: Iterable[Mapping[str, Any]],
@@ -30,11 +36,15 @@ def write(
 ) -> str:
     """Write these records with a producer of their own, until one fails. Out: '' when all are acknowledged, else why not.
 
-    seconds: for the answers after the last record. stored: gets what is acknowledged, with offsets. client: the producer's settings.
+    seconds: without any answer, after the last record or while the producer's queue is full.
+    stored: gets what is acknowledged, with offsets. client: the producer's settings.
     """
     failed: list[str] = []
+    answered = time.monotonic()
 
     def delivered(error: KafkaError | None, message: Message) -> None:
+        nonlocal answered
+        answered = time.monotonic()
         if error is not None:
             failed.append(error.str())
         elif stored is not None:
@@ -48,13 +58,17 @@ def write(
                 break
             except BufferError:  # the producer's queue is full
                 producer.poll(0.1)
+                if time.monotonic() - answered > seconds:
+                    return NoAnswer(f"no answer in {seconds:g} s")
             except KafkaException as error:  # known at once: no such partition, too large
                 failed.append(error.args[0].str())
         producer.poll(0)
         if failed:
             break
     left = producer.flush(seconds)
-    return failed[0] if failed else f"no answer for {count(left, 'record')} in {seconds:g} s" if left else ""
+    if failed:
+        return failed[0]
+    return NoAnswer(f"{count(left, 'record')} not acknowledged within {seconds:g} s") if left else ""
 
 
 def settled(asked: Mapping[str, Future[Any]], done: str, seconds: float, ignored: Collection[str] = ()) -> None:

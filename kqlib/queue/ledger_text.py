@@ -67,7 +67,7 @@ def read(text: str, floor: int) -> State:
     body = whole[:-4]
     if whole[-4:] != _checksum(floor, text[: form.end(3)], body):
         raise corrupt(
-            f"its checksum does not fit to the floor {floor} (a mirror copies the text beside another offset)"
+            f"its checksum does not match the committed offset {floor} (a mirror changes the offset, and copies the state unchanged)"
         )
     top, runs, *leader = READERS[version](floor, body)
     state = State(floor, top, epoch, topic, runs, *leader)

@@ -39,7 +39,7 @@ RENEW = 20.0  # seconds between two notes of a live lab
 # one clock for all: the broker's
 KEPT = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "segment.ms": "3600000"}
 ANSWER = 15.0  # seconds
-ADVICE = "A lab notes there what it makes. Ask your administrator for it, or unset KQ_BOOTSTRAP for an embedded cluster"
+ADVICE = "A lab notes there what it makes. Ask your administrator for this topic, or unset KQ_BOOTSTRAP for an embedded cluster"
 STALE = 70.0  # seconds after the last one until another computer may open the lab
 
 

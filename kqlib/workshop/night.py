@@ -23,6 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+import httpx
 from confluent_kafka import KafkaException
 
 from kqlib.errors import KqError, NotAllowed, NotInTime, Unreachable
@@ -146,11 +147,11 @@ class QuickClient(Client):
 
 
 def small_worker(line: Connection, url: str, steps: Steps, folder: Path) -> None:
-    """A process: it works on each small game that has a queue, until something is sent. `hangs(folder)` makes it hang."""
+    """A process: it works on each small game that has a queue, until something is sent. `hang_file(folder)` makes it hang."""
 
     def handle(name: str, item: Any) -> bool:
         with suppress(FileNotFoundError):
-            hangs(folder).unlink()
+            hang_file(folder).unlink()
             time.sleep(LONGEST)  # until it is killed
         number = int(item.data)
         with closing(sqlite3.connect(folder / "done.db", timeout=30)) as db:
@@ -162,12 +163,12 @@ def small_worker(line: Connection, url: str, steps: Steps, folder: Path) -> None
 
     with QuickClient(url) as client:
         while not line.poll(LOOK):
-            with suppress(KqError):  # no node now
+            with suppress(KqError, httpx.HTTPError):  # no node now
                 steps.small_games(client, small_queues(client), handle)
     line.send("ended")
 
 
-def hangs(folder: Path) -> Path:
+def hang_file(folder: Path) -> Path:
     """A file. While it is there, the handler of the next small game's item deletes it and hangs."""
     return folder / "hangs"
 
@@ -225,9 +226,9 @@ class Night:
 
     def worker_killed(self) -> None:
         """A worker of each kind is killed, and others come."""
-        hangs(self.folder).touch()
+        hang_file(self.folder).touch()
         self.store(self.small_game())
-        wait_for(self.hung, LONGEST, "a small game's item to be in work", not_yet=AWAY)
+        wait_for(self.hung, LONGEST, "a worker to hold an item of a small game", not_yet=AWAY)
         for at in (self.chance.randrange(2), 2):
             self.workers[at].kill()
             self.workers[at] = self._worker(at)
@@ -235,7 +236,7 @@ class Night:
     def hung(self) -> bool:
         """Does the worker of the small games hang, with an item in work?"""
         self.done()
-        return not hangs(self.folder).exists()
+        return not hang_file(self.folder).exists()
 
     def feeder_dies(self) -> None:
         """The feeder dies in the middle of a chunk, and the feed sends that chunk again."""
@@ -268,8 +269,9 @@ class Night:
             if number >= len(accidents) // 2:
                 self.feed(basketball)
             name = str(accident.__doc__).rstrip(".")
-            before, begun = self.asked(self.done), time.monotonic()
+            begun = time.monotonic()
             accident(self)
+            before = self.asked(self.done)  # what was done while the accident itself waited does not count
             self.report.accidents.append(name)
             self.feed(football)
             self.goes_on(before, name)
@@ -311,6 +313,9 @@ class Night:
             try:
                 self.feeder.receive(LONGEST)
                 break
+            except NotInTime:
+                self.done()  # the error of a worker or of the node says why
+                raise
             except ChildEnded:
                 if not dies:  # it failed by itself
                     raise
@@ -330,8 +335,8 @@ class Night:
         return wait_for(lambda: (ask(),), LONGEST, "the brokers to answer", not_yet=AWAY)[0]
 
     def done(self) -> int:
-        """How many events were worked on. `ChildEnded` with a worker's error if it failed."""
-        for each in self.workers:
+        """How many events were worked on. `ChildEnded` with the error of a worker or of the node if it failed."""
+        for each in (*self.workers, self.node):
             with suppress(NotInTime):
                 each.receive(0)
         return len(records(self.cluster, "events"))
@@ -339,7 +344,7 @@ class Night:
     def empty(self, queues: list[Queue], client: Client) -> bool:
         """Is all worked on?"""
         self.done()
-        small = (client.queue(name, "scores").depth() for name in small_queues(client))
+        small = (client.queue(name, "scores").depth() for name in {row.league for row in self.small})
         return not any(queue.depth() for queue in queues) and not any(small)
 
     def end(self, spark: Any, home: str) -> Report:

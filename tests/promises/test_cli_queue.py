@@ -386,6 +386,8 @@ def test_garbage_is_reported_first_and_goes_with_yes_down_to_the_lowest_floor(de
     assert dry.out.splitlines()[1].split() == ["0", "0", "2", "2", gone]
     (*_, would) = dry.out.splitlines()
     assert would == "Records of 2 offsets would be deleted, for every reader. Nothing was done: add --yes."
+    looked = desk("gc", "--forget", gone, "--json")
+    assert (looked.code, looked.json["offsets"], looked.json["deleted"]) == (1, 5, False)
     unknown = desk("gc", "--forget", "nobody", "--yes")
     assert (unknown.code, f"no site 'nobody' uses '{desk.name}'" in unknown.err) == (2, True)
     deleted = desk("gc", "--forget", gone, "--yes").out

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
 
-from kqlib.errors import NotAllowed
+from kqlib.errors import NotAllowed, NotInTime
 from kqlib.kafka import Kafka, reading
-from kqlib.kafka.writing import write
+from kqlib.kafka.writing import NoAnswer, settled, write
 from kqlib.workshop.games import seasons
 from tests.patience import WAIT
 
@@ -22,6 +24,21 @@ def test_the_first_record_that_is_refused_ends_it_and_tells_why(
     first, large = {"topic": kq_topic, "value": b"first"}, {"topic": kq_topic, "value": LARGE}
     assert "too large" in write(kq_cluster, [first, large], WAIT, acks="all", **client)
     assert [each.value() for each in reading.records(kq_cluster, kq_topic)[0]] == [b"first"]
+
+
+def test_records_without_an_answer_are_counted_and_may_be_stored() -> None:
+    why = write(Kafka("127.0.0.1:1"), [{"topic": "any", "value": b"x"}], 0.1)
+    assert (why, type(why)) == ("1 record not acknowledged within 0.1 s", NoAnswer)
+
+
+def test_a_full_queue_without_answers_ends_too() -> None:
+    many = ({"topic": "any", "value": b"x"} for _ in range(10))
+    assert write(Kafka("127.0.0.1:1"), many, 0.1, queue_buffering_max_messages=1) == "no answer in 0.1 s"
+
+
+def test_a_topic_without_an_answer_is_named() -> None:
+    with pytest.raises(NotInTime, match="'any' to be created"):
+        settled({"any": Future()}, "created", 0)
 
 
 def test_a_game_that_is_too_large_for_kafka_is_a_sentence(kq_cluster: Kafka, kq_topic: str) -> None:

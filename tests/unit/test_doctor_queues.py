@@ -45,7 +45,7 @@ def test_a_retention_of_offsets_below_a_month_is_short(seconds: float, ok: bool,
         (seen(7, WELL, known=False), ""),
         (seen(5), "another program set its offset to 5"),
         (seen(5, known=False), "another program set its offset to 5"),
-        (seen(6, WELL), "The committed state cannot be read: its checksum does not fit to the floor 6"),
+        (seen(6, WELL), "The committed state cannot be read: its checksum does not match the committed offset 6"),
         (seen(7, "hello"), "The committed state cannot be read: it is not of the form"),
     ],
 )

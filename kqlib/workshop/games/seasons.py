@@ -17,7 +17,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kqlib.errors import NotAllowed
+from kqlib.errors import NotAllowed, NotInTime
 from kqlib.schemas.wire import HEAD
 from kqlib.workshop.games import day
 
@@ -218,8 +218,10 @@ def _check(n: Any, seed: Any, sport: Any, versions: Any, **shares: Any) -> None:
 
 def produce(cluster: Kafka, topic: str, messages: Iterable[tuple[bytes, bytes | None, int]]) -> None:
     """Put (key, value, timestamp) into a topic; returns when all are durable."""
-    from kqlib.kafka.writing import write
+    from kqlib.kafka.writing import NoAnswer, write
 
     records = ({"topic": topic, "value": value, "key": key, "timestamp": sent} for key, value, sent in messages)
     if why := write(cluster, records, SENT, acks="all", linger_ms=20, enable_idempotence=True):
+        if isinstance(why, NoAnswer):
+            raise NotInTime(seconds=SENT, why=f"the records to be in '{topic}'", last=why)
         raise NotAllowed(f"not all records could be written to '{topic}': {why}. Those that were written stay there")

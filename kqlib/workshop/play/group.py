@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kqlib.errors import NotInTime
+from kqlib.errors import NotAllowed, NotInTime
 from kqlib.kafka.writing import write
 from kqlib.runtime.patience import PATIENCE
 from kqlib.topics import Plan, Topic
@@ -71,7 +71,7 @@ class _GroupScene(Scene):
         """Records, the same number for each partition."""
         records = ({"topic": self.topic, "value": b"goal", "partition": n % PARTITIONS} for n in range(BURST))
         if why := write(self.group.cluster, records, STORED):
-            raise NotInTime(seconds=STORED, why="the records to be stored", last=why)
+            raise NotAllowed(f"the records could not be stored: {why}")
 
     def do(self, act: Callable[[str], object], who: str) -> None:
         """What a button does is shown at once, and again when the group has settled."""

@@ -56,7 +56,7 @@ def verdicts(
         for queue, file in files.items():
             new = {name: found[each, name] for each, name in pairs if each == queue}
             kept = {name: verdict for name, verdict in new.items() if verdict.answered or verdict.kept is not False}
-            _write(file, stored[queue] | kept)
+            _write(file, _read(file) | kept)  # a queue of another name may have the same file, and just wrote it
     return {pair: found[pair] for pair in pairs}
 
 

@@ -73,6 +73,8 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         ("--", "kq: error: "),
         ("--config client.properties", "kq: error: which command?"),
         ("--config", "kq: error: argument --config: expected one argument"),
+        ("up --broker 3", "kq up: error: there is no '--broker' here; did you mean --brokers?"),
+        ("down now", "kq down: error: there is no 'now' here"),
         ("up --brokers 0", "kq up: error: argument --brokers: invalid choice: 0"),
         ("topics dif plan.toml", "kq topics: error: argument what: invalid choice: 'dif'; did you mean diff?"),
         ("games show --rows -1", "kq games show: error: argument --rows: a whole number from 0, not '-1'"),
