@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from kqlib.errors import NotAllowed
+from kqlib.errors import LedgerCorrupt, NotAllowed
 from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
 from kqlib.kafka.reading import described
@@ -95,13 +95,15 @@ def _runs(opened: Iterable[tuple[int, int]]) -> Iterable[Run]:
 
 
 def _text(new: ledger_text.State, n: int) -> str:
-    """The state as it is committed."""
+    """The state as it is committed. `NotAllowed` if its next owner could not read it."""
     text = ledger_text.write(new, ledger_text.VERSION)
-    if len(text) > ledger_text.CHARACTERS:
+    try:
+        Ledger.read(text, new.floor)
+    except LedgerCorrupt:
         raise NotAllowed(
             f"partition {n} has too many open items between done ones: their state is too long for a commit. "
             "No state was written. Let the site work some of them off, and stop it"
-        )
+        ) from None
     return text
 
 
