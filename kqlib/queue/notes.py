@@ -63,6 +63,7 @@ class Notes:
         self._stop = False
         self._suspected = False  # the consumer gave no answer: is it dead?
         self._refused: KafkaError | None = None  # why nothing is read
+        self._anew = False  # ask with another consumer whether that still holds
         self._warned = False
         self._kept = Kept(cluster, self._made)
         self._thread = threading.Thread(target=self._read, name="kq-notes", daemon=True)
@@ -143,6 +144,9 @@ class Notes:
             return self._position >= position or self._refused is not None
 
         with self._changed:
+            if self._refused is not None and self._position < position:
+                # the right may be there again: a client tells of a refusal once, and tries again later
+                self._refused, self._anew = None, True
             if not self._changed.wait_for(there, PATIENCE / 3):
                 self._suspected = True
                 self._changed.wait_for(there, PATIENCE * 2 / 3)
@@ -163,6 +167,9 @@ class Notes:
                 message = reader.poll(0.2)
                 if message is not None:
                     self._take([message, *reader.consume(500, 0)])
+                if self._anew:
+                    self._anew = False
+                    self._kept.close()
                 if self._suspected:
                     self._suspected = False
                     self._kept.dead()

@@ -173,6 +173,24 @@ def test_a_claim_without_read_on_the_group_is_refused_and_the_next_one_works_whe
         assert queue.depth() == 11
 
 
+def test_a_right_to_read_the_notes_that_is_granted_again_counts_at_once(locked: Cluster, app: Kafka) -> None:
+    """A client tells of a refusal once, and half a second later it asks again: an old refusal is no answer."""
+    name = topic(locked)
+    stocked(locked, name, name)
+    every = [rule(right) for right in full(name, name)]
+    may(locked, *every)
+    with Site(app, name) as site:
+        queue = site.queue(name)
+        may(locked, *(each for each in every if each != "READ topic kq.queues"))
+        until(lambda: site._notes._refused)
+        with alone(locked, f"{name}-2") as other:
+            other.queue(name).claim()  # a note that is not read yet
+        with refused("User 'app' lacks READ on topic 'kq.queues'"):
+            queue.stats()
+        may(locked, *every)
+        assert queue.stats()
+
+
 @pytest.mark.parametrize("kind", ["group", "topic"])
 def test_a_right_that_goes_while_items_are_out_is_named_and_healed(locked: Cluster, app: Kafka, kind: str) -> None:
     name = topic(locked, 2)
