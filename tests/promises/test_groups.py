@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import html
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,13 +16,15 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import ResourceType
 
 import kqlib as kq
 from kqlib.errors import Closed, NotAllowed, NotInTime, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
+from kqlib.kafka.writing import write
 from kqlib.workshop.groups import Group, assignment, lag
 from tests.patience import PATIENCE, WAIT, until
-from tests.promises.play import put
+from tests.promises.play import configure, put
 
 SESSION = 2.0 * PATIENCE  # seconds, where a test waits for its end
 SOON = 30.0  # seconds, on the slowest machine: where a member does not leave, its session of 45 s is waited for
@@ -177,15 +178,16 @@ def test_a_lab_begins_its_group_anew_and_takes_its_members_along_when_it_closes(
     until(lambda: not processes(*kept))
 
 
-def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka) -> None:
     play = kq.play.group(kq_cluster)
     assert play.picture.text.splitlines() == ["playground · 1 member · 4 partitions · lag 0", "ann  p0 · p1 · p2 · p3"]
     assert "2 members" in play.press("join").picture.text
     assert "'ben' is in group 'playground' already" in html.unescape(play.press("join").note)
     assert "ben joins" in play.set(see="over time").picture.text
     assert "1 member ·" in play.set(see="now").press("leave").picture.text
-    monkeypatch.setattr(sys.modules["kqlib.workshop.play.group"], "STORED", 0.0)
-    assert "the records could not be stored: " in play.press("put 1000 records").note
+    configure(kq_cluster, ResourceType.TOPIC, "playground", max_message_bytes="1")  # the brokers learn it a moment later
+    until(lambda: "too large" in write(kq_cluster, [{"topic": "playground", "value": b"goal"}], WAIT))
+    assert "the records could not be stored: Broker: Message size too large" in play.press("put 1000 records").note
     with Group(kq_cluster, "playground", "playground") as group:  # the next of this name closes the playground's
         assert group.join().sizes == (4,)
     kq_cluster.admin.delete_topics(["playground"])["playground"].result(WAIT)
