@@ -77,8 +77,11 @@ def _measured(cluster: Kafka, registry: Registry, home: str) -> dict[str, float]
         start = time.monotonic()
         standings(spark, cluster, topic, table, home=f"{home}/{table}", **common).wait()
         found[f"standings, {ROWS * times / 1e6:g} M rows, k rows/s a core"] = _rate(time.monotonic() - start) * times
-    found["produce to row, stateless p50, s (≤ 0.15)"] = _stateless(spark, cluster, registry, f"{home}/single")
-    found["produce to row, standings p50, s (≤ 0.4)"] = _stateful(spark, cluster, registry, f"{home}/state")
+    for what, measure in (("stateless p50, s (≤ 0.15)", _stateless), ("standings p50, s (≤ 0.4)", _stateful)):
+        name = f"produce to row, {what}"
+        found[name], found[f"{name}: Spark's steps around a batch"] = measure(
+            spark, cluster, registry, f"{home}/{measure.__name__}"
+        )
     found["driver, MB (≤ 1200)"] = _memory()
     return found
 
@@ -193,7 +196,7 @@ def _many(cluster: Kafka, read: Any) -> None:
     rows.write.format("kafka").options(**sink(cluster, "many")).save()
 
 
-def _stateless(spark: Any, cluster: Kafka, registry: Registry, home: str) -> float:
+def _stateless(spark: Any, cluster: Kafka, registry: Registry, home: str) -> tuple[float, float]:
     """From produce to the row in `each`."""
     seen: list[int] = []
 
@@ -204,7 +207,7 @@ def _stateless(spark: Any, cluster: Kafka, registry: Registry, home: str) -> flo
     return _singles(cluster, registry, stream(read, registry, "single-value", each, home), lambda: len(seen))
 
 
-def _stateful(spark: Any, cluster: Kafka, registry: Registry, home: str) -> float:
+def _stateful(spark: Any, cluster: Kafka, registry: Registry, home: str) -> tuple[float, float]:
     """From produce to the snapshot that counts it; Kafka has it then, too."""
     running = standings(spark, cluster, "single", "latest", registry=registry, home=home)
     whole = Path(home, "current")  # a file for each batch that is whole
@@ -213,8 +216,8 @@ def _stateful(spark: Any, cluster: Kafka, registry: Registry, home: str) -> floa
     )
 
 
-def _singles(cluster: Kafka, registry: Registry, running: Any, batches: Callable[[], int]) -> float:
-    """The median of some, one at a time."""
+def _singles(cluster: Kafka, registry: Registry, running: Any, batches: Callable[[], int]) -> tuple[float, float]:
+    """The median of some, one at a time; and of a batch's time without its work: offsets asked for and noted, the plan made."""
     from confluent_kafka import Producer
 
     producer, took = Producer(cluster.client(linger_ms=0)), []
@@ -226,8 +229,10 @@ def _singles(cluster: Kafka, registry: Registry, running: Any, batches: Callable
             time.sleep(0.005)
         took.append(time.monotonic() - start)
         time.sleep(0.1)  # the batch's end reaches the checkpoint
+    steps = [each["durationMs"] for each in running.query.recentProgress if each["numInputRows"]]
     running.stop()
-    return statistics.median(took[5:])
+    around = [each["triggerExecution"] - each["addBatch"] for each in steps]
+    return statistics.median(took[5:]), statistics.median(around[5:]) / 1000
 
 
 def _drained(frame: Any) -> None:

@@ -5,8 +5,8 @@ late, how long after each accident work went on, and whether the standings equal
 
 The system is one feeder, two workers of the sports, a node of virtual queues and a worker of the small games. Each is a process, and
 they reach the brokers through the wire. Between the chunks of the feed an accident happens; the seed draws their order, the games and
-the process or broker that is hit. A chunk that was sent to a feeder that died is sent again. The first chunks bring a small game each.
-The accidents hit small games too, but for the burst and the poison game; and their node is never killed.
+the process or broker that is hit. A chunk that was sent to a feeder that died is sent again. The first chunks of football bring a
+small game each. The accidents hit small games too, but for the burst, the poison game and the schema; and their node is never killed.
 """
 
 from __future__ import annotations
@@ -190,6 +190,10 @@ class Night:
             with closing(sqlite3.connect(folder / file)) as db:
                 db.execute(table)
         self.registry = Registry(cluster=cluster)
+        # more rows than the accidents take
+        self.football = iter(of_games(seasons.rows(1_000, seed=seed, sport="football", versions=(3, 4)), 36))
+        self.basketball = iter(of_games(seasons.rows(600, seed=seed, sport="basketball"), 2))
+        self.playing = [self.football]  # basketball comes by accident
         self.sent: list[SeasonEvent] = []
         self.small: list[Row] = []  # the rows of small games that were sent
         self.size = CHUNK
@@ -257,28 +261,32 @@ class Night:
         game = self.chance.choice(self.sent).game.encode()
         seasons.produce(self.cluster, "football", [(game, b"rubbish", -1)] * 2)
 
-    ACCIDENTS = (broker_killed, deployment, worker_killed, feeder_dies, wire_cut, burst, poison)
+    def schema_early(self) -> None:
+        """Basketball comes, with a newer version of the schema than the one that the workers read."""
+        self.playing.append(self.basketball)
+
+    ACCIDENTS = (broker_killed, deployment, worker_killed, feeder_dies, wire_cut, burst, poison, schema_early)
 
     # --- the feed ---
 
-    def run(self, football: Iterator[SeasonEvent], basketball: Iterator[SeasonEvent]) -> None:
-        """Chunk by chunk, with an accident after each; basketball and its schema come in the middle."""
-        accidents = self.chance.sample(self.ACCIDENTS, len(self.ACCIDENTS))
-        for number, accident in enumerate(accidents):
-            self.feed(football)
-            if number >= len(accidents) // 2:
-                self.feed(basketball)
+    def run(self) -> None:
+        """Chunk by chunk, with the accidents between them."""
+        for accident in self.chance.sample(self.ACCIDENTS, len(self.ACCIDENTS)):
+            self.next_chunks()
             name = str(accident.__doc__).rstrip(".")
             begun = time.monotonic()
             accident(self)
             before = self.asked(self.done)  # what was done while the accident itself waited does not count
             self.report.accidents.append(name)
-            self.feed(football)
+            self.next_chunks()
             self.goes_on(before, name)
             self.report.recovered[name] = time.monotonic() - begun
-        for rest in (football, basketball):
-            while self.feed(rest):
-                pass
+        while self.next_chunks():
+            pass
+
+    def next_chunks(self) -> bool:
+        """Send the next chunk of each sport. Were there rows?"""
+        return sum(self.feed(sport) for sport in self.playing) > 0
 
     def feed(self, rows: Iterator[SeasonEvent]) -> bool:
         """Send the next chunk, again and again until a feeder has stored it. Were there rows?"""
@@ -293,7 +301,7 @@ class Night:
         job = [
             Row(row.league, row.number, row.game, data or b"") for row, (_, data, _) in zip(chunk, made, strict=True)
         ]
-        self.store(job + self.small_game() if chunk else [])
+        self.store(job + self.small_game() if chunk and rows is self.football else job)
         return bool(chunk)
 
     def small_game(self) -> list[Row]:
@@ -379,11 +387,8 @@ def night(cluster: Cluster, steps: Steps, seed: int = 7, spark: Any = None) -> R
     """Run the system through one night. spark: a session for the standings; without one they are not compared."""
     if missing := [name for name, step in vars(steps).items() if is_stub(step)]:
         raise NotAllowed(f"the night runs the whole system, and {listed(missing)} has no code yet")
-    # more rows than the accidents take
-    football = iter(of_games(seasons.rows(1_000, seed=seed, sport="football", versions=(3, 4)), 34))
-    basketball = iter(of_games(seasons.rows(600, seed=seed, sport="basketball"), 2))
     modules = ["kqlib.virtual.outbox", "kqlib.queue", "kqlib.schemas", __name__]
     with tempfile.TemporaryDirectory() as folder, Children(modules=modules) as children:
         this = Night(cluster, steps, seed, children, Path(folder))
-        this.run(football, basketball)
+        this.run()
         return this.end(spark, folder)
