@@ -134,6 +134,17 @@ def forgets_tombstones(consumer: Any, topic: str, before: tuple, away: float, ke
     return found
 
 
+def takes_the_end_for_a_record(consumer: Any, topic: str, before: tuple, away: float, keep: float) -> dict:
+    known, position = ({}, 0) if away > keep else before
+    consumer.assign([TopicPartition(topic, 0, position)])
+    found = dict(known)
+    while (message := consumer.poll(10)) is not None:
+        found[message.key()] = message.value()
+        if message.error():
+            break
+    return found
+
+
 def keeps_only_keys(consumer: Any, topic: str, before: tuple, away: float, keep: float) -> dict:
     return dict.fromkeys(up_to_date(consumer, topic, before, away, keep))
 
@@ -169,6 +180,8 @@ def away(answer: Callable[..., dict]) -> Iterator[Tried]:
         rows = sorted((_text(key), _text(value)) for key, value in found.items()) if isinstance(found, dict) else found
         mixed = isinstance(found, dict) and len(set(map(type, found))) > 1
         why = types if mixed else hint
+        if isinstance(found, dict) and None in found:
+            why = "A message with an error is the end of the partition, and no record: ask message.error() first."
         right = [("A", "plays"), ("C", "plays"), ("tick", "?")]
         yield Tried(f"the state after {seconds} seconds", rows, right, "B was deleted", why)
         if topic == kept:
@@ -216,6 +229,6 @@ AWAY = Exercise(
         "if away > keep, begin with {} at offset 0. Assign, and poll until message.error() says that the end is reached.",
     ),
     solution=up_to_date,
-    wrong=(goes_on, keeps_the_old_state, always_anew, forgets_tombstones, keeps_only_keys),
+    wrong=(goes_on, keeps_the_old_state, always_anew, forgets_tombstones, takes_the_end_for_a_record, keeps_only_keys),
     seconds=120,
 )
