@@ -232,7 +232,7 @@ SCHEMAS = Exercise(
 
 
 def store(db, outbox, rows):
-    """Store new rows of the feed, and a job for each: all of them, or none."""
+    """Store the new rows of the feed, each together with its job, or neither."""
     with db:
         for row in rows:
             new = db.execute("INSERT OR IGNORE INTO feed VALUES (?, ?)", (row.league, row.number))
@@ -262,6 +262,12 @@ def without_a_key(db: Any, outbox: Any, rows: list[Row]) -> None:
                 outbox.add(row.league, row.data)
 
 
+def without_a_commit(db: Any, outbox: Any, rows: list[Row]) -> None:
+    for row in rows:
+        if db.execute("INSERT OR IGNORE INTO feed VALUES (?, ?)", row[:2]).rowcount:
+            outbox.add(row.league, row.data, key=row.game.encode())
+
+
 def fed(answer: Callable[..., Any]) -> Iterator[Tried]:
     """A feed that sends each ten rows twice, a process that dies at the fifth job of the second ten, and a mover that dies."""
     cluster = kafka()
@@ -272,13 +278,15 @@ def fed(answer: Callable[..., Any]) -> Iterator[Tried]:
         connect = partial(sqlite3.connect, Path(folder) / "feed.db")
         with closing(connect()) as db:
             db.execute(TABLE)
+        left = False
         for first in range(0, len(rows), 10):
             for outbox in (Dies if first == 10 else kq.virtual.Outbox, kq.virtual.Outbox):
                 with closing(connect()) as db, suppress(MemoryError):
                     answer(db, outbox(db), rows[first : first + 10])
+                    left |= db.in_transaction
+        yield Tried("an open transaction at the end", left, False, hint="Commit: with db: …")
         with closing(connect()) as db:
             jobs = kq.virtual.Outbox(db)
-            yield Tried("an open transaction at the end", db.in_transaction, False, hint="Commit: with db: …")
             with suppress(MemoryError):
                 jobs.move(lambda name: DiesAfter(site.queue(name, max_attempts=None)))
             while jobs.move(lambda name: site.queue(name, max_attempts=None)):
@@ -310,7 +318,7 @@ FEED = Exercise(
         "rowcount is 1: outbox.add(row.league, row.data, key=row.game.encode()).",
     ),
     solution=store,
-    wrong=(rows_first, every_row, without_a_key),
+    wrong=(rows_first, every_row, without_a_key, without_a_commit),
     seconds=60,
 )
 

@@ -185,7 +185,8 @@ def test_a_playground_shows_what_its_buttons_have_done(kq_cluster: Kafka) -> Non
     assert "'ben' is in group 'playground' already" in html.unescape(play.press("join").note)
     assert "ben joins" in play.set(see="over time").picture.text
     assert "1 member ·" in play.set(see="now").press("leave").picture.text
-    configure(kq_cluster, ResourceType.TOPIC, "playground", max_message_bytes="1")  # the brokers learn it a moment later
+    configure(kq_cluster, ResourceType.TOPIC, "playground", max_message_bytes="1")
+    # the brokers learn it a moment later
     until(lambda: "too large" in write(kq_cluster, [{"topic": "playground", "value": b"goal"}], WAIT))
     assert "the records could not be stored: Broker: Message size too large" in play.press("put 1000 records").note
     with Group(kq_cluster, "playground", "playground") as group:  # the next of this name closes the playground's

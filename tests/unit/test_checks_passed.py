@@ -11,6 +11,7 @@ from kqlib.errors import NotAllowed
 from kqlib.runtime import places
 from kqlib.workshop import memory
 from kqlib.workshop.checks import check, predict, progress, progress_table
+from kqlib.workshop.replay import replay
 from tests.patience import WAIT
 from tests.unit.checks_examples import right, stub
 from tests.unit.cli.conftest import run
@@ -33,6 +34,13 @@ def test_a_pass_is_remembered_with_its_first_day_and_a_later_failure_does_not_un
     assert check("01.1", right).passed
     assert check("02.1", lambda: True).passed
     assert remembered() == {"passed": {"01.1": date.today().isoformat(), "02.1": "2099-01-01"}}
+
+
+def test_a_replay_runs_our_answers_and_notes_no_pass():
+    names = {"check": check, "right": right}
+    replay("any", [("verdict = check('01.1', right)", False)], names)
+    assert names["verdict"].passed
+    assert not (places.state() / "progress.json").exists()
 
 
 def test_progress_is_a_table_by_notebook_without_names_or_days(solutions):

@@ -18,6 +18,7 @@ from kqlib.errors import NotAllowed
 from kqlib.workshop import memory
 from kqlib.workshop.checks.exercise import load, solution_files
 from kqlib.workshop.memory import Memory
+from kqlib.workshop.replay import replaying
 from kqlib.workshop.view.picture import aligned
 
 PREDICT = re.compile(r"""\bkq\.predict\(\s*["'](\d\d\.[^"']+)["']""")
@@ -123,5 +124,7 @@ def _people(files: Iterable[Path]) -> tuple[tuple[str, Memory], ...]:
 
 
 def remember(which: str) -> list[str]:
-    """Note a pass, with the day of the first one. Returns a notice if that failed."""
+    """Note a pass, with the day of the first one. Returns a notice if that failed. A replay runs our answers: it notes none."""
+    if replaying:
+        return []
     return memory.change(lambda done: done.passed.setdefault(which, date.today().isoformat()))
