@@ -1,7 +1,8 @@
 """Figures that differ on every run, written so that a stored output is the same on every run: as ratios within bands.
 
 In:  ways to do the same work, or figures of them. Out: `in_turn(ways)`: the least seconds of each, by the clock or of CPU;
-`ratios(…)`: a `Ratios`, which prints the band of each ratio. JupyterLab also shows the figures of this run. They are not stored.
+`ratios(…)`: a `Ratios`, which prints the band of each ratio. JupyterLab also shows the figures of this run, and which ratio is
+outside of its band. They are not stored.
 
 A band is (low, high) with high at most 4 × low, (low, None) for 'at least', or (None, high) for 'at most'. A ratio outside of its
 band is printed as it is: then the stored output is wrong, and the comparison finds it.
@@ -15,6 +16,7 @@ from typing import Any
 
 from kqlib.errors import NotAllowed
 from kqlib.workshop.view.bands import Band, bands
+from kqlib.workshop.view.svg import escape
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 WIDEST = 4.0  # a wider band says too little
@@ -50,7 +52,10 @@ def in_turn(
 
 
 def ratios(title: str, figures: Mapping[str, float], expected: Mapping[str, Ends], unit: str = "s") -> Ratios:
-    """How many times the first figure each other one is. expected: a band for each; unit: of the figures, for the live view."""
+    """How many times the first figure each other one is. expected: a band for each.
+
+    unit: of the figures, for the live view. Without a unit it shows the ratios alone.
+    """
     first, *others = figures
     if set(expected) != set(others):
         raise NotAllowed(f"a band for each of {', '.join(others)}, and for nothing else")
@@ -59,9 +64,10 @@ def ratios(title: str, figures: Mapping[str, float], expected: Mapping[str, Ends
     rows = []
     for name in others:
         ratio = figures[name] / figures[first]
-        figure = f"{_short(ratio)} × · {_short(figures[name])} {unit}"
+        figure = f"{_short(ratio)} ×" + (f" · {_short(figures[name])} {unit}" if unit else "")
         rows.append(Band(name, *expected[name], within(ratio, expected[name]), ratio, figure))
-    return Ratios(f"{title}, compared with '{first}'", rows, f"{first}: {_short(figures[first])} {unit}")
+    base = f"{first}, {_short(figures[first])} {unit}" if unit else first
+    return Ratios(f"{title}, compared with '{first}'", rows, base)
 
 
 def within(ratio: float, ends: Ends) -> str:
@@ -101,6 +107,11 @@ class Ratios:
         """A way's band in words."""
         return next(row.words for row in self.rows if row.name == name)
 
+    @property
+    def outside(self) -> list[str]:
+        """A line for each ratio that is not in its band."""
+        return [f"outside: {row.name}, {row.words}" for row in self.rows if ", not " in row.words]
+
     def __repr__(self) -> str:
         return self.picture.text
 
@@ -109,5 +120,6 @@ class Ratios:
         import ipywidgets as widgets
 
         shown = self._live._repr_mimebundle_()["text/html"]
-        view = widgets.HTML(f'<div style="line-height:normal">{shown}<br>this run: {self.first}</div>')
+        lines = [shown, escape(f"1 × in this run: {self.first}"), *map(escape, self.outside)]
+        view = widgets.HTML(f'<div style="line-height:normal">{"<br>".join(lines)}</div>')
         return {**self.picture._repr_mimebundle_(), VIEW: view._repr_mimebundle_()[VIEW]}

@@ -43,9 +43,9 @@ LATENCY = Exercise(
     task="return the latency at `part` of all records",
     cases=[
         Case(([0, 10, 20, 30], [0, 10, 20, 30], [2, 13, 21, 38], 0.5), 3, "the third of 1, 2, 3 and 8"),
-        Case(([0, 10, 20, 30], [0, 10, 20, 30], [2, 13, 21, 38], 1), 8, "the largest one", "int(4 * 1) is no index of four."),
         Case(([0, 10, 20, 30], [0, 10, 50, 51], [1, 50, 51, 52], 0.5), 31, "sent late: the user waited since it was due"),
         Case(([5], [5], [9], 0.99), 4, "one record is every percentile"),
+        Case(([0, 10, 20, 30], [0, 10, 20, 30], [2, 13, 21, 38], 1), 8, "the largest one", "int(4 * 1) is no index of four."),
     ],
     hints=(
         "Which two of the three lists does a user notice? Someone who clicks does not know when your program got to it.",
@@ -106,7 +106,7 @@ def sent_by(answer: Callable[..., Any]) -> Iterator[Tried]:
     stored = [message.value() for message in reading.records(cluster, topic)[0]]
     yield Tried(f"{call}: records in Kafka", len(set(stored)), len(ITEMS), "all items are stored", ALL)
     found = batches(cluster.broker(1).node.data / f"{topic}-0" / f"{0:020}.log")
-    yield Tried(f"{call}: {MOST} batches or fewer", found <= MOST, True, "and the batches are full", FEW)
+    yield Tried(f"{call}: batches in Kafka ({MOST} or fewer)", found, min(found, MOST), "and the batches are full", FEW)
 
 
 FULL_BATCHES = Exercise(
@@ -148,7 +148,7 @@ PLANNED = (
 )
 AWAY = "One process may be away, in a deployment or after a crash. Who does its work then?"
 CASES = [  # no quotient is a whole number: floats would round it up
-    ((100, 0.03), (5, 2), "3 at work at once, planned at 70 %", f"{PLANNED} {AWAY}"),
+    ((100, 0.03), (5, 2), "3 at work at once, planned at 70 %", ""),
     ((2000, 0.04), (115, 9), "80 at once: 115 threads in 8 processes, and one more", "7 processes have 112 threads."),
     ((1, 0.001), (1, 2), "at least one thread, and two processes", "A site without a thread does nothing."),
     ((220, 0.05), (16, 2), "11 at once: 16 threads fill one process", "16 threads fit into one process."),
@@ -161,7 +161,9 @@ BEHIND = "Items wait at the end: two at a time are not enough for 20 items a sec
 def kept_up(answer: Callable[..., Any]) -> Iterator[Tried]:
     """Compare the numbers. If they are right, run one process of that size."""
     for args, expected, why, hint in CASES:
-        yield Tried(f"answer{args}", answer(*args), expected, why, hint)
+        got = answer(*args)
+        threads_right = isinstance(got, tuple | list) and [*got[:1]] == [expected[0]]
+        yield Tried(f"answer{args}", got, expected, why, hint or (AWAY if threads_right else PLANNED))
     threads, _ = answer(*LOAD)
     waiting = left_by(threads)
     yield Tried(

@@ -176,7 +176,7 @@ def predictions(page: Page) -> Iterator[Wrong]:
     if asked and "" not in results:
         yield None, "no kq.predicted()", "end *What you saw* with it, in a cell of its own"
     for cell in page.code:
-        if "(none of the choices)" in str(cell.outputs):
+        if "none of the choices)" in str(cell.outputs):
             yield cell, "a result that is none of the choices", "give kq.predicted the text of a choice"
 
 

@@ -1,10 +1,14 @@
 """What a reader sees who asks for a check, a hint or a solution, and what an author sees whose exercise is malformed."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from kqlib.errors import NotAllowed
 from kqlib.runtime import places
-from kqlib.workshop.checks import Case, Exercise, check, hint, solution
+from kqlib.workshop.checks import Case, Exercise, check, hint, load, solution
+from tests.notebooks.page import REPO
 from tests.unit.checks_examples import TOPICS, right, stub
 
 pytestmark = pytest.mark.usefixtures("solutions")
@@ -164,3 +168,69 @@ def test_a_hint_follows_the_case_that_failed_and_no_value_is_shown_before_there_
 ):
     monkeypatch.setattr("kqlib.workshop.checks.find", lambda which: HINTED)
     assert check("01.1", answer).text.splitlines()[:-1] == lines
+
+
+def last(ends):
+    return sorted(ends)[len(ends) - 1]
+
+
+def eighth(ends):
+    return ends[7]
+
+
+def not_begun(ends):
+    if not ends:
+        raise NotImplementedError
+    return max(ends)
+
+
+@pytest.mark.parametrize(
+    ("answer", "hinted"),
+    [
+        (last, "What if it is empty?"),
+        (eighth, "Look at all of them."),  # its case has no hint
+        (not_begun, "Look at all of them."),
+    ],
+)
+def test_an_answer_that_raises_gets_the_hint_of_its_case_too(answer, hinted, monkeypatch):
+    monkeypatch.setattr("kqlib.workshop.checks.find", lambda which: HINTED)
+    assert check("01.1", answer).text.splitlines()[1] == f"hint: {hinted}"
+
+
+def right_lists_without_a_limit(due, sent, done, part):
+    return sorted(end - begin for begin, end in zip(due, done, strict=True))[int(len(due) * part)]
+
+
+@pytest.mark.parametrize(
+    ("which", "answer", "hinted"),
+    [
+        ("14.1", right_lists_without_a_limit, "int(4 * 1) is no index of four."),
+        (
+            "14.1",
+            lambda due, sent, done, part: right_lists_without_a_limit(sent, sent, done, part),
+            "You measure since",
+        ),
+        ("14.3", lambda items, handler: (5, 1), "One process may be away"),
+        ("14.3", lambda items, handler: (3, 2), "Threads that work all the time never catch up"),
+        ("14.3", lambda items, handler: 5, "Threads that work all the time never catch up"),
+    ],
+)
+def test_notebook_14_gives_the_hint_of_what_is_wrong(which, answer, hinted, monkeypatch):
+    [exercise] = [each for each in load(REPO / "notebooks/solutions/14_how_fast.py") if each.id == which]
+    monkeypatch.setattr("kqlib.workshop.checks.find", lambda which: exercise)
+    assert check(which, answer).text.splitlines()[1].startswith(f"hint: {hinted}")
+
+
+def test_a_log_with_too_many_batches_is_refused_with_their_number(monkeypatch):
+    [exercise] = [each for each in load(REPO / "notebooks/solutions/14_how_fast.py") if each.id == "14.2"]
+    names = exercise.probe.__globals__
+    node = SimpleNamespace(node=SimpleNamespace(data=Path()))
+    cluster = SimpleNamespace(client=dict, broker=lambda number: node)
+    stored = [SimpleNamespace(value=lambda item=item: item) for item in names["ITEMS"]]
+    fakes = {"kafka": lambda: cluster, "new_topic": lambda cluster: "t", "batches": lambda file: 200}
+    fakes["Producer"] = lambda settings: SimpleNamespace(list_topics=lambda topic, timeout: None)
+    fakes["reading"] = SimpleNamespace(records=lambda cluster, topic: [stored])
+    for name, fake in fakes.items():
+        monkeypatch.setitem(names, name, fake)
+    tried = list(exercise.probe(lambda *args: None))
+    assert [(each.got, each.expected) for each in tried] == [(1_000, 1_000), (200, 100)]

@@ -57,8 +57,20 @@ def test_a_guess_is_kept_and_can_change_until_its_result_is_there() -> None:
 
 def test_a_result_is_a_number_as_well_and_one_that_is_no_choice_is_named() -> None:
     predict("02.count", 0, 10).choose("10")
-    assert repr(predicted("02.count", 10)) == "your guess: 10 ✓ · result: 10"
     assert repr(predicted("02.count", 7)) == "your guess: 10 ✗ · result: 7 (none of the choices)"
+    assert repr(predicted("02.count", 10)) == "your guess: 10 ✓ · result: 10"
+
+
+def test_a_result_that_is_none_of_the_choices_does_not_replace_one_that_is() -> None:
+    predict("02.count", 0, 10).choose("10")
+    predicted("02.count", 7)
+    assert repr(predicted()).splitlines()[1].split() == ["02.count", "10", "7", "✗"]
+    predicted("02.count", 10)
+    again = repr(predicted("02.count", "half"))  # its cell runs again, after another experiment has set the name
+    assert again == "your guess: 10 ✓ · result: 10 (half is none of the choices)"
+    assert repr(predicted("02.count")) == "your guess: 10 ✓ · result: 10"
+    assert repr(predicted()).splitlines()[1].split() == ["02.count", "10", "10", "✓"]
+    assert repr(predicted("02.count", 0)) == "your guess: 10 ✗ · result: 0"
 
 
 def test_a_result_without_its_question_stops_nothing() -> None:

@@ -60,6 +60,23 @@ def test_what_is_stored_is_the_same_whatever_was_measured_within_the_band_and_th
     assert found._repr_mimebundle_()[bench.VIEW]["model_id"]
 
 
+def test_the_live_view_says_what_1_is_and_which_ratio_is_outside_of_its_band() -> None:
+    def live(figures: dict[str, float], unit: str) -> tuple[bench.Ratios, str]:
+        import ipywidgets as widgets
+
+        found = bench.ratios("time", figures, dict.fromkeys([*figures][1:], (None, 2.0)), unit=unit)
+        model = found._repr_mimebundle_()[bench.VIEW]["model_id"]
+        return found, widgets.widget._instances[model].value
+
+    _, inside = live({"base": 2.5, "lz4": 2.5}, "µs")
+    assert inside.endswith("<br>1 × in this run: base, 2.5 µs</div>")
+    _, outside = live({"base": 2.5, "lz4": 2.5, "<b>": 12.5}, "µs")
+    assert outside.endswith("<br>1 × in this run: base, 2.5 µs<br>outside: &lt;b&gt;, 5 ×, not at most 2 ×</div>")
+    found, plain = live({"the source": 1, "ours": 0.526}, "")
+    assert plain.endswith("<br>1 × in this run: the source</div>")
+    assert [row.figure for row in found.rows] == ["0.526 ×"]
+
+
 def test_ways_run_in_turn_until_none_becomes_quicker_and_the_least_seconds_of_each_are_kept() -> None:
     calls: list[str] = []
     times = {"a": iter([3.0, 1.0, 2.0, 1.0, 2.0, 9.0]), "b": iter([5.0, 6.0, 4.0, 3.9, 4.0, 4.0])}

@@ -70,7 +70,8 @@ def _hint_for(exercise: Exercise, trial: Trial) -> list[str]:
     if trial.failed is None:
         return []
     tried = [*trial.held, trial.failed]
-    for mistake in exercise.wrong if exercise.cases else ():
+    raised = isinstance(trial.failed.got, BaseException)  # no mistake gives that
+    for mistake in exercise.wrong if exercise.cases and not raised else ():
         given = [copy.deepcopy(case.args) for case in exercise.cases[: len(tried)]]
         if mistake.__doc__ and all(same(mistake(*args), one.got) for args, one in zip(given, tried, strict=True)):
             return [mistake.__doc__]

@@ -57,8 +57,9 @@ class Prediction:
         return self
 
     def close(self, result: str) -> None:
-        """The result is there: the guess stays as it is."""
-        self.result = result
+        """The result is there: the guess stays as it is. One that is none of the choices does not replace one that is."""
+        if self.result not in self.choices or result in self.choices:
+            self.result = result
         for buttons in self._live:
             buttons.disabled = self.guess is not None
 
@@ -154,6 +155,8 @@ def predicted(which: str | None = None, result: object = None) -> Text | Predict
     guess, known = question.guess, question.result
     sign = "" if guess is None or known is None else " ✓" if guess == known else " ✗"
     stray = " (none of the choices)" if known and question.choices and known not in question.choices else ""
+    if result is not None and str(result) != known:  # a cell that was run again, after another experiment
+        stray = f" ({result} is none of the choices)"
     return Text(f"your guess: {guess or '–'}{sign} · result: {known or 'not seen yet'}{stray}")
 
 

@@ -27,11 +27,12 @@ STUB = {"LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}  # what a function without
 
 @dataclass
 class _Seen:
-    """The answer's last call: what it was, how it ended ("" while it runs), and the exception that it raised."""
+    """The answer's last call: what it was, how it ended ("" while it runs), the exception that it raised, its case's hint."""
 
     call: str = ""
     end: str = ""
     raised: BaseException | None = None
+    hint: str = ""
 
 
 class Trial(NamedTuple):
@@ -58,7 +59,7 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
     held: list[Tried] = []
     failed: list[Tried] = []
     seen = _Seen()
-    probe = exercise.probe or functools.partial(_cases, exercise.cases)
+    probe = exercise.probe or functools.partial(_cases, exercise.cases, seen)
 
     def trouble() -> str:
         try:
@@ -71,6 +72,8 @@ def outcome(exercise: Exercise, answer: Any) -> Trial:
         except _FaultError as fault:
             return str(fault)
         except BaseException as error:  # an answer may call sys.exit(); it must not end the thread in silence
+            if seen.hint and error is seen.raised and not isinstance(error, NotImplementedError):
+                failed.append(Tried(seen.call, error, None, hint=seen.hint))
             return _failed(seen, error)
         return "" if held else "the check tried nothing"
 
@@ -87,9 +90,10 @@ def is_stub(answer: Callable[..., Any]) -> bool:
     return all(each.opname in STUB and each.argval is None for each in steps)
 
 
-def _cases(cases: Sequence[Case], answer: Callable[..., Any]) -> Iterator[Tried]:
+def _cases(cases: Sequence[Case], seen: _Seen, answer: Callable[..., Any]) -> Iterator[Tried]:
     """The probe of an exercise with cases."""
     for case in cases:
+        seen.hint = case.hint
         given = copy.deepcopy(case.args)
         comparable = given == case.args  # values without == differ from their own copy
         got = answer(*given)
