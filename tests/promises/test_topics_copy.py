@@ -231,16 +231,10 @@ def test_a_copy_that_is_killed_loses_and_doubles_nothing(kq_crash: Callable[...,
 
 @pytest.mark.nightly
 @pytest.mark.limit(600)
-@pytest.mark.parametrize(
-    ("program", "sample"), [(COPY, None), (THERE_AND_BACK, 16)], ids=["one cluster", "two clusters"]
-)
+@pytest.mark.parametrize("program", [COPY, THERE_AND_BACK], ids=["one cluster", "two clusters"])
 def test_a_copy_that_is_killed_at_any_request_loses_and_doubles_nothing(
-    kq_crash: Callable[..., Report],
-    kq_cluster: Kafka,
-    monkeypatch: pytest.MonkeyPatch,
-    program: str,
-    sample: int | None,
+    kq_crash: Callable[..., Report], kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     monkeypatch.setenv("KQ_OTHER", kq_cluster.bootstrap)
-    report = kq_crash([sys.executable, "-c", program], 4, sample=sample)
+    report = kq_crash([sys.executable, "-c", program], 4)
     assert (report.clean, report.lost, report.doubled) == (True, 0, 0), str(report)
