@@ -154,9 +154,12 @@ def _copy(args: argparse.Namespace) -> int:
     if not args.target:
         raise NotAllowed("where to? kq topics copy SRC DST")
     own = settings.read(Path(args.to_config).expanduser()) if args.to_config else {}
-    address = own.pop("bootstrap.servers", None)
+    inside = own.pop("bootstrap.servers", None)
+    address = args.to or inside
+    if args.to_config and not address:
+        raise NotAllowed(f"which cluster? {args.to_config} has no bootstrap.servers: name it with --to ADDRESS")
     with current() as source:
-        target = reach(args.to or address, own) if args.to or address else source
+        target = reach(address, own) if address else source
         with target:
             copied = copying.copy(source, args.file, target, args.target)
             print(f"{count(copied, 'record')} copied from '{args.file}' to '{args.target}'.")

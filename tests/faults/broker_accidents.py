@@ -5,6 +5,7 @@ In:  a `World` under load. Out: nothing; when an accident is over, all brokers a
 
 from __future__ import annotations
 
+import json
 import resource
 import time
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from kqlib.errors import KqError, NotInTime
+from kqlib.runtime import program
+from kqlib.workshop.cluster import Cluster, node
 from kqlib.workshop.cluster.embedded import Broker
 from tests.faults.history import Did
 from tests.faults.world import World
@@ -124,11 +127,54 @@ def refused_put(world: World) -> None:
 
 
 def rolling(world: World) -> None:
-    """The three brokers are restarted one after another, each when all replicas are in sync, as for an upgrade."""
-    for broker in world.cluster._brokers.values():
+    """The three brokers are restarted one after another, the active controller last, each when all replicas are in sync."""
+    left, last = list(world.cluster._brokers), False
+    while left:
         ready(world)
-        broker.stop()
-        again(broker)
+        active = broker_of(world, CONTROLLER)
+        number = controller_last(left, active)[0]
+        assert not last, "the active controller was restarted before others"
+        last = number == active
+        left.remove(number)
+        world.cluster.broker(number).stop()
+        again(world.cluster.broker(number))
+
+
+def controller_last(brokers: Sequence[int], active: int) -> list[int]:
+    """The order of a rolling restart: else each restart may choose another controller."""
+    return sorted(brokers, key=lambda number: number == active)
+
+
+def replaced(world: World) -> None:
+    """A broker with a new id joins, every replica of another one moves to it, and that one is stopped for good."""
+    ready(world)
+    joined(world.cluster, 4)
+    cluster, old = world.cluster, broker_of(world, LEADER)
+    topics, move = world.folder / "topics.json", world.folder / "move.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": name} for name in cluster.describe().topics]}))
+    stay = ",".join(str(number) for number in cluster._brokers if number != old)
+    asked = ("--topics-to-move-json-file", str(topics), "--broker-list", stay, "--generate")
+    move.write_text(cluster.kafka("reassign-partitions", *asked).strip().splitlines()[-1])
+    how = ("reassign-partitions", "--reassignment-json-file", str(move))
+    cluster.kafka(*how, "--execute")
+    world.until(lambda: "still in progress" not in cluster.kafka(*how, "--verify"), 300, "the replicas to be moved")
+    found = [part.replicas for each in cluster.describe().topics.values() for part in each.partitions.values()]
+    assert all(old not in replicas and 4 in replicas for replicas in found), found
+    cluster.broker(old).stop()
+    cluster.kafka("cluster", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", str(old))
+    ready(world)
+
+
+def joined(cluster: Cluster, number: int) -> None:
+    """A new broker, which is no controller."""
+    port, other = node.free_ports(2)
+    new = node.Node(number, port, other, cluster.home / f"broker-{number}")
+    address = f"CLIENT://{node.HOST}:{port}"
+    own = {"process.roles": "broker", "listeners": address, "advertised.listeners": address}
+    program.write_properties(new.settings, node.properties(new, cluster._nodes, own))
+    node.format_disks([new], {}, cluster.describe().cluster_id)
+    cluster._brokers[number] = Broker(cluster, new)
+    cluster.broker(number).start()
 
 
 def power_lost(world: World, times: int = 3) -> None:

@@ -1,12 +1,16 @@
-"""A long run of brokers: killed again and again while records are written. `make nightly PART=faults`; minutes, not seconds."""
+"""Long runs of brokers: killed again and again, or one replaced for good. `make nightly PART=faults`; minutes, not seconds."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.snapshot import records
+from tests.faults.broker_accidents import replaced
+from tests.faults.cases import THREE, Case, run
 from tests.patience import WAIT
 
 
@@ -31,3 +35,9 @@ def test_nothing_acknowledged_is_lost_while_leaders_are_killed_in_turn() -> None
         stored = [message.value() for message in records(cluster, "kept")[0]]
     assert len(stored) == len(acked) == 9000
     assert set(stored) == acked
+
+
+def test_a_broker_is_drained_and_replaced_while_a_queue_works(tmp_path: Path, figures: list[str]) -> None:
+    outcome = run(Case("broker replaced", replaced, seconds=40, **THREE), 10_000, tmp_path)
+    figures.append(str(outcome))
+    assert outcome.wrong == {}, outcome

@@ -301,6 +301,31 @@ def test_who_is_connected_goes_on_after_a_change_of_password_and_who_comes_needs
     assert failed == [None, None]
 
 
+def test_a_user_s_quota_slows_that_user_and_a_client_id_s_quota_those_without_one(locked: Cluster, app: Kafka) -> None:
+    def quota(kind: str, name: str, *change: str) -> None:
+        locked.kafka("configs", "--alter", "--entity-type", kind, "--entity-name", name, *change)
+
+    def waits(user: Kafka, client: str, size: int) -> bool:
+        """Is the answer to a record of this size throttled?"""
+        seen: list[float] = []
+        producer = Producer(
+            user.client(client_id=client) | {"throttle_cb": lambda event: seen.append(event.throttle_time)}
+        )
+        producer.produce("football", b"." * size)
+        assert producer.flush(WAIT) == 0
+        return sum(seen) > 0
+
+    quota("clients", "feed", "--add-config", "producer_byte_rate=5000")
+    quota("users", "app", "--add-config", "producer_byte_rate=50000")
+    try:  # a broker takes the average over ten seconds
+        assert not waits(locked, "other", 700_000)
+        assert waits(locked, "feed", 100_000)
+        assert not waits(app, "feed", 100_000)  # the user's quota is the one that counts
+        assert waits(app, "other", 700_000)
+    finally:
+        quota("users", "app", "--delete-config", "producer_byte_rate")
+
+
 def test_a_certificate_is_renewed_without_a_restart_if_it_is_of_the_same_authority(
     locked: Cluster, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kqlib.errors import NotAllowed, Unreachable
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import copying, moving
 from kqlib.queue.notes import Notes
+from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.crash import Report
 from tests.patience import WAIT
 from tests.promises.queues import taken
@@ -24,6 +26,18 @@ COPY = """
 import os
 from kqlib.command.main import main
 raise SystemExit(main(["topics", "copy", os.environ["KQ_TOPIC"], os.environ["KQ_RESULTS"]]))
+"""
+THERE_AND_BACK = """
+import os
+import kqlib as kq
+from kqlib.command.main import main
+from kqlib.kafka import Kafka
+here, there, topic = os.environ["KQ_BOOTSTRAP"], os.environ["KQ_OTHER"], os.environ["KQ_TOPIC"]
+kq.Plan({topic: kq.Topic(1)}).apply(Kafka(there), quiet=True)
+if main(["topics", "copy", topic, topic, "--to", there]):
+    raise SystemExit(1)
+os.environ["KQ_BOOTSTRAP"] = there
+raise SystemExit(main(["topics", "copy", topic, os.environ["KQ_RESULTS"], "--to", here]))
 """
 
 
@@ -134,6 +148,20 @@ def test_a_site_goes_on_in_the_copy_where_it_was_with_the_attempts_of_each_item(
     assert "has another state in" in capsys.readouterr().err
 
 
+def test_a_queue_and_its_site_move_to_another_cluster_by_the_command_line(
+    kq_cluster: Kafka, wired: Cluster, names: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = site_name = names[0]
+    left = worked_on(kq_cluster, name, site_name)
+    kq.Plan({name: kq.QueueTopic(partitions=2)}).apply(wired, quiet=True)
+    (tmp_path / "other").write_text(f"bootstrap.servers={wired.bootstrap}\n")
+    monkeypatch.setenv("KQ_BOOTSTRAP", kq_cluster.bootstrap)
+    assert cli.main(["topics", "copy", name, name, "--to-config", str(tmp_path / "other")]) == 0
+    assert contents(wired, name) == contents(kq_cluster, name)
+    assert cli.main(["topics", "copy", name, name, "--to", wired.bootstrap, "--state", site_name]) == 0
+    assert worked_off(wired, name, site_name) == left
+
+
 def test_a_state_whose_writing_was_cut_off_at_any_step_is_written_by_the_same_command(
     kq_cluster: Kafka, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,11 +212,16 @@ def test_what_cannot_be_copied_or_moved_is_refused_and_changes_nothing(
     reader.close()
 
 
-def test_options_of_copy_are_refused_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_copy_are_refused_without_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert cli.main(["topics", "show", "plan.toml", "--state", "eu"]) == 2
     assert cli.main(["topics", "copy", "football"]) == 2
-    err = capsys.readouterr().err
-    assert err == "kq: state goes with kq topics copy\nkq: where to? kq topics copy SRC DST\n"
+    (tmp_path / "login").write_text("sasl.username=app\n")
+    assert cli.main(["topics", "copy", "football", "copy", "--to-config", str(tmp_path / "login")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "kq: state goes with kq topics copy",
+        "kq: where to? kq topics copy SRC DST",
+        f"kq: which cluster? {tmp_path / 'login'} has no bootstrap.servers: name it with --to ADDRESS; see kq topics --help",
+    ]
 
 
 def test_a_copy_that_is_killed_loses_and_doubles_nothing(kq_crash: Callable[..., Report]) -> None:
@@ -198,6 +231,10 @@ def test_a_copy_that_is_killed_loses_and_doubles_nothing(kq_crash: Callable[...,
 
 @pytest.mark.nightly
 @pytest.mark.limit(600)
-def test_a_copy_that_is_killed_at_any_request_loses_and_doubles_nothing(kq_crash: Callable[..., Report]) -> None:
-    report = kq_crash([sys.executable, "-c", COPY], 4)
+@pytest.mark.parametrize("program", [COPY, THERE_AND_BACK], ids=["one cluster", "two clusters"])
+def test_a_copy_that_is_killed_at_any_request_loses_and_doubles_nothing(
+    kq_crash: Callable[..., Report], kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setenv("KQ_OTHER", kq_cluster.bootstrap)
+    report = kq_crash([sys.executable, "-c", program], 4)
     assert (report.clean, report.lost, report.doubled) == (True, 0, 0), str(report)
