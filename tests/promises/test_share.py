@@ -79,9 +79,10 @@ def test_a_poll_takes_a_producers_batch_whole_and_our_own_puts_are_single(kq_clu
     a.ack(mine), b.ack(other)
     for _ in range(2):
         a.ack(a.claim(wait=WAIT))
-    producer = Producer(
-        kq_cluster.client(linger_ms=60_000)
-    )  # one batch, however slowly they are put: flush() does not linger
+    # One batch, however slowly they are put. A producer that does not know the partition yet keeps the first records
+    # elsewhere, and flush() can send the ones that came back from there before the others.
+    producer = Producer(kq_cluster.client(linger_ms=60_000))
+    producer.list_topics(kq_topic, timeout=WAIT)
     for number in range(20):
         producer.produce(kq_topic, b"batch %d" % number)
     assert producer.flush(WAIT) == 0
