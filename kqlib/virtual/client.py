@@ -93,12 +93,24 @@ class Client:
         return {int(number): owner and owner["url"] for number, owner in self._map["owners"].items()}
 
     def queues(self, prefix: str = "") -> list[str]:
-        """The first hundred names of queues that begin so, of all nodes."""
-        names: set[str] = set()
-        for url in sorted({url for url in self.owners.values() if url}):
-            answer = self._once("GET", url, "/queues", params={"prefix": prefix, "limit": LISTED})
-            names |= {each["queue"] for each in answer["queues"]}
-        return sorted(names)[:LISTED]
+        """The first hundred names of queues that begin so, of all nodes. It waits for a node that is away, up to `patience`."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return self._listed(prefix)
+            except (httpx.HTTPError, ours.Unavailable) as error:
+                if time.monotonic() + LONGEST_PAUSE > deadline:
+                    raise NoNode(address=", ".join(self._seeds), why=f"{error}. Nothing was changed") from None
+            time.sleep(LONGEST_PAUSE * random.uniform(0.5, 1.0))
+            self._refresh(0.0)
+
+    def _listed(self, prefix: str) -> list[str]:
+        owners = self.owners
+        if not owners or None in owners.values():
+            raise ours.Unavailable(f"the owners of some queues are not known{self._trouble}")
+        asked = {"prefix": prefix, "limit": LISTED}
+        answers = [self._once("GET", str(url), "/queues", params=asked) for url in sorted(set(owners.values()), key=str)]
+        return sorted({each["queue"] for answer in answers for each in answer["queues"]})[:LISTED]
 
     def close(self) -> None:
         """Done; leases that are out end by themselves."""

@@ -164,6 +164,8 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
         with Client([node.url for node in there.all], patience=60) as client:
             queues = [client.queue(f"game-{number}", lease=10) for number in range(8)]
             put, done, maybe, stop, lock = [], [], [], threading.Event(), threading.Lock()
+            for queue in queues[:4]:
+                queue.put(b"first")
             threads = [threading.Thread(target=_puts, args=(queue, put, stop, lock)) for queue in queues[:4]]
             threads += [threading.Thread(target=_takes, args=(queue, done, maybe, stop, lock)) for queue in queues[:4]]
             for thread in threads:
@@ -173,6 +175,7 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
                 victim = next(node for node in there.all if node in owners.values())
                 victim.signal(how)
                 before = len(done)
+                assert client.queues("game-") == [queue.name for queue in queues[:4]]  # of the dead node too
                 within(60, lambda: len(done) > before + 40 and set(client.owners.values()) == {_other(there, victim)})
             finally:
                 stop.set()
@@ -185,6 +188,11 @@ def test_when_a_node_dies_the_client_goes_on_and_nothing_acknowledged_is_lost(kq
                 assert queue.depth() == 0
             assert set(put) <= set(done) | set(maybe)
             assert len(maybe) <= len(threads)  # one a thread: the request that the node died over
+
+
+def test_without_a_node_the_names_of_queues_are_an_error_and_not_an_empty_list():
+    with Client("http://127.0.0.1:1", patience=1) as client, pytest.raises(NoNode, match="Nothing was changed"):
+        client.queues()
 
 
 @pytest.mark.nightly
