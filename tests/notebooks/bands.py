@@ -32,7 +32,7 @@ from .kernels import scratch
 from .page import REPO, Page
 from .prose import read
 
-LOOP = "while True: pass"
+LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # it ends with this process, however that ends
 
 
 @dataclass
