@@ -109,7 +109,9 @@ class Client:
         if not owners or None in owners.values():
             raise ours.Unavailable(f"the owners of some queues are not known{self._trouble}")
         asked = {"prefix": prefix, "limit": LISTED}
-        answers = [self._once("GET", str(url), "/queues", params=asked) for url in sorted(set(owners.values()), key=str)]
+        answers = [
+            self._once("GET", str(url), "/queues", params=asked) for url in sorted(set(owners.values()), key=str)
+        ]
         return sorted({each["queue"] for answer in answers for each in answer["queues"]})[:LISTED]
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -75,10 +76,25 @@ def setting(kafka: Kafka, kind: ResourceType, name: str, key: str) -> str:
 
 
 def configure(kafka: Kafka, kind: ResourceType, name: str, **settings: str) -> None:
-    """Change settings of a topic or a group."""
-    entries = [
-        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in settings.items()
-    ]
+    """Change settings of a topic or a group. They are in force when this returns.
+
+    The controller answers before the broker has heard of it, and the broker tells a change before it applies it. It applies one
+    after the other: once it tells a second change, the first one is in force.
+    """
+    _configured(kafka, kind, name, {key.replace("_", "."): value for key, value in settings.items()})
+    interval = {"consumer.heartbeat.interval.ms": str(random.randrange(5_000, 15_000))}  # of a group that nobody is in
+    _configured(kafka, ResourceType.GROUP, "marker", interval)
+
+
+def _configured(kafka: Kafka, kind: ResourceType, name: str, settings: dict[str, str]) -> None:
+    entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in settings.items()]
     resource = ConfigResource(kind, name, incremental_configs=entries)
     kafka.admin.incremental_alter_configs([resource])[resource].result(WAIT)
+    asked = ConfigResource(kind, name)
+
+    def told() -> bool:
+        found = kafka.admin.describe_configs([asked])[asked].result(WAIT)
+        # of a listener's settings a broker tells nothing, and of secret ones no value
+        return all(key not in found or found[key].value in (None, value) for key, value in settings.items())
+
+    until(told)

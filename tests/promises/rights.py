@@ -47,6 +47,12 @@ def may(cluster: Cluster, *rules: str) -> None:
     until(lambda: set(cluster.admin.describe_acls(known).result(WAIT)) == set(expected))
 
 
+def the_one(rule: AclBinding) -> AclBindingFilter:
+    """What finds this rule alone."""
+    kind = (rule.restype, rule.name, rule.resource_pattern_type)
+    return AclBindingFilter(*kind, rule.principal, rule.host, rule.operation, rule.permission_type)
+
+
 def _binding(rule: str) -> AclBinding:
     operation, kind, name = rule.split(" ", 2)
     prefixed = name.endswith("*") and name != "*"

@@ -165,11 +165,11 @@ def test_each_verb_does_to_a_broker_what_it_says_and_one_that_is_away_costs_its_
     within(60, lambda: three.brokers == others)
     assert not psutil.pid_exists(first)
     # a client that took it for the controller tried to connect 10,000 times a second: 2.5 s of CPU in 3 s
-    begun = time.process_time()
+    begun, since = time.process_time(), time.monotonic()
     for each in clients:
         assert list(state.topic_ids(each, ["football"], 10 * PATIENCE)) == ["football"]
         assert topics.partitions_of(each, "football") == 1
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 1 + (time.monotonic() - since) / 3
     broker.stop().kill()  # nothing to do is no error
     for verb in (broker.pause, broker.resume):
         with pytest.raises(NotAllowed, match=f"broker {broker.id} does not run; start"):

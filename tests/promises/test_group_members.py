@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from kqlib.errors import Unreachable
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site
-from tests.patience import WAIT, until
+from tests.patience import PATIENCE, WAIT, until
 
 PROGRAM = """
 from kqlib import Cluster, Plan, QueueTopic, Site
@@ -105,7 +105,7 @@ def asked_anew(cluster: Kafka) -> list[int]:
 def test_no_answer_is_a_time_out_and_the_next_question_has_its_own_answer(
     kq_cluster: Kafka, deaf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kqlib.kafka.members.START", 1.0)
+    monkeypatch.setattr("kqlib.kafka.members.START", PATIENCE)
     with Kafka(kq_cluster.bootstrap) as cluster:
         assert reading.described(cluster, "nobody") == []
         deaf.pause()

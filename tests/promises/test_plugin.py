@@ -135,7 +135,7 @@ def groups(cluster: Kafka) -> set[str]:
     """The names of all groups, once the coordinator has loaded them: it does so when its topic is first used."""
     deadline = time.monotonic() + WAIT
     while True:
-        found = cluster.admin.list_consumer_groups(request_timeout=20).result(WAIT)
+        found = cluster.admin.list_consumer_groups(request_timeout=WAIT).result(WAIT)
         if not found.errors:
             return {group.group_id for group in found.valid}
         codes = {error.name() for error in found.errors}  # KafkaError each, not the KafkaException of the manual

@@ -263,7 +263,7 @@ def test_discard_takes_the_named_letter_and_leaves_those_of_other_sites(site: Si
     with alone(kq_cluster, f"{name}-two") as other:
         one, two = site.queue(name), other.queue(name)
         one.put_many([(b"0", None), (b"1", None), (b"2", None)])
-        mine, theirs = one.claim_many(3, wait=WAIT), two.claim_many(3, wait=WAIT)
+        mine, theirs = taken(one, 3), taken(two, 3)
         one.bury(mine[0], "mine")
         two.bury(theirs[1], "theirs")
         one.bury(mine[2], "mine")
@@ -278,7 +278,7 @@ def test_discard_says_at_once_what_is_not_there_and_never_calls_done_what_it_cou
     queue: Queue, kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
     monkeypatch.setattr(fetch, "MOST_CACHED", 50)
-    monkeypatch.setattr(kqlib.queue.queue, "READ_WITHIN", 2.0)
+    monkeypatch.setattr(kqlib.queue.queue, "READ_WITHIN", 2.0 * PATIENCE)
     put(kq_cluster, queue.dead.name, *(b"%d" % n for n in range(3_000)))
     begun = time.monotonic()
     with pytest.raises(NotAllowed, match="it is not there, or done already"):

@@ -84,7 +84,7 @@ def test_ack_many_acks_what_is_valid_and_names_the_rest(kq_cluster: Kafka, here:
     queue, other = here.queue(name), here.queue(topic(kq_cluster))
     queue.put_many([(b"%d" % n, None) for n in range(4)])
     other.put(b"other")
-    first, second = queue.claim_many(2, wait=WAIT)
+    first, second = taken(queue, 2)
     foreign, peeked = other.claim(wait=WAIT), queue.peek(4)[2]
     wrong = [peeked, foreign, "football/0/1"]
     with pytest.raises(LeaseLost, match=f"3 of 5 were not acked; the others are. The first: {peeked.id}") as error:

@@ -20,9 +20,9 @@ from kqlib.errors import Closed, KqError, NotAllowed, TopicMissing, Unreachable
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site, claim, state, transactions, work
 from kqlib.queue.ledger import Ledger
-from tests.patience import PATIENCE, WAIT
+from tests.patience import PATIENCE, WAIT, until
 from tests.promises import play
-from tests.promises.queues import SESSION, Clock, Start, alone, data, drained, topic
+from tests.promises.queues import SESSION, Clock, Start, alone, data, drained, taken, topic
 
 Within = Callable[..., float]
 
@@ -30,7 +30,7 @@ Within = Callable[..., float]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction gives up after three seconds, not twelve."""
-    monkeypatch.setattr(transactions, "PATIENCE", 3.0)
+    monkeypatch.setattr(transactions, "PATIENCE", 3.0 * PATIENCE)
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_a_step_whose_output_cannot_be_written_fails_alone_and_holds_nobody_up(
     queue, second, out, nowhere = (here.queue(each, lease=60) for each in (name, other, outputs, gone))
     queue.put_many([(b"0", None), (b"1", None), (b"2", None)])
     second.put_many([(b"%d" % n, None) for n in range(30)])
-    first, bad, beside = queue.claim_many(3, wait=WAIT)
-    items = second.claim_many(30, wait=WAIT)
+    first, bad, beside = taken(queue, 3)
+    items = taken(second, 30)
     with queue.step(first) as step:  # its producer knows both topics
         step.put(out, b"good")
         step.put(nowhere, b"good")
@@ -342,10 +342,14 @@ def test_no_more_is_claimed_ahead_than_was_asked_for(kq_cluster: Kafka, name: st
     queue, claimed = here.queue(name), list[int]()
     queue.put_many([(b"%d" % n, None) for n in range(200)])
 
+    def held() -> int:
+        return sum(len(owner.leases) for owner in here._session.partitions_of(name))
+
     def handler(item: Any) -> None:
-        claimed.append(sum(len(owner.leases) for owner in here._session.partitions_of(name)))
-        if item.data in (b"120", b"121"):
-            time.sleep(0.2)  # slow and quick ones
+        if item.data in (b"120", b"121"):  # slow and quick ones
+            until(lambda: held() == 1 + ahead, held)
+            time.sleep(0.2)
+        claimed.append(held())
 
     assert queue.work(handler, until="empty", ahead=ahead).done == 200
     assert max(claimed) == 1 + ahead
@@ -406,7 +410,7 @@ def test_a_partition_that_goes_gives_back_what_no_handler_has_begun(
 def test_ctrl_c_while_finished_items_are_settled_leaves_no_lease(
     name: str, here: Site, running: Any, within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, at_work, gate = here.queue(name, lease=0.6), threading.Event(), threading.Event()
+    queue, at_work, gate = here.queue(name, lease=0.6 * PATIENCE), threading.Event(), threading.Event()
     queue.put_many([(b"long", None), (b"quick", None)])
     settle, struck = queue._ack_jobs, list[bool]()
 
@@ -428,7 +432,7 @@ def test_ctrl_c_while_finished_items_are_settled_leaves_no_lease(
     try:
         within(WAIT, lambda: struck, "nothing was struck")
         (owner,) = here._session.partitions_of(name)
-        within(3, lambda: 1 not in owner.leases, "the lease of what is finished is extended")
+        within(3 * PATIENCE, lambda: 1 not in owner.leases, "the lease of what is finished is extended")
         assert worker.is_alive() and 0 in owner.leases
     finally:
         gate.set()

@@ -16,7 +16,7 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.doctor import queues
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.desk import KQ, REPO, Desk, Ran
 from tests.promises.play import commit
 from tests.promises.queues import alone, data, drained, put, taken, topic
@@ -143,13 +143,17 @@ def test_what_is_lost_in_a_partition_that_came_after_the_queue_was_opened_is_cou
         queue = looks.queue(desk.name)  # of one partition
         Plan({desk.name: QueueTopic(partitions=2)}).apply(kq_cluster, quiet=True)
         put(kq_cluster, desk.name, b"0", b"1", partition=1)
-        assert elsewhere(desk.name, "work", "--until-empty", "--", "true").code == 0
+        until(lambda: not elsewhere(desk.name, "work", "--until-empty", "--", "true").code and queue.depth() == 0)
         put(kq_cluster, desk.name, b"2", b"3", b"4", partition=1)
         how = ("--reset-offsets", "--to-latest", "--execute")
         kq_cluster.kafka("consumer-groups", *how, "--group", desk.site, "--topic", desk.name)
-        elsewhere(desk.name, "work", "--until-empty", "--", "true")  # an owner notes what was skipped
-        looks._notes.catch_up()
-        assert queue.lost == 3
+
+        def lost() -> int:
+            elsewhere(desk.name, "work", "--until-empty", "--", "true")  # an owner notes what was skipped
+            looks._notes.catch_up()
+            return queue.lost
+
+        assert until(lost) == 3
 
 
 def test_a_commit_that_moves_back_is_reported(kq_cluster: Kafka, desk: Desk) -> None:

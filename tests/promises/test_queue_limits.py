@@ -172,7 +172,7 @@ def test_a_commit_that_never_comes_back_is_left_behind_with_its_consumer_though_
 
         threads = [threading.Thread(target=ack), threading.Thread(target=claim)]
         with monkeypatch.context() as patch:
-            patch.setattr(notes.Notes.catch_up, "__defaults__", (2.0,))
+            patch.setattr(notes.Notes.catch_up, "__defaults__", (2.0 * PATIENCE,))
             with monkeypatch.context() as quick:
                 quick.setattr(commits, "STUCK", 1.5)
                 for thread in threads:

@@ -148,7 +148,9 @@ def test_a_list_of_22_queues_asks_hardly_more_than_one_of_2(kq: Kq, locked: Clus
     def listed() -> tuple[list[dict[str, object]], dict[str, int]]:
         locked.wire.clear()
         _, out, _ = kq("wire", "list", "--site", SITES[0], "--json")
-        return json.loads(out), locked.wire.state()[0]
+        found, _ = locked.wire.state()
+        # how often it polls and looks for brokers is a question of time
+        return json.loads(out), {api: number for api, number in found.items() if api not in ("Fetch", "Metadata")}
 
     filled(locked, QUEUES[:2])
     _, few = listed()

@@ -13,8 +13,7 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.queue.put import REDRIVE_BYTES
 from kqlib.share import ShareQueue
-from tests.patience import until
-from tests.promises.play import configure, setting
+from tests.promises.play import configure
 from tests.promises.queues import data, put, topic
 
 HIGH, LOW = 200_000, 20_000
@@ -31,9 +30,8 @@ def queue(here: Site) -> Queue:
 
 
 def limit(kafka: Kafka, name: str, most: int) -> None:
-    """Change it, and wait until the broker says so: the controller decides, and the broker hears of it."""
+    """Change it."""
     configure(kafka, ResourceType.TOPIC, name, max_message_bytes=str(most))
-    until(lambda: setting(kafka, ResourceType.TOPIC, name, "max.message.bytes") == str(most))
 
 
 def test_a_put_above_a_limit_that_was_lowered_says_the_present_limit_and_that_nothing_was_stored(

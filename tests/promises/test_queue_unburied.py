@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AclBindingFilter, ResourceType
+from confluent_kafka.admin import ResourceType
 
 from kqlib.errors import KqError, NotAllowed, PayloadTooLarge, TopicMissing
 from kqlib.queue import Item, Queue, Site, order
@@ -45,9 +45,7 @@ class Trouble:
         elif self.what == "its limit is too low":
             play.configure(self.cluster, ResourceType.TOPIC, dead, max_message_bytes="10")
         else:
-            rule = self.rule
-            kind = (rule.restype, rule.name, rule.resource_pattern_type)
-            only = AclBindingFilter(*kind, rule.principal, rule.host, rule.operation, rule.permission_type)
+            only = rights.the_one(self.rule)
             self.cluster.admin.delete_acls([only])[only].result(WAIT)
             until(
                 lambda: not self.cluster.admin.describe_acls(only).result(WAIT)
@@ -56,6 +54,7 @@ class Trouble:
     def mend(self) -> None:
         if self.rule is not None:
             self.cluster.admin.create_acls([self.rule])[self.rule].result(WAIT)
+            until(lambda: self.cluster.admin.describe_acls(rights.the_one(self.rule)).result(WAIT))
         Plan({self.name: QueueTopic(partitions=1)}).apply(self.cluster, quiet=True)
         play.configure(self.cluster, ResourceType.TOPIC, f"{self.name}.dead", max_message_bytes="1048588")
 

@@ -22,8 +22,8 @@ from kqlib.errors import LeaseLost, NotAllowed, TopicMissing
 from kqlib.queue.item import Item
 from kqlib.share import ShareQueue
 from kqlib.topics import Plan, Topic
-from tests.patience import PATIENCE, WAIT
-from tests.promises.rights import USUAL, may
+from tests.patience import PATIENCE, WAIT, until
+from tests.promises.rights import USUAL, may, the_one
 
 
 @pytest.fixture
@@ -216,10 +216,12 @@ def app(locked, app):
     for name in ("open", *TOPICS.values()):
         with ShareQueue(locked, name) as queue:
             queue.put(b"1")
-    rule = (ResourcePatternType.LITERAL, "User:app", "*")
-    rules = [AclBinding(kind, name, *rule, what, AclPermissionType.DENY) for (kind, name, what), _ in DENIED.values()]
+    who = (ResourcePatternType.LITERAL, "User:app", "*")
+    rules = [AclBinding(kind, name, *who, what, AclPermissionType.DENY) for (kind, name, what), _ in DENIED.values()]
     for done in locked.admin.create_acls(rules).values():
         done.result(WAIT)
+    for rule in rules:
+        until(lambda: locked.admin.describe_acls(the_one(rule)).result(WAIT))  # noqa: B023 - now
     return app
 
 
@@ -240,6 +242,8 @@ def test_an_app_learns_what_a_deployer_has_to_set(app, locked):
         assert f"Nothing was changed. It is needed to set {missing}. Your administrator can" in str(caught.value)
         tool, *words = str(caught.value).split("`kq kafka ")[1].rstrip("`").split()
         assert "Completed updating config" in locked.kafka(tool, *words)  # what it says works
+        group, expected = how.get("group", "share-open"), dict(each.split("=") for each in missing.split(","))
+        until(lambda: expected.items() <= settings(locked, group).items())  # noqa: B023 - now
         ShareQueue(app, "open", **how).close()
 
 

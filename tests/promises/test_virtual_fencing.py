@@ -14,7 +14,7 @@ import pytest
 from kqlib.kafka import Kafka
 from kqlib.virtual.ownership import FRESH, Ownership
 from kqlib.virtual.record_json import to_text
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.virtual_nodes import Nodes
 
 
@@ -75,7 +75,7 @@ def test_a_node_that_was_stopped_and_lost_its_partition_serves_nothing_and_write
     assert len(answers) == len(REQUESTS) - 1 and {status for status, _ in answers.values()} <= {409, 503}, answers
     for verb, path, body in REQUESTS:
         if path != "/queues":
-            assert old.http.request(verb, path, json=body).status_code == 409, path
+            until(lambda: old.http.request(verb, path, json=body).status_code == 409)  # noqa: B023 - now
     assert old.http.get("/queues").json().get("queues", []) == []  # it may be refusing still
 
     response = others.ask("GET", "q", "/records").json()["records"]

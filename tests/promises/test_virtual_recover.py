@@ -92,7 +92,7 @@ def test_what_a_killed_node_left_open_is_never_seen_and_holds_nobody_up(
     with Node(kq_cluster, topic) as node, Client(node.url) as client:
         queue = client.queue("q")
         queue.put(b"whole")
-        item = queue.claim()  # found at once: nothing before it is undecided
+        item = queue.claim(wait=WAIT)  # nothing before it is undecided: that would be for longer
         assert item is not None and item.data == b"whole"
         assert [data for _, data in queue.read().records] == [b"whole"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from kqlib.kafka import Kafka
 from kqlib.spark.session import QUICK
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,4 +62,6 @@ def kq_topic(kq_cluster: Kafka, kq_topic: str) -> str:
     changes = ConfigResource(ResourceType.TOPIC, kq_topic, incremental_configs=[entry])
     for done in kq_cluster.admin.incremental_alter_configs([changes]).values():
         done.result(WAIT)
+    asked = ConfigResource(ResourceType.TOPIC, kq_topic)
+    until(lambda: kq_cluster.admin.describe_configs([asked])[asked].result(WAIT)["retention.ms"].value == "-1")
     return kq_topic

@@ -33,12 +33,12 @@ def test_a_topic_is_a_typed_frame_of_what_is_committed(spark: Any, kq_cluster: K
         {"value": b"", "key": b"", "partition": 1},
     )
     producer = Producer(kq_cluster.client(transactional_id=kq_topic))
-    producer.init_transactions(20)
+    producer.init_transactions(WAIT)
     for value, end in ((b"taken back", producer.abort_transaction), (b"meant", producer.commit_transaction)):
         producer.begin_transaction()
         producer.produce(kq_topic, value, partition=1)
         producer.flush(WAIT)
-        end(20)
+        end(WAIT)
     decided(kq_cluster, kq_topic)
     whole = items(spark, kq_cluster, kq_topic)
     kinds = {

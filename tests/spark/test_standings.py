@@ -258,6 +258,7 @@ def test_the_stream_comes_to_what_the_batch_comes_to_and_form_follows_from_it(
     counted = stage.run(maxOffsetsPerTrigger=most)
     same(stage.parquet, stage.whole)
     stage.cluster.admin.create_partitions([NewPartitions(stage.games, 3)])[stage.games].result(WAIT)
+    stage.cluster.wait_for_topic(stage.games, 3, WAIT)
     stage.tell(events[half:])  # also into the new partition; the checkpoint is taken up
     monkeypatch.setattr(sys.modules["kqlib.spark.standings"], "SMALL", 0)  # from here on as large batches are worked
     counted += stage.run(maxOffsetsPerTrigger=most)
@@ -283,6 +284,7 @@ def test_the_stream_comes_to_what_the_batch_comes_to_and_form_follows_from_it(
     with pytest.raises(NotAllowed, match="its checkpoint is another one"):
         stage.run()
     stage.cluster.admin.create_partitions([NewPartitions(stage.out, 3)])[stage.out].result(WAIT)
+    stage.cluster.wait_for_topic(stage.out, 3, WAIT)
     with pytest.raises(NotAllowed, match=r"table' when it had 2 partitions, and it has 3 now"):
         stage.run()
 

@@ -125,7 +125,7 @@ def test_what_changes_by_itself_is_drawn_whatever_was_met_before(
     if looked:
         time.sleep(0.3)  # time is the point: it was looked at before
     changed.now = "changed"
-    until(lambda: "changed" in play.picture.text, seconds=5)
+    until(lambda: "changed" in play.picture.text)
     changed.looks = [Closed(thing="toy")]
     until(lambda: not changed.looks)
 

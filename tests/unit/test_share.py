@@ -16,6 +16,7 @@ from kqlib.queue.item import Item, Put
 from kqlib.queue.retry import Retry
 from kqlib.share import ShareQueue, member, queue
 from kqlib.share.group import Terms
+from tests.patience import WAIT
 from tests.unit.records import Rec
 
 
@@ -435,7 +436,7 @@ def test_a_client_is_closed_only_after_its_first_assignment(make, broker, monkey
     (client,) = broker.clients
     assert closing.is_alive() and not client.closed
     client.settings["stats_cb"]('{"cgrp": {"assignment_size": 1}}')
-    closing.join(5)
+    closing.join(WAIT)
     assert client.closed
 
 
