@@ -78,8 +78,8 @@ def setting(kafka: Kafka, kind: ResourceType, name: str, key: str) -> str:
 def configure(kafka: Kafka, kind: ResourceType, name: str, **settings: str) -> None:
     """Change settings of a topic or a group. They are in force when this returns.
 
-    The controller answers before the broker has heard of it, and the broker tells a change before it applies it. It applies one
-    after the other: once it tells a second change, the first one is in force.
+    The controller answers before the broker knows the change, and the broker describes a change before it applies it. It applies one
+    after the other: once it describes a second change, the first one is in force.
     """
     _configured(kafka, kind, name, {key.replace("_", "."): value for key, value in settings.items()})
     interval = {"consumer.heartbeat.interval.ms": str(random.randrange(5_000, 15_000))}  # of a group that nobody is in
@@ -92,9 +92,9 @@ def _configured(kafka: Kafka, kind: ResourceType, name: str, settings: dict[str,
     kafka.admin.incremental_alter_configs([resource])[resource].result(WAIT)
     asked = ConfigResource(kind, name)
 
-    def told() -> bool:
+    def described() -> bool:
         found = kafka.admin.describe_configs([asked])[asked].result(WAIT)
-        # of a listener's settings a broker tells nothing, and of secret ones no value
+        # a broker describes no setting of a listener, and gives no secret value
         return all(key not in found or found[key].value in (None, value) for key, value in settings.items())
 
-    until(told)
+    until(described)
