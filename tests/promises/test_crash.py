@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from kqlib.command import main as cli
@@ -255,4 +254,3 @@ def test_waiting_for_the_session_gives_the_same_verdicts(kq_crash: Crash) -> Non
 def test_kqlib_itself_loses_nothing(kq_crash: Crash, name: str, doubled: bool) -> None:
     report = kq_crash(example(name), sample=24, seed=1, allow=["doubled"] if doubled else [])
     assert report.clean, report
-    assert psutil.Process().is_running()

@@ -86,6 +86,18 @@ def test_beyond_the_limit_of_a_picture_a_lab_starts_and_an_audit_runs_and_only_a
         snapshot.lanes(kq_cluster, kq_topic)
 
 
+def test_the_story_of_an_item_comes_to_its_end_while_others_write_without_a_pause(
+    desk: Desk, busy: Busy, within: Callable
+) -> None:
+    desk("put", "first")
+    busy(WRITE, desk.name, 1)
+    within(10, lambda: end(desk.cluster, desk.name) > 500, "nobody writes")
+    began = time.monotonic()
+    found = desk("story", f"{desk.name}/0/0")
+    assert time.monotonic() - began < 15 * PATIENCE
+    assert (found.code, found.err) == (0, "") and "put" in found.out and "waiting" in found.out
+
+
 def test_the_doctors_check_of_queues_comes_to_its_end_while_others_commit_without_a_pause(
     desk: Desk, busy: Busy, within: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,12 @@ def test_a_replayed_topic_gives_the_same_standings_and_quarantine_as_its_origina
     produce(kq_cluster, source, seasons.messages(events, registry, subject))
     replay(spark, kq_cluster, source, target, dry=False)
 
+    def audited(topic: str) -> list[Any]:
+        with audit(spark, kq_cluster, topic, "auditors", results=names[0], bucket="1 week") as seen:
+            return [*map(tuple, seen.table.drop("queue").collect()), seen.health.collect()[-1]["depth"]]
+
+    assert audited(target) == audited(source) and audited(source)[-1] == 900
+
     def seen(topic: str) -> tuple[list[Any], list[Any]]:
         found = decode(items(spark, kq_cluster, topic), registry, subject)
         rows = table(games(found.good)).collect()
