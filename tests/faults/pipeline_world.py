@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
+from zlib import crc32
 
 from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
@@ -35,6 +36,12 @@ from tests.spark.hand import by_hand
 
 ROWS = 30  # of each batch
 Row = list[Any]
+
+
+def taken(kind: str, nth: int, share: str) -> bool:
+    """Is the nth point of this kind one of this share, as 3/7? Each is in one share, also where a run has more or fewer of them."""
+    at, shares = map(int, share.split("/"))
+    return (crc32(kind.encode()) + nth) % shares == at - 1
 
 
 class Season:
@@ -164,23 +171,22 @@ CREATED, MOVED = 0x100, 0x80  # inotify's events
 
 
 @contextmanager
-def killed_at(pid: int, folder: Path, nth: int) -> Iterator[list[str]]:
-    """Inside, the process dies of SIGKILL when the nth file appears below the folder. Out: the names that have appeared.
+def killed_at(pid: int, folder: Path, name: str) -> Iterator[list[str]]:
+    """Inside, the process dies of SIGKILL when a file of this name appears below the folder. Out: the names that have appeared.
 
-    A name is as it is written or renamed; a number at random in it is a `*`. nth: from 0; -1 kills nobody.
+    A name is as it is written or renamed; a number at random in it is a `*`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     libc, names, places = ctypes.CDLL(None, use_errno=True), list[str](), dict[int, Path]()
-    watch, (over, end), known = libc.inotify_init1(os.O_CLOEXEC), os.pipe(), set[Path]()
+    watch, (over, end) = libc.inotify_init1(os.O_CLOEXEC), os.pipe()
 
     def appeared(path: Path) -> None:
         if path.is_dir():
             follow(path)
-        elif path not in known:
-            if len(names) == nth:
+        elif (found := re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "*", str(path.relative_to(folder)))) not in names:
+            if found == name:
                 os.kill(pid, signal.SIGKILL)
-            known.add(path)
-            names.append(re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "*", str(path.relative_to(folder))))
+            names.append(found)
 
     def follow(path: Path) -> None:
         places[libc.inotify_add_watch(watch, os.fsencode(path), CREATED | MOVED)] = path

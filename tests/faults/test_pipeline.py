@@ -1,6 +1,6 @@
 """Standings whose driver is killed: at each change of its files, each request, each file of Spark's checkpoint.
 
-Whole it takes two hours; a night draws six points of each.
+All of these points take three hours. A night takes its share: KQ_FAULT_SHARE=3/7 is the third of seven, and without it all are taken.
 
 The next driver comes to the same: both sinks, Parquet and Kafka, are compared each time. So are those of a driver that loses Kafka, or
 an answer of Kafka's, in each of its batches, and of one whose cluster of Spark's loses workers.
@@ -25,7 +25,7 @@ from kqlib.kafka import Kafka
 from kqlib.spark.session import QUICK
 from kqlib.workshop.children import Children
 from kqlib.workshop.cluster import Cluster
-from tests.faults.pipeline_world import ROWS, Driver, Season, killed_at
+from tests.faults.pipeline_world import ROWS, Driver, Season, killed_at, taken
 from tests.patience import WAIT, until
 from tests.spark.test_cluster import WORKERS, Standalone, executors
 
@@ -36,14 +36,8 @@ AWAY = 10.0  # seconds without Kafka
 # Else only the first batch of a driver has the requests of a new producer.
 ANEW = {"spark.kafka.producer.cache.timeout": "1ms", "spark.kafka.producer.cache.evictorThreadRunInterval": "100ms"}
 MOMENTS = 30  # there are more changes in two batches
-KILLS = int(os.environ.get("KQ_FAULT_KILLS", "1000"))  # of a driver, at most; fewer are drawn from all points
-WORKERS_KILLED, SEED = min(20, KILLS), int(os.environ.get("KQ_FAULT_SEED", "4"))
-
-
-def drawn(points: Sequence[Any]) -> list[Any]:
-    """All of these points in their order, or some of them."""
-    chosen = set(random.Random(SEED).sample(range(len(points)), min(len(points), KILLS)))
-    return [each for at, each in enumerate(points) if at in chosen]
+SHARE = os.environ.get("KQ_FAULT_SHARE", "1/1")
+WORKERS_KILLED, SEED = 20, int(os.environ.get("KQ_FAULT_SEED", "4"))
 
 
 @pytest.fixture
@@ -58,7 +52,7 @@ def test_a_driver_that_is_killed_at_any_change_of_its_files_leaves_standings_tha
 ) -> None:
     season, driver = Season(kq_cluster, tmp_path / "home"), Driver(children, kq_cluster)
     killed = list[int]()
-    for moment in itertools.count(step=max(1, MOMENTS // KILLS)):
+    for moment in (each for each in itertools.count() if taken("change", each, SHARE)):
         season.add(2 * ROWS)
         if (rows := driver.work(season, moment, ROWS)) is not None:
             assert not season.wrong(rows)
@@ -67,7 +61,9 @@ def test_a_driver_that_is_killed_at_any_change_of_its_files_leaves_standings_tha
         driver = Driver(children, kq_cluster)
         assert not season.wrong(driver.work(season)), f"killed at moment {moment}"
         print(f"killed at change {moment}: exact", flush=True)
-    figures.append(f"killed at {len(killed)} of {moment} changes, {season.added} rows, every table exact")
+    figures.append(
+        f"killed at {len(killed)} of {moment} changes, share {SHARE}, {season.added} rows, every table exact"
+    )
     assert moment > MOMENTS
 
 
@@ -85,7 +81,8 @@ def test_a_driver_that_is_killed_at_any_request_leaves_standings_that_are_exact(
         assert not season.wrong(driver.work(season))
         every, java = wire.seen(), driver.jvm
         assert {"ListOffsets", "Fetch", "InitProducerId", "Produce"} <= {each.api for each in every}
-        for point in drawn(every):
+        points = [each for each in every if taken(f"{each.api} {each.pid == java}", each.nth, SHARE)]
+        for point in points:
             season.add()
             wire.clear()
             wire.kill(driver.jvm if point.pid == java else driver.python, point.api, point.nth, when)
@@ -101,7 +98,8 @@ def test_a_driver_that_is_killed_at_any_request_leaves_standings_that_are_exact(
                 wrong.append(f"{sinks}, killed at {point.api} {point.nth} {when}")
         driver.kill()
     figures.append(
-        f"killed {when} {seen.total()} of {len(every)} requests ({missed} did not come): {dict(seen)}; wrong: {wrong or 0}"
+        f"killed {when} {seen.total()} of {len(every)} requests, share {SHARE} ({missed} did not come): {dict(seen)}; "
+        f"wrong: {wrong or 0}"
     )
     assert not wrong
     assert seen.total() > missed
@@ -112,27 +110,29 @@ def test_a_driver_that_is_killed_when_a_file_of_sparks_checkpoint_appears_leaves
 ) -> None:
     """Three batches from the first on: the last one deletes files of an older one."""
 
-    def killed(nth: int) -> tuple[list[str], bool]:
+    def killed(name: str) -> tuple[list[str], bool]:
         nonlocal driver
-        season = Season(kq_cluster, tmp_path / str(nth))
+        season = Season(kq_cluster, tmp_path / name.replace("/", "-"))
         season.add(3 * ROWS)
-        with killed_at(driver.jvm, season.home / "checkpoint", nth) as names:
+        with killed_at(driver.jvm, season.home / "checkpoint", name) as names:
             died = driver.work(season, most=ROWS) is None
         if died:
             driver = Driver(children, kq_cluster)
         sinks = season.wrong(driver.work(season))
-        print(f"{names[nth] if died else 'not killed'}: {sinks or 'exact'}", flush=True)
+        print(f"{name if died else 'not killed'}: {sinks or 'exact'}", flush=True)
         if sinks:
-            wrong.append(f"{sinks}, killed at {names[nth:]}")
+            wrong.append(f"{sinks}, killed at {name}")
         return names, died
 
     wrong, driver = list[str](), Driver(children, kq_cluster)
-    names, died = killed(-1)
+    names, died = killed("nothing")
     assert not died and {"metadata", "offsets/2", "commits/2"} <= set(names)
-    points = {nth: killed(nth) for nth in drawn(range(len(names)))}
+    points = [name for nth, name in enumerate(sorted(names)) if taken("file", nth, SHARE)]
+    at = [name for name in points if killed(name)[1]]
     driver.kill()
-    at = [found[nth] for nth, (found, died) in points.items() if died]
-    figures.append(f"killed at {len(at)} of {len(names)} files of the checkpoint: {at}; wrong: {wrong or 0}")
+    figures.append(
+        f"killed at {len(at)} of {len(names)} files, share {SHARE}, of the checkpoint: {at}; wrong: {wrong or 0}"
+    )
     assert not wrong
     assert len(at) > len(points) - 3  # at the last one it may have ended before
 
@@ -177,7 +177,8 @@ def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_mo
     tmp_path: Path, children: Children, figures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process group of a worker: the worker and its executor, at the same moment. Another one takes its place."""
-    draw, at, wrong = random.Random(SEED), list[str](), list[str]()
+    draw, at, wrong = random.Random(f"{SEED} {SHARE}"), list[str](), list[str]()
+    moments = [nth for nth in range(WORKERS_KILLED) if taken("worker", nth, SHARE)]
     with Cluster(1, wire=True) as cluster, Standalone(tmp_path) as spark:
         monkeypatch.setenv("KQ_SPARK_MASTER", spark.address)
         season, wire = Season(cluster, tmp_path / "home"), cluster.wire
@@ -187,7 +188,7 @@ def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_mo
             wire.clear()
             assert not season.wrong(driver.work(season))
         points = [each for each in wire.seen() if each.pid != driver.python]
-        for _ in range(WORKERS_KILLED):
+        for _ in moments:
             season.add()
             worker, point, when = draw.choice(spark.workers), draw.choice(points), draw.choice(["before", "after"])
             until(lambda worker=worker: executors(worker))
@@ -203,6 +204,8 @@ def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_mo
             if sinks:
                 wrong.append(f"{sinks}, a worker killed at {point.api} {point.nth} {when}")
         driver.kill()
-    figures.append(f"workers killed at {len(at)} of {WORKERS_KILLED} moments, seed {SEED}: {at}; wrong: {wrong or 0}")
+    figures.append(
+        f"workers killed at {len(at)} of {WORKERS_KILLED} moments, share {SHARE}, seed {SEED}: {at}; wrong: {wrong or 0}"
+    )
     assert not wrong
-    assert len(at) > WORKERS_KILLED / 2
+    assert len(at) > len(moments) / 2

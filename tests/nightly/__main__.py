@@ -3,6 +3,7 @@
     python -m tests.nightly                      every part, one after the other, without a limit of time
     python -m tests.nightly faults               one part, for at most 40 minutes; the same command again continues it
     python -m tests.nightly mutants --share 1/3  a third of its units
+    python -m tests.nightly drivers --share 3/7  its share of the third of seven nights; without --share it is tonight's
     python -m tests.nightly mutants --seed 7     with the seed of the night whose result you want to see again
 
 A finished part that is named starts again from the beginning. Without a name, finished parts keep their result; if all are
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     """Run one part or all of them; print each verdict."""
     parser = argparse.ArgumentParser(prog="python -m tests.nightly", description="The long tests, in parts.")
     parser.add_argument("part", nargs="?", help=", ".join(PARTS))
-    parser.add_argument("--share", type=share, default=(1, 1), help="K/N: run only share K of N, for example 1/3")
+    parser.add_argument("--share", type=share, help="K/N: run only share K of N, for example 1/3")
     parser.add_argument("--seed", type=int, help="the seed for the random choices (default: a new one)")
     options = parser.parse_args(arguments)
     if options.part and options.part not in PARTS:
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> int:
     if options.part:
         found = [run(options.part, PARTS[options.part], options.share, options.seed)]
     else:
-        over = {name: finished(name) for name in PARTS}
+        over = {name: finished(name, part) for name, part in PARTS.items()}
         again = all(over.values())
         found = [
             (None if again else over[name]) or run(name, part, seed=options.seed, minutes=float("inf"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 from tests.__main__ import PLAIN, PYTEST
 from tests.nightly import mutants, pythons
-from tests.nightly.run import ROOT, Night, Part, Unit
+from tests.nightly.run import ROOT, Done, Night, Part, Unit, passed
 from tests.notebooks import gate
 
 STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
@@ -19,6 +21,7 @@ MARKED = (
     *(f"tests/notebooks/test_{name}.py" for name in ("solutions", "bands", "elsewhere")),
     f"{TWICE}::test_no_process_and_no_directory_is_left_when_a_kernel_is_killed_in_the_middle",
 )
+NIGHTS = 7  # all points of the drivers are taken in a week
 LONG = {"KQ_NIGHTLY": "1"}  # tests that are marked nightly run too
 
 
@@ -47,8 +50,25 @@ def storms(night: Night) -> list[Unit]:
 
 
 def drivers(night: Night) -> list[Unit]:
-    """A Spark driver is killed at changes, requests and files of its checkpoint that are drawn, and workers die."""
-    return tests(night, collected(DRIVERS), KQ_FAULT_KILLS="6", KQ_FAULT_SEED=str(night.seed))
+    """A Spark driver is killed at every change, request and file of its checkpoint, and workers die: a seventh of that a night."""
+
+    def unit(test: str, share: str) -> Unit:
+        name = f"{test} {share}"
+
+        def run() -> Done:
+            done = night.call(name, [*PLAIN, test], KQ_FAULT_SHARE=share, KQ_FAULT_SEED=str(night.seed))
+            points = sum(map(int, re.findall(r"^(?:workers )?killed .*?(\d+) of", night.log(name).read_text(), re.M)))
+            return replace(done, words="; ".join(filter(None, (f"{points} points", done.words))))
+
+        return Unit(name, run)
+
+    return [unit(test, f"{at}/{NIGHTS}") for test in collected(DRIVERS) for at in range(1, NIGHTS + 1)]
+
+
+def points(done: dict[str, Done]) -> tuple[bool, str]:
+    """Every unit has passed; at how many points something was killed."""
+    good, words = passed(done)
+    return good, "; ".join(filter(None, (f"{sum(int(each.words.split()[0]) for each in done.values())} points", words)))
 
 
 def proofs(night: Night) -> list[Unit]:
@@ -79,7 +99,7 @@ def figures(night: Night) -> list[Unit]:
 PARTS = {
     "faults": Part(faults, at_once=2),
     "storms": Part(storms),
-    "drivers": Part(drivers),
+    "drivers": Part(drivers, judge=points, nights=NIGHTS),
     "proofs": Part(proofs),
     "notebooks": Part(notebooks, at_once=2),
     "figures": Part(figures),

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,17 @@ def passed(done: dict[str, Done]) -> tuple[bool, str]:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a night: how its units are made, how many run at once, and what makes it good."""
+    """A part of a night: how its units are made, how many run at once, what makes it good, and how many nights share it."""
 
     units: Callable[[Night], list[Unit]]
     at_once: int = 1
     judge: Callable[[dict[str, Done]], tuple[bool, str]] = passed
+    nights: int = 1
+
+    @property
+    def tonight(self) -> tuple[int, int]:
+        """The share that a call takes which names none: another one each day."""
+        return datetime.now(UTC).toordinal() % self.nights + 1, self.nights
 
 
 def tree() -> str:
@@ -170,12 +177,18 @@ def begin(path: Path, sources: str, seed: int | None) -> dict[str, Any]:
     return {"tree": sources, "seed": drawn, "seconds": 0.0, "units": {}, "verdict": "", "good": False}
 
 
+def known_as(name: str, share: tuple[int, int]) -> tuple[str, Path]:
+    """The name of a part's share, and its file."""
+    known = name if share == (1, 1) else f"{name} {share[0]} of {share[1]}"
+    return known, PLACE / f"{known.replace(' ', '-')}.json"
+
+
 def run(
-    name: str, part: Part, share: tuple[int, int] = (1, 1), seed: int | None = None, minutes: float = MINUTES
+    name: str, part: Part, share: tuple[int, int] | None = None, seed: int | None = None, minutes: float = MINUTES
 ) -> tuple[bool, str]:
     """Run what is left of a part's share; is it good, and its line of verdict."""
-    known = name if share == (1, 1) else f"{name} {share[0]} of {share[1]}"
-    path = PLACE / f"{known.replace(' ', '-')}.json"
+    share = share or part.tonight
+    known, path = known_as(name, share)
     PLACE.mkdir(parents=True, exist_ok=True)
     state, start = begin(path, tree(), seed), time.monotonic()
     before = state["seconds"]
@@ -230,8 +243,8 @@ def run(
     return state["good"], line
 
 
-def finished(name: str) -> tuple[bool, str] | None:
-    """The verdict of a part that is over for these sources."""
-    path = PLACE / f"{name}.json"
+def finished(name: str, part: Part) -> tuple[bool, str] | None:
+    """The verdict of a part, or of tonight's share of it, that is over for these sources."""
+    path = known_as(name, part.tonight)[1]
     state = json.loads(path.read_text()) if path.exists() else {}
     return (state["good"], state["verdict"]) if state.get("tree") == tree() and state["verdict"] else None
