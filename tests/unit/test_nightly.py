@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from tests.conftest import Marked
+from tests.faults.pipeline_world import taken
 from tests.nightly import __main__ as command, parts, pythons, run
 from tests.nightly.run import Done, Night, Part, Unit
 from tests.patience import until
@@ -119,10 +124,10 @@ def test_other_sources_and_another_seed_begin_anew(part: Make, ran: list[str], m
 def test_a_call_begins_no_unit_after_its_time_and_the_next_one_goes_on(part: Make, ran: list[str]) -> None:
     good, line = run.run("x", part(a="passed", b="passed"), minutes=0)
     assert not good and line.startswith("nightly x: NOT FINISHED, run the same command again to continue; 0 of 2 units")
-    assert run.finished("x") is None
+    assert run.finished("x", part()) is None
     good, line = run.run("x", part(a="passed", b="passed"))
     assert good and ran == ["a", "b"]
-    assert run.finished("x") == (True, line)
+    assert run.finished("x", part()) == (True, line)
 
 
 @pytest.mark.usefixtures("ran")
@@ -144,6 +149,17 @@ def test_the_shares_of_a_part_are_all_of_it(part: Make, ran: list[str]) -> None:
     lines = [run.run("x", part(a="passed", b="passed", c="passed"), (n, 2), 7)[1] for n in (1, 2)]
     assert ran == ["a", "c", "b"]
     assert ["2 of 2 units" in lines[0], "1 of 1 units" in lines[1]] == [True, True]
+
+
+def test_a_part_for_seven_nights_takes_another_share_each_day(part: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, days = set[str](), iter(datetime(2026, 11, day, tzinfo=UTC) for day in range(24, 31))
+    week = replace(part(a="passed"), nights=7)
+    for day in days:
+        monkeypatch.setattr(run, "datetime", SimpleNamespace(now=lambda _, day=day: day))
+        good, line = run.run("x", week, seed=7)
+        found.add(line.split(":")[0])
+        assert run.finished("x", week) == (good, line)
+    assert found == {f"nightly x {at} of 7" for at in range(1, 8)}
 
 
 def test_all_parts_run_one_after_the_other_and_those_that_are_over_only_once(
@@ -241,6 +257,29 @@ def test_the_figures_are_asserted_bare_for_every_file_of_promises(
     assert seen == [(f"tests/promises/test_{name}.py", {"KQ_PATIENCE": "1"}) for name in "ab"]
 
 
+def test_in_seven_nights_each_point_at_which_a_driver_is_killed_is_taken_once(
+    ran: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def call(self: Night, name: str, command: list[str], **env: str) -> Done:
+        asked.append((command[-1], env["KQ_FAULT_SHARE"]))
+        self.log(name).write_text(
+            "killed before 5 of 9 requests, share 1/7\nworkers killed at 3 of 20 moments\n1 killed\n"
+        )
+        return Done("passed")
+
+    monkeypatch.setattr(parts, "collected", lambda *_: ["test.py::test_a", "test.py::test_b"])
+    monkeypatch.setattr(Night, "call", call)
+    for night in range(1, 8):
+        asked: list[tuple[str, str]] = []
+        good, line = run.run("drivers", parts.PARTS["drivers"], (night, 7), 7)
+        assert good and f"nightly drivers {night} of 7: passed; 2 of 2 units, 0 min; 16 points; seed 7" == line
+        assert asked == [("test.py::test_a", f"{night}/7"), ("test.py::test_b", f"{night}/7")]
+    for kind, count in itertools.product(("change", "Fetch", "file"), (1, 20, 50)):
+        shares = [[nth for nth in range(count) if taken(kind, nth, f"{night}/7")] for night in range(1, 8)]
+        assert sorted(itertools.chain(*shares)) == list(range(count))
+        assert max(map(len, shares)) <= min(map(len, shares)) + 1
+
+
 def test_a_python_that_is_missing_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
@@ -287,4 +326,7 @@ def test_the_schedule_runs_every_share_of_every_part() -> None:
     for one in job["strategy"]["matrix"]["include"]:
         shares.setdefault(one["part"], set()).add(one["share"])
     assert shares.keys() == parts.PARTS.keys()
-    assert all(found == {f"{n}/{len(found)}" for n in range(1, len(found) + 1)} for found in shares.values())
+    for name, found in shares.items():  # without a name it is tonight's
+        assert found == (
+            {""} if parts.PARTS[name].nights > 1 else {f"{n}/{len(found)}" for n in range(1, len(found) + 1)}
+        )
