@@ -46,6 +46,8 @@ SMALL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",  # the same times on every machine
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+    # a driver that is killed while it writes its first offsets leaves a temporary file; with this check it could never start again
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     # a plan shows the options of a reader, with the login
     "spark.sql.redaction.options.regex": "(?i)url|jaas|secret|password|token|keystore|truststore",
     "spark.sql.redaction.string.regex": r"(?s)DataSource\(.*?\), kafka, \[",  # a streaming plan shows them twice

@@ -378,6 +378,9 @@ def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
 ) -> None:
     events = list(games.season(400, **WRONG))
     stage.tell(events[:200])
+    half = Path(stage.home, "checkpoint", "offsets", ".0.5f1e9c4a-0000-4000-8000-000000000000.tmp")
+    half.parent.mkdir(parents=True)
+    half.touch()  # killed while it wrote its first offsets
     stage.run()
     stage.tell(events[200:])
     for where, name, after in map(POINTS.__getitem__, points):  # the same batch, again and again
