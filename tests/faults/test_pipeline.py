@@ -177,8 +177,7 @@ def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_mo
     tmp_path: Path, children: Children, figures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process group of a worker: the worker and its executor, at the same moment. Another one takes its place."""
-    draw, at, wrong = random.Random(f"{SEED} {SHARE}"), list[str](), list[str]()
-    moments = [nth for nth in range(WORKERS_KILLED) if taken("worker", nth, SHARE)]
+    draw, at, wrong = random.Random(SEED), list[str](), list[str]()
     with Cluster(1, wire=True) as cluster, Standalone(tmp_path) as spark:
         monkeypatch.setenv("KQ_SPARK_MASTER", spark.address)
         season, wire = Season(cluster, tmp_path / "home"), cluster.wire
@@ -188,7 +187,7 @@ def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_mo
             wire.clear()
             assert not season.wrong(driver.work(season))
         points = [each for each in wire.seen() if each.pid != driver.python]
-        for _ in moments:
+        for _ in range(WORKERS_KILLED):
             season.add()
             worker, point, when = draw.choice(spark.workers), draw.choice(points), draw.choice(["before", "after"])
             until(lambda worker=worker: executors(worker))
@@ -204,8 +203,6 @@ def test_standings_are_exact_when_a_worker_of_the_cluster_is_killed_at_twenty_mo
             if sinks:
                 wrong.append(f"{sinks}, a worker killed at {point.api} {point.nth} {when}")
         driver.kill()
-    figures.append(
-        f"workers killed at {len(at)} of {WORKERS_KILLED} moments, share {SHARE}, seed {SEED}: {at}; wrong: {wrong or 0}"
-    )
+    figures.append(f"workers killed at {len(at)} of {WORKERS_KILLED} moments, seed {SEED}: {at}; wrong: {wrong or 0}")
     assert not wrong
-    assert len(at) > len(moments) / 2
+    assert len(at) > WORKERS_KILLED / 2

@@ -50,7 +50,7 @@ def storms(night: Night) -> list[Unit]:
 
 
 def drivers(night: Night) -> list[Unit]:
-    """A Spark driver is killed at every change, request and file of its checkpoint, and workers die: a seventh of that a night."""
+    """A Spark driver is killed at a seventh of all changes, requests and files of its checkpoint; Kafka is lost, and workers die."""
 
     def unit(test: str, share: str) -> Unit:
         name = f"{test} {share}"
