@@ -109,7 +109,8 @@ class Driver:
             self._process.send((season.games, season.out, str(season.home), moment, most))
             rows: list[Row] = self._process.receive(LIFE)
         except ChildEnded as ended:
-            assert not ended.why or process_state(self.jvm) in GONE, f"nobody killed it: {ended.why}"
+            if why := ended.why:  # the JVM of a driver has closed its connections a moment before it is gone
+                until(lambda: process_state(self.jvm) in GONE, lambda: f"nobody killed it: {why}", 10)
             self.kill()
             return None
         return rows

@@ -26,7 +26,7 @@ from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.schemas import Registry
 from kqlib.spark import decode, form, frames, put_back, source, standings, table
-from kqlib.spark.snapshot import Snapshot
+from kqlib.spark.snapshot import Snapshot, claim
 from kqlib.spark.standings import forms, latest
 from kqlib.spark.stream import Counted
 from kqlib.spark.table import LATE, came_late, fold, games as played, late_rows
@@ -378,7 +378,8 @@ def test_a_batch_that_fails_at_any_point_comes_again_and_counts_once(
 ) -> None:
     events = list(games.season(400, **WRONG))
     stage.tell(events[:200])
-    half = Path(stage.home, "checkpoint", "offsets", ".0.5f1e9c4a-0000-4000-8000-000000000000.tmp")
+    checkpoint = claim(stage.spark, stage.home, stage.cluster, stage.games, stage.out, keyed=True)
+    half = Path(checkpoint, "offsets", ".0.5f1e9c4a-0000-4000-8000-000000000000.tmp")
     half.parent.mkdir(parents=True)
     half.touch()  # killed while it wrote its first offsets
     stage.run()
