@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -18,11 +19,15 @@ Graph = Mapping[str, set[str]]
 
 # They open the workshop when they are asked to.
 ENTRIES = ("kqlib", "kqlib.kafka", "kqlib.command")
+# The layers of the queue, from the lowest, as ARCHITECTURE.md lists their modules.
+TREE = (ROOT.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+ROWS = [re.findall(rf"^ {{24}}{layer} +(.+)$", TREE, re.MULTILINE)[0] for layer in ("pure", "talk", "verbs")]
+LAYERS = [[f"kqlib.queue.{name}" for name in row.split()] for row in ROWS]
 # They compute: nothing that they import, and nothing that this imports, talks to Kafka.
 PURE = (
     *("kqlib.errors", "kqlib.keys", "kqlib.sizing", "kqlib.text", "kqlib.topic_rules"),
-    *("kqlib.queue.partition", "kqlib.queue.retry", "kqlib.queue.dead", "kqlib.schemas.rules"),
-    *("kqlib.workshop.view", "kqlib.workshop.groups.values", "kqlib.workshop.groups.timeline"),
+    *LAYERS[0],
+    *("kqlib.schemas.rules", "kqlib.workshop.view", "kqlib.workshop.groups.values", "kqlib.workshop.groups.timeline"),
 )
 # Who may not know whom: the queue knows no part that builds on it.
 BELOW = {
@@ -120,6 +125,22 @@ def test_a_part_does_not_know_those_that_build_on_it(graph: Graph, place: str) -
 def test_what_computes_leads_to_nothing_that_talks_to_kafka(graph: Graph, part: str) -> None:
     for name in filter(lambda name: within(name, part), graph):
         assert [to for to in reached(graph, name) if within(to, "kqlib.kafka")] == [], name
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_what_computes_imports_no_client(graph: Graph, part: str) -> None:
+    """`keys` alone: confluent-kafka has murmur2."""
+    files = modules()
+    inside = {name for name in graph if within(name, part)}
+    for name in inside.union(*(reached(graph, name) for name in inside)) - {"kqlib.keys"}:
+        assert not re.search(r"^ *(from|import) confluent_kafka", files[name].read_text(encoding="utf-8"), re.M), name
+
+
+def test_each_layer_of_the_queue_imports_its_own_and_lower_ones(graph: Graph) -> None:
+    number = {name: n for n, names in enumerate(LAYERS) for name in names}
+    assert number.keys() == {name for name in graph if name.startswith("kqlib.queue.")}
+    upwards = {(name, to) for name in number for to in graph[name] if number.get(to, 0) > number[name]}
+    assert upwards == set()
 
 
 def test_no_parts_know_each_other(graph: Graph) -> None:
