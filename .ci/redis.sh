@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Debian package that one row of the bench needs: Redis, for Dramatiq and Huey to stand on.
+# The Debian package that some peers of the bench need: Redis.
 # In:  nothing. Out: it is installed; where that cannot be done it is said, and nothing fails. The bench starts its own, on another port.
 set -euo pipefail
 

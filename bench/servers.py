@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from kqlib.runtime.reaper import Reaper
@@ -21,29 +20,21 @@ from kqlib.runtime.reaper import Reaper
 AS_POSTGRES = ["runuser", "-u", "postgres", "--"]  # PostgreSQL does not run as root
 
 
-@dataclass(frozen=True)
-class Server:
-    """Where it is."""
-
-    url: str
-    pid: int
-
-
 @functools.cache
-def redis(fsync: str = "") -> Server | None:
-    """A Redis. fsync: everysec or always, of its append-only file; without it all is in memory."""
+def redis(fsync: str) -> str | None:
+    """A Redis. fsync: everysec or always, of its append-only file."""
     if (program := shutil.which("redis-server")) is None:
         return None
     port = _port()
     home = Path(tempfile.mkdtemp(prefix="kqlib-bench-"))
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(home)]
-    options += ["--appendonly", "yes", "--appendfsync", fsync] if fsync else ["--appendonly", "no"]
-    pid = _start(home, [program, *options], port)
-    return Server(f"redis://127.0.0.1:{port}/0", pid)
+    options += ["--appendonly", "yes", "--appendfsync", fsync]
+    _start(home, [program, *options], port)
+    return f"redis://127.0.0.1:{port}/0"
 
 
 @functools.cache
-def postgres() -> Server | None:
+def postgres() -> str | None:
     """A PostgreSQL as `initdb` makes it: each commit is on the disk before it is answered."""
     programs = [shutil.which(name) for name in ("initdb", "postgres")]
     if None in programs:
@@ -58,8 +49,8 @@ def postgres() -> Server | None:
         [*before, str(programs[0]), "-D", data, "-A", "trust", "-U", "bench"], check=True, capture_output=True
     )
     options = ["-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", str(home)]
-    pid = _start(home, [*before, str(programs[1]), *options], port)
-    return Server(f"postgresql://bench@127.0.0.1:{port}/postgres", pid)
+    _start(home, [*before, str(programs[1]), *options], port)
+    return f"postgresql://bench@127.0.0.1:{port}/postgres"
 
 
 @functools.cache
@@ -68,10 +59,9 @@ def _reaper(home: Path) -> Reaper:
     return Reaper(home)
 
 
-def _start(home: Path, command: list[str], port: int) -> int:
+def _start(home: Path, command: list[str], port: int) -> None:
     child = _reaper(home).start("server", command, home / "server.log")
     _until(lambda: child.pid and _answers(port), f"{command[0]} to answer")
-    return child.pid or 0
 
 
 def _port() -> int:

@@ -171,10 +171,10 @@ def peers() -> dict[str, Callable[[int], float]]:
         _, url = started((HERE / "bare.py").read_text(), broker().bootstrap, topic, python=python)
         return lambda n: together(url, "all", n)
 
-    def program(python: str, name: str, server: servers.Server | None) -> Callable[[int], float]:
+    def program(python: str, name: str, server: str | None) -> Callable[[int], float]:
         if server is None:
             raise OSError("its server is not installed")
-        command = [python, str(HERE / f"{name}.py"), server.url, str(THREADS), str(ROUNDS)]
+        command = [python, str(HERE / f"{name}.py"), server, str(THREADS), str(ROUNDS)]
         return lambda n: float(subprocess.run([*command, str(n)], check=True, capture_output=True, text=True).stdout)
 
     ways: dict[str, tuple[str, Callable[[str], Callable[[int], float]]]] = {

