@@ -1,4 +1,4 @@
-"""The one broker that the queue's rooms are measured on, filled topics, and what a piece of work cost in CPU.
+"""The one broker that the parts of the bench measure on, filled topics, and what a piece of work cost in CPU.
 
 In:  names. Out: `broker()`: a cluster as Kafka's own start script runs it, for this whole run; `filled()`: a topic with items;
 `spent()`: seconds, our CPU, the broker's.

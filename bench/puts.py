@@ -33,22 +33,22 @@ def measured() -> dict[str, float]:
 
 
 def _bare(topic: str) -> Any:
-    """Produce all and flush; every answer is heard."""
+    """Produce all and flush; every answer is received."""
     producer = Producer(broker().client(enable_idempotence=True, linger_ms=0))
     producer.produce(topic, DATA)
     producer.flush(20)
-    heard: list[int] = []
+    stored: list[int] = []
 
     def answer(error: Any, message: Any) -> None:
         if error is None:
-            heard.append(message.offset())
+            stored.append(message.offset())
 
     def work() -> None:
         for at in range(ITEMS):
             producer.produce(topic, DATA, KEYS[at % len(KEYS)], on_delivery=answer, headers=HEADERS)
             producer.poll(0)
         producer.flush(60)
-        if len(heard) != ITEMS:
-            raise RuntimeError(f"{len(heard)} of {ITEMS} were stored")
+        if len(stored) != ITEMS:
+            raise RuntimeError(f"{len(stored)} of {ITEMS} were stored")
 
     return work

@@ -43,7 +43,7 @@ class Record:
 
 
 def taken_over(runs: int, there: bool = True) -> None:
-    """A new owner reads so many open runs again, hands them out and has them acked; or finds that they are gone."""
+    """A new owner reads so many open runs again, gives them out and has them acked; or finds that they are gone."""
     ledger = Ledger()
     ledger.claim(range(2 * runs))
     ledger.ack(range(1, 2 * runs, 2))

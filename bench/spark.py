@@ -2,7 +2,7 @@
 
 In: nothing. Out: `measured()`: one round, {what: a time or a ratio}. `python -m bench spark` prints it, with the targets.
 
-    decode          cached frames, nothing else in the way: in the JVM, and by a pandas UDF around fastavro. This house always
+    decode          cached frames, nothing else in the way: in the JVM, and by a pandas UDF around fastavro. kqlib always
                     notices trailing bytes; "unchecked" is Spark's own decoder by hand, which neither does so nor keeps broken rows
     count           Kafka → count by key → Kafka, of bytes as they are and of decoded values; the same topic. Of 0.2 M rows, where
                     planning and the readers' start weigh as much as the rows, and of 2 M (below), which is what the target means
@@ -53,8 +53,8 @@ def measured() -> dict[str, float]:
         registry = Registry(cluster=cluster)
         registry.register("single-value", seasons.schema(1))
         for topic, times in (("games", 1), ("long", LONG)):
-            told = games.season(ROWS * times, late=0.01, doubled=0.01)
-            produce(cluster, topic, seasons.messages(told, registry, f"{topic}-value"))
+            events = games.season(ROWS * times, late=0.01, doubled=0.01)
+            produce(cluster, topic, seasons.messages(events, registry, f"{topic}-value"))
         home = tempfile.mkdtemp(prefix="kqlib-bench-")
         try:
             return _measured(cluster, registry, home) | _scaled(cluster, registry)
@@ -120,7 +120,7 @@ def _unchecked(cached: Any, registry: Registry) -> Any:
 
 
 def _in_pandas(registry: Registry) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """What one would write without this room: a pandas UDF that calls fastavro for each row."""
+    """What one would write without `kq.spark.decode`: a pandas UDF that calls fastavro for each row."""
     writers = {number: canonical(registry.schema(number)) for number in registry.ids("games-value")}
     reader = writers[max(writers)]
 
@@ -140,7 +140,10 @@ def _in_pandas(registry: Registry) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 def _counting(cluster: Kafka, read: Any, registry: Registry) -> dict[str, float]:
     took = _took(
-        {"bytes": partial(_told, cluster, _raw(read)), "values": partial(_told, cluster, _counted(read, registry))}
+        {
+            "bytes": partial(_write_counts, cluster, _raw(read)),
+            "values": partial(_write_counts, cluster, _counted(read, registry)),
+        }
     )
     return {
         "Kafka → count → Kafka, bytes, k rows/s a core": _rate(took["bytes"].seconds),
@@ -165,7 +168,7 @@ def _counted(read: Any, registry: Registry) -> Any:
     return decode(read, registry, "games-value").good.groupBy(f.col("value.game").alias("key")).agg(value.alias("n"))
 
 
-def _told(cluster: Kafka, frame: Any) -> None:
+def _write_counts(cluster: Kafka, frame: Any) -> None:
     """A count of each key, into Kafka."""
     text = frame.selectExpr("cast(key as binary) as key", "cast(cast(n as string) as binary) as value")
     text.write.format("kafka").options(**sink(cluster, "counts")).save()
@@ -180,8 +183,8 @@ def _scaled(cluster: Kafka, registry: Registry) -> dict[str, float]:
         spark = session(cluster, config={"spark.master": f"local[{cores}]", **WELL})
         for topic, times in (("games", 1), ("many", TIMES)):
             read = spark.read.format("kafka").options(**source(cluster, topic)).load()
-            works = {"values": partial(_told, cluster, _counted(read, registry))}
-            works |= {"bytes": partial(_told, cluster, _raw(read))} if times > 1 else {}
+            works = {"values": partial(_write_counts, cluster, _counted(read, registry))}
+            works |= {"bytes": partial(_write_counts, cluster, _raw(read))} if times > 1 else {}
             took = _took(works, 3)
             what = f"{ROWS * times / 1e6:g} M rows, {cores} core{'s' * (cores > 1)}"
             found[f"{what}, k rows/s a core"] = ROWS * times / took["values"].seconds / cores / 1000

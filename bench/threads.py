@@ -35,10 +35,10 @@ def measured() -> dict[str, float]:
 
 def _together(work: Callable[[], None]) -> None:
     """All threads do it; returns when the last one is ready."""
-    crew = [threading.Thread(target=work, daemon=True) for _ in range(THREADS)]
-    for thread in crew:
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(THREADS)]
+    for thread in threads:
         thread.start()
-    for thread in crew:
+    for thread in threads:
         thread.join()
 
 

@@ -75,7 +75,7 @@ READ = """
 | library | workers | documentation |
 |---|---|---|
 """
-# Add a worker only when somebody who did not write it has read it against these pages.
+# Add a worker only when a person who did not write it has read it against these pages.
 DOCUMENTATION = {
     "at_most_once, at_least_once": 'Python Client for Apache Kafka, "Delivery guarantees" (in a third party\'s copy); '
     "`Consumer.commit` in the package",

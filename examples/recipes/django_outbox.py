@@ -16,13 +16,13 @@ from django.db import connection, transaction
 
 import kqlib as kq
 
-DATABASE = Path(tempfile.mkdtemp()) / "shop.sqlite3"
+DATABASE = Path(tempfile.mkdtemp()) / "orders.sqlite3"
 settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DATABASE}})
 django.setup()
 
 
 def order(customer: str, paid: bool) -> None:
-    """A view of your shop: both are committed, or neither."""
+    """A view of your site: both are committed, or neither."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("INSERT INTO orders (customer) VALUES (%s)", [customer])

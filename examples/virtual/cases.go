@@ -47,18 +47,18 @@ func filled(value any, values map[string]any) any {
 }
 
 func differs(expected, found any, values map[string]any, at string) string {
-	switch wanted := expected.(type) {
+	switch want := expected.(type) {
 	case string:
-		if strings.HasPrefix(wanted, "$") {
-			values[wanted] = found
+		if strings.HasPrefix(want, "$") {
+			values[want] = found
 		}
-		if wanted == "*" || strings.HasPrefix(wanted, "$") {
+		if want == "*" || strings.HasPrefix(want, "$") {
 			return ""
 		}
 	case []any:
-		if all, ok := found.([]any); ok && len(all) == len(wanted) {
-			for n := range wanted {
-				if why := differs(wanted[n], all[n], values, fmt.Sprintf("%s.%d", at, n)); why != "" {
+		if all, ok := found.([]any); ok && len(all) == len(want) {
+			for n := range want {
+				if why := differs(want[n], all[n], values, fmt.Sprintf("%s.%d", at, n)); why != "" {
 					return why
 				}
 			}
@@ -66,12 +66,12 @@ func differs(expected, found any, values map[string]any, at string) string {
 		}
 	case map[string]any:
 		if all, ok := found.(map[string]any); ok {
-			for name := range wanted {
+			for name := range want {
 				each, there := all[name]
 				if !there {
 					return at + " has no " + name
 				}
-				if why := differs(wanted[name], each, values, at+"."+name); why != "" {
+				if why := differs(want[name], each, values, at+"."+name); why != "" {
 					return why
 				}
 			}

@@ -41,7 +41,7 @@ def on_delivery(error: KafkaError | None, message: Message) -> None:
 
 
 class Stage:
-    """Reads and writes in batches, until it is told to stop."""
+    """Reads and writes in batches, until `stop` is called."""
 
     def __init__(self) -> None:
         self.stopping = False

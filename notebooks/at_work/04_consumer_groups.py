@@ -21,7 +21,7 @@ log = logging.getLogger("worker")
 
 
 class Worker:
-    """Reads a topic as a member of a group, until it is told to stop."""
+    """Reads a topic as a member of a group, until `stop` is called."""
 
     def __init__(self, topic: str, group: str) -> None:
         self.stopping = False

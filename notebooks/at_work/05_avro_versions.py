@@ -33,7 +33,7 @@ def work(goal: dict[str, Any]) -> bytes:
 
 
 class Worker:
-    """Reads a topic as a member of a group, until it is told to stop."""
+    """Reads a topic as a member of a group, until `stop` is called."""
 
     def __init__(self, cluster: Any, codec: kq.schemas.Codec) -> None:
         self.codec = codec

@@ -31,7 +31,7 @@ log = logging.getLogger("worker")
 
 
 class Worker:
-    """Reads, works and writes in transactions, until it is told to stop."""
+    """Reads, works and writes in transactions, until `stop` is called."""
 
     def __init__(self) -> None:
         self.stopping = False

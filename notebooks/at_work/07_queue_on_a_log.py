@@ -35,7 +35,7 @@ def work(data: Any) -> bytes:
 
 
 class Worker:
-    """Claims, works and deletes, one item at a time, until it is told to stop."""
+    """Claims, works and deletes, one item at a time, until `stop` is called."""
 
     def __init__(self, site: kq.Site) -> None:
         self.stopping = threading.Event()

@@ -32,7 +32,7 @@ def work(item: kq.queue.Item) -> Iterator[bytes]:
 
 
 class Worker:
-    """Claims, works and acks, one item at a time, until it is told to stop."""
+    """Claims, works and acks, one item at a time, until `stop` is called."""
 
     def __init__(self, queue: kq.queue.Queue, results: kq.queue.Queue) -> None:
         self.stopping = False

@@ -34,8 +34,8 @@ def notification(event: dict[str, Any]) -> bytes | None:
     """
     if event["team"] not in event["game"].split("-"):
         raise ValueError(f"{event['team']!r} does not play in {event['game']}")
-    told = {name: event[name] for name in ("league", "number", "game", "team", "points")}
-    return json.dumps(told).encode() if event["kind"] == "goal" else None
+    known = {name: event[name] for name in ("league", "number", "game", "team", "points")}
+    return json.dumps(known).encode() if event["kind"] == "goal" else None
 
 
 def run(

@@ -23,11 +23,11 @@ GAMES = {"football": "ARS-CHE", "basketball": "LAL-BOS"}
 HOUR = 3_600_000
 
 
-def rows(league, *told, at=None):
-    """Rows of the feed of one game, each told as "ARS goal 1"."""
+def rows(league, *events, at=None):
+    """Rows of the feed of one game, each event given as "ARS goal 1"."""
     at = at or int(time.time() * 1000)
     game = {"league": league, "game": GAMES[league], "round": 1, "at": at}
-    parts = [each.split() for each in told]
+    parts = [each.split() for each in events]
     return [
         {**game, "number": n, "team": team, "kind": kind, "points": int(points)}
         for n, (team, kind, points) in enumerate(parts)
