@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import kqlib as kq
@@ -85,6 +85,22 @@ def tried(verbs: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     return answer | {"slowest": slowest}
 
 
+def held(*locks: Any) -> Callable[[], None]:
+    """Another thread of the parent holds these locks, until the answer is called."""
+    taken, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            taken.set()
+            over.wait()
+
+    threading.Thread(target=hold, daemon=True).start()
+    taken.wait()
+    return over.set
+
+
 def work_anew(name: str = f"{TOPIC}-fans", topic: str = TOPIC) -> str:
     """A connection of one's own: put, claim, ack."""
     with kq.Site(kq.connect(), name) as site:
@@ -99,16 +115,8 @@ def inherited() -> None:
     QUEUE.put_many([(b"1", None), (b"2", None)])
     item, other, share = QUEUE.claim(wait=LIMIT), kq.Site(CLUSTER, f"{TOPIC}-more"), ShareQueue(CLUSTER, TOPIC)
     registry, step = kq.schemas.Registry(cluster=CLUSTER), QUEUE.step(item)
-    admin, held, done = CLUSTER.admin, threading.Event(), threading.Event()
-    assert admin is not None
-
-    def hold() -> None:
-        with SITE._session.changed, sites._LIVE_LOCK, share.changed, registry.client._lock:
-            held.set()
-            done.wait()
-
-    threading.Thread(target=hold, daemon=True).start()
-    held.wait()
+    assert CLUSTER.admin is not None
+    let_go = held(SITE._session.changed, sites._LIVE_LOCK, share.changed, registry.client._lock)
     verbs: dict[str, Callable[[], Any]] = {
         "put": lambda: QUEUE.put(b"x"),
         "claim": lambda: QUEUE.claim(wait=1),
@@ -141,7 +149,7 @@ def inherited() -> None:
     }
     ANSWER["verbs"] = end(*fork(lambda: tried(verbs)))
     ANSWER["anew"] = end(*fork(lambda: work_anew(f"{TOPIC}-child")))
-    done.set()
+    let_go()
     QUEUE.ack(item)
     share.close()
     other.close()
@@ -228,16 +236,8 @@ def virtual() -> None:
     client = kq.virtual.Client(node.url)
     queue = client.queue("ARS-CHE")
     queue.put_many([(b"1", None), (b"2", None)])
-    item, held, done = queue.claim(wait=LIMIT), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        pool: Any = client._http._transport
-        with pool._pool._optional_thread_lock:
-            held.set()
-            done.wait()
-
-    threading.Thread(target=hold, daemon=True).start()
-    held.wait()
+    item, transport = queue.claim(wait=LIMIT), cast(Any, client._http._transport)
+    let_go = held(transport._pool._optional_thread_lock)
     verbs: dict[str, Callable[[], Any]] = {
         "put": lambda: queue.put(b"x"),
         "claim": lambda: queue.claim(wait=1),
@@ -274,7 +274,7 @@ def virtual() -> None:
     ANSWER["verbs"] = end(*fork(lambda: tried(verbs)))
     ANSWER["a block's end"] = end(*fork(in_a_block))
     ANSWER["anew"] = end(*fork(anew))
-    done.set()
+    let_go()
     queue.ack(item)
     ANSWER["depth"] = queue.depth()
     stays, leave = os.pipe()
@@ -327,16 +327,9 @@ def lab() -> None:
 
 def group() -> None:
     """A group with a member, while the thread that listens to it holds the record of what members do."""
-    made, held, done = kq.groups.Group(CLUSTER, f"{TOPIC}-readers", TOPIC), threading.Event(), threading.Event()
+    made = kq.groups.Group(CLUSTER, f"{TOPIC}-readers", TOPIC)
     made.join("ann")
-
-    def hold() -> None:
-        with made._record.lock:
-            held.set()
-            done.wait()
-
-    threading.Thread(target=hold, daemon=True).start()
-    held.wait()
+    let_go = held(made._record.lock)
     verbs: dict[str, Callable[[], Any]] = {
         "assignment": made.assignment,
         "work": lambda: made.work,
@@ -358,7 +351,7 @@ def group() -> None:
 
     ANSWER["verbs"] = end(*fork(lambda: tried(verbs)))
     ANSWER["a block's end"] = end(*fork(in_a_block))
-    done.set()
+    let_go()
     ANSWER["members"] = made.members, list(made.assignment().held)
     made.close()
 

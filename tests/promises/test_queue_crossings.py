@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewPartitions
 
 from kqlib.errors import KqError, LeaseLost, QueueDeleted, Unreachable
 from kqlib.kafka import Kafka
-from kqlib.queue import Site
+from kqlib.queue import Queue, Site
 from kqlib.queue.drupal import DrupalQueue
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import claimed
@@ -124,15 +124,20 @@ def test_a_purge_while_steps_end_leaves_nothing_behind_and_nothing_half_done(
         assert drained(queue) == [(b"after", 1)]
 
 
+def buried(queue: Queue, many: int) -> None:
+    """So many letters: 0, 1, 2 and so on."""
+    queue.put_many([(b"%d" % n, None) for n in range(many)])
+    for item in taken(queue, many):
+        queue.bury(item, "bad")
+
+
 @pytest.mark.parametrize("place", ["send_offsets_to_transaction", "commit_transaction"])
 def test_letters_whose_redrive_dies_are_put_back_once(kq_cluster: Kafka, start: Start, place: str) -> None:
     name = topic(kq_cluster)
     worker = start(name)
     with alone(kq_cluster, name) as site:
         queue = site.queue(name)
-        queue.put_many([(b"%d" % n, None) for n in range(5)])
-        for item in taken(queue, 5):
-            queue.bury(item, "bad")
+        buried(queue, 5)
     assert worker.do("dies", place) == "ok" and worker.do("redrive", 5) is None
     with Site(kq_cluster, name, session=SESSION) as site:
         queue = site.queue(name)
@@ -149,9 +154,7 @@ def test_letters_that_a_redrive_did_not_move_are_there_for_the_next_one_at_once(
     name = topic(kq_cluster)
     with alone(kq_cluster, name) as site:
         queue = site.queue(name)
-        queue.put_many([(b"%d" % n, None) for n in range(3)])
-        for item in taken(queue, 3):
-            queue.bury(item, "bad")
+        buried(queue, 3)
 
         def refused(_: Any) -> None:
             raise Unreachable(address="nowhere", why="Nothing of it happened")
