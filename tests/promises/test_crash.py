@@ -16,7 +16,7 @@ import pytest
 from kqlib.command import main as cli
 from kqlib.errors import NotAllowed
 from kqlib.workshop.crash import Report, life
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, WAIT
 
 ROOT = Path(__file__).resolve().parents[2]
 Crash = Callable[..., Report]
@@ -162,6 +162,22 @@ def test_a_stopped_worker_goes_on_after_its_pause(kq_crash: Crash) -> None:
     report = kq_crash(simple(), 2, accident="stop", pause=1, only=["Produce:1:after"])
     assert report.clean and report.runs[0].reached, report
     assert report.runs[0].seconds > 1
+
+
+def test_with_takeover_a_second_worker_does_the_work_before_the_stopped_one_goes_on(
+    kq_crash: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = life.Runner._start
+
+    def started(runner: Any, name: str, log: Path, label: str = "") -> Any:
+        child = start(runner, name, log, label)
+        if label == " beside":
+            assert child.wait(WAIT) == 0, "the second one should have ended at the topic's end"
+        return child
+
+    monkeypatch.setattr(life.Runner, "_start", started)
+    report = kq_crash(simple(), 2, accident="stop", takeover=True, pause=0.1, only=["Produce:1:after"])
+    assert wrong(report) == {"Produce:1:after": "doubled items 0 and 1"}
 
 
 def test_a_command_that_ends_with_an_error_or_writes_nothing_is_an_error_with_its_output(kq_crash: Crash) -> None:
