@@ -74,6 +74,9 @@ $(SITE): $(READY) site.lock
 nightly: venv $(SITE) ## the long tests, in parts of 40 minutes: make nightly PART=faults; without PART all of them
 	@$(BIN)/python -m tests.nightly $(PART) $(if $(SHARE),--share $(SHARE)) $(if $(SEED),--seed $(SEED))
 
+faults: PART := faults
+faults: nightly ## the queue under faults, 100,000 items each: what make nightly PART=faults runs; SHARE=1/3: a third of it
+
 crash-page: venv ## docs/crash.md anew: what workers of several libraries lose when killed; an hour; ONLY=NAME: one of them
 	@$(BIN)/python -m examples.crash.page $(ONLY)
 
@@ -91,4 +94,4 @@ clean:       ## remove what was made here; the cache of jars (KQ_CACHE) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-.PHONY: help own venv lab test check notebooks films bench site nightly crash-page wheel lock clean
+.PHONY: help own venv lab test check notebooks films bench site nightly faults crash-page wheel lock clean
