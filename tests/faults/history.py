@@ -20,7 +20,7 @@ from itertools import pairwise
 
 MOST = 15  # the ledger counts no further
 ENDS = ("ack", "bury")
-WRONG = ("lost", "unexpected", "copied", "uncounted", "twice", "revived", "shared", "misordered")
+WRONG = ("lost", "vanished", "unexpected", "copied", "uncounted", "twice", "revived", "shared", "misordered")
 KEYS = 1000  # the key of a value is its rest
 
 Item = tuple[int, str]  # a value and where it stands
@@ -31,7 +31,7 @@ class Did:
     """One call of one process: about which values, from when to when, and how each fared.
 
     verb: put, claim, ack, bury; letter: found among the dead at the end; gone: this process was killed or stopped;
-    wiped: the topic was deleted, and with it what was in it.
+    wiped: the topic was deleted, and with it what was in it. stored: what the log has at the end.
     """
 
     who: str
@@ -82,6 +82,7 @@ class Verdict:
     maybe: int = 0  # puts of which nobody knows
     # acknowledged as put, and nobody ever finished with it: it never came out, or was forgotten afterwards
     lost: int = 0
+    vanished: int = 0  # acknowledged as put, and not in Kafka's log at the end; not counted as lost
     unexpected: int = 0  # came out, and was never put
     copied: int = 0  # stood in the log twice, though it was put once
     doubled: int = 0  # leases after an item's first
@@ -101,7 +102,7 @@ class Verdict:
         return {name: count for name in WRONG if (count := getattr(self, name))}
 
     def __repr__(self) -> str:
-        counts = ("lost", "unexpected", "doubled", "dead", "refused", *WRONG[2:])
+        counts = ("lost", "vanished", "unexpected", "doubled", "dead", "refused", *WRONG[3:])
         return f"Verdict({self.put} put, {', '.join(f'{name} {getattr(self, name)}' for name in counts)})"
 
 
@@ -138,15 +139,19 @@ def judge(history: Iterable[Did], by_key: bool = False) -> Verdict:
                 stored.add(value)
                 if did.began >= wiped:
                     kept.add(value)
+    left = [did.values for did in history if did.verb == "stored"]  # nobody looked: nothing is blamed on Kafka
     items = leases.keys() | letters.keys()
     came = {value for value, _ in items}
     finished = {item[0] for item in items | ends.keys() if _finished(ends[item], letters[item])}
+    missing = kept - finished
+    vanished = missing.difference(*left) if left else set[int]()
     per_item = [_of_item(leases[item], ends[item], letters[item]) for item in items]
     total: Counter[str] = sum(per_item, Counter())
     return Verdict(
         put=len(stored),
         maybe=maybe,
-        lost=len(kept - finished),
+        lost=len(missing - vanished),
+        vanished=len(vanished),
         unexpected=len(came - asked),
         copied=len(items) - len(came),
         misordered=_misordered(leases, ends) if by_key else 0,

@@ -24,6 +24,7 @@ AWAY = 4 * LOCKED  # seconds
 class OutboxWorld(World):
     """Writers, a queue, readers."""
 
+    numbers = False
     terms: Mapping[str, Any] = {
         "max_attempts": None
     }  # a reader whose database is away gives its items back each second

@@ -23,6 +23,8 @@ NODES = 3
 class VirtualWorld(World):
     """Virtual queues under load. node: settings of every node."""
 
+    numbers = False
+
     def open(self) -> None:
         """Start the nodes."""
         self.nodes = Nodes(

@@ -78,6 +78,7 @@ class World:
     """A queue under load."""
 
     terms: Mapping[str, Any] = {}  # of the queue, beside its order
+    numbers = True  # the records of its topic are the numbers that were put
     modules: Mapping[str, str] = {"worker": "tests.faults.worker", "producer": "tests.faults.producer"}
 
     def __init__(self, cluster: Cluster, folder: Path, partitions: int = 4, seed: int = 0, **how: Any) -> None:
@@ -261,7 +262,14 @@ class World:
             self.tell(worker)
         for worker in self.workers:
             self.leave(worker)
-        return judge(self.history(), by_key=self.how.get("order") == "key")
+        history, by_key = self.history(), self.how.get("order") == "key"
+        verdict = judge(history, by_key)
+        return judge([*history, self.stored()], by_key) if verdict.lost and self.numbers else verdict
+
+    def stored(self) -> Did:
+        """What the queue's log has at the end."""
+        log = records(self.cluster, self.topic).values()
+        return Did("log", "stored", tuple(int(message.value()) for some in log for message in some))
 
     def history(self) -> list[Did]:
         """Everything that everybody did, and the letters that are there now."""

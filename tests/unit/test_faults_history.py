@@ -34,6 +34,10 @@ CASES: dict[str, tuple[list[Did], Verdict]] = {
     "put, claimed, acked": (GOOD, Verdict(put=1)),
     "acknowledged and never seen again": ([*GOOD, put(2)], Verdict(put=2, lost=1)),
     "claimed by a worker that died, and never by another": (GOOD[:2], Verdict(put=1, lost=1)),
+    "acknowledged, and not in the log at the end": (
+        [*GOOD, put(2), put(3), Did("log", "stored", (1, 3))],
+        Verdict(put=3, lost=1, vanished=1),
+    ),
     "its only ack was refused": ([*GOOD[:2], ack("a", 1, 1, 3, "refused")], Verdict(put=1, lost=1, refused=1)),
     "its only ack got no answer": ([*GOOD[:2], ack("a", 1, 1, 3, "unknown")], Verdict(put=1)),
     "its worker died while it acked": ([*GOOD[:2], ack("a", 1, 1, 3, "no answer")], Verdict(put=1)),
@@ -146,8 +150,8 @@ def test_a_verdict_shows_counts_only() -> None:
     answer = repr(Verdict(put=5, doubled=3, takeover=1.25))
     assert (
         answer
-        == "Verdict(5 put, lost 0, unexpected 0, doubled 3, dead 0, refused 0, copied 0, uncounted 0, twice 0, revived 0, shared 0,"
-        " misordered 0)"
+        == "Verdict(5 put, lost 0, vanished 0, unexpected 0, doubled 3, dead 0, refused 0, copied 0, uncounted 0, twice 0, revived 0,"
+        " shared 0, misordered 0)"
     )
 
 
