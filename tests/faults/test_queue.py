@@ -38,15 +38,17 @@ def test_nothing_is_lost_nothing_is_done_twice(case: Case, tmp_path: Path, figur
 
 
 def test_a_queue_that_loses_items_is_found_out(tmp_path: Path, figures: list[str]) -> None:
-    outcome = run(BROKEN, ITEMS // 20, tmp_path)
-    figures.append(str(outcome))
+    seed = random.randrange(1000)
+    outcome = run(BROKEN, ITEMS // 20, tmp_path, seed)
+    figures.append(f"{outcome}  seed {seed}")
     assert outcome.verdict.lost > 0, outcome
 
 
 @pytest.mark.parametrize("case", PLANTED, ids=key_of)
 def test_a_queue_with_a_mistake_is_found_out(case: Case, tmp_path: Path, figures: list[str]) -> None:
-    outcome = run(case, PLANT, tmp_path)
-    figures.append(str(outcome))
+    seed = random.randrange(1000)
+    outcome = run(case, PLANT, tmp_path, seed)
+    figures.append(f"{outcome}  seed {seed}")
     assert case.caught in outcome.wrong, outcome
 
 
