@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kqlib.kafka.settings import DEFAULTS
+from kqlib.queue import sender, transactions
 from kqlib.workshop.cluster import Cluster
 from kqlib.workshop.cluster.node import LAB
 from tests.faults import accidents, broker_accidents, outbox_world, virtual_world, wire_accidents
@@ -113,20 +114,28 @@ KNOWN = {  # by others' hand
     " partition fails, librdkafka takes a new epoch for all of them, and what was on its way to another may be stored again"
     " (librdkafka 4953, open). 34 more kills under a million puts showed none, with the usual five requests in flight: so nothing"
     " would prove a mend. Several puts in a transaction are never stored twice",
+    "vanished": "Kafka acknowledges a put before it is on a disk. It is gone if all replicas in sync lose the unsynced end"
+    " of their logs. Not seen where one of three lost power",
 }
 SILENT = DEFAULTS["socket.timeout.ms"] / 1000  # seconds until a client leaves a broker that is connected and silent
 BROKER = int(LAB["broker.session.timeout.ms"]) / 1000  # seconds until a broker that is gone is noticed
 SOON = SESSION + 2  # seconds: a worker's session, and what the others need
+DIED = SOON + BROKER + transactions.TIMEOUT  # where a broker dies: a transaction that it stood in has to end as well
+RESTART = 10.0  # seconds that a broker needs to end and to start
+CUT = wire_accidents.CUT + SOON
 BURY = {"bury": 100}
 PLAIN, TRANSACTION = ("Produce", "OffsetCommit"), ("TxnOffsetCommit", "EndTxn")
 SLOW = {"batch": 500, "hold": 0.1}  # most of the time something is in hand
 HELD = {"batch": 500, "hold": 1.0}  # long enough to be found with something in hand
 BY_KEY = {"order": "key"}
 THREE = {"brokers": 3, "worker": BURY, "known": ("copied",)}
+THREE_BY_KEY = THREE | {"worker": BURY | BY_KEY}
+CUT_OFF = {"brokers": 3, "wire": "all", "longest": CUT}
 NODE = ("Produce", "EndTxn", "ConsumerGroupHeartbeat")
 VIRTUAL = {"wire": True, "partitions": 6, "seconds": 20, "world": VirtualWorld}
 OUTBOX = {"wire": True, "seconds": 40, "world": OutboxWorld}
 lost, node_cut_off = wire_accidents.answers_lost, virtual_world.node_cut_off
+nobody_hears = partial(wire_accidents.cut_off, way="to")
 TOGETHER = (
     partial(accidents.sigkill, times=1),
     partial(accidents.sigterm, times=1),
@@ -134,7 +143,7 @@ TOGETHER = (
     partial(accidents.producers_killed, times=1),
     broker_accidents.one_killed,
     partial(lost, kinds=PLAIN, times=1),
-    partial(wire_accidents.cut_off, way="to"),
+    nobody_hears,
     partial(wire_accidents.slow, seconds=5),
 )
 CASES = [
@@ -147,30 +156,67 @@ CASES = [
     Case("12 members join and leave", accidents.storm, workers=12, partitions=12, graceful=True, worker={"life": 2.0}),
     Case("producer SIGKILL", accidents.producers_killed),
     Case("clocks an hour off", accidents.clocks_off, workers=1, graceful=True, producer={"late": 1.0}),
-    Case("leader and coordinator SIGKILL", partial(killed, what=[COORDINATOR, LEADER], times=2), seconds=60, **THREE),
+    Case(
+        "leader and coordinator SIGKILL",
+        partial(killed, what=[COORDINATOR, LEADER], times=2),
+        seconds=60,
+        longest=DIED,
+        **THREE_BY_KEY,
+    ),
     Case(
         "transaction coordinator and controller SIGKILL",
         partial(killed, what=[TRANSACTIONS, CONTROLLER]),
         seconds=40,
+        longest=DIED,
         **THREE,
     ),
-    Case("leader SIGSTOP, then SIGCONT", broker_accidents.leader_frozen, seconds=25, longest=SILENT + SOON, **THREE),
-    Case("rolling restart of three", broker_accidents.rolling, seconds=40, **THREE),
-    Case("power lost at a leader", broker_accidents.power_lost, seconds=40, **THREE),
-    Case("disk full at a leader", broker_accidents.disk_full, seconds=20, **THREE),
-    Case("broker paused for 15 s", broker_accidents.paused),
-    Case("broker restarted", broker_accidents.restarted),
-    Case("two of three brokers down", broker_accidents.two_down, brokers=3),
-    Case("answers of puts and commits lost", partial(lost, kinds=PLAIN), wire=True),
+    Case(
+        "leader SIGSTOP, then SIGCONT",
+        broker_accidents.leader_frozen,
+        seconds=25,
+        longest=SILENT + SOON,
+        **THREE_BY_KEY,
+    ),
+    Case("rolling restart of three", broker_accidents.rolling, seconds=40, longest=SOON + BROKER, **THREE),
+    Case(
+        "power lost at a leader",
+        broker_accidents.power_lost,
+        seconds=40,
+        longest=DIED,
+        **THREE | {"known": ("copied", "vanished")},
+    ),
+    Case("disk full at a leader", broker_accidents.disk_full, seconds=20, longest=DIED, **THREE),
+    Case("broker paused for 15 s", broker_accidents.paused, longest=15 + SOON),
+    Case("broker restarted", broker_accidents.restarted, longest=RESTART + SOON),
+    Case(
+        "two of three brokers down",
+        broker_accidents.two_down,
+        brokers=3,
+        longest=sender.PATIENCE + 2 * RESTART + SOON,
+    ),
+    Case("answers of puts and commits lost", partial(lost, kinds=PLAIN), wire=True, worker=BY_KEY),
     Case("answers of transactions lost", partial(lost, kinds=TRANSACTION), wire=True, worker=BURY),
     Case("answers of heartbeats lost", partial(lost, kinds=["ConsumerGroupHeartbeat"]), wire=True),
     Case("answers of InitProducerId lost", wire_accidents.first_answers_lost, workers=1, wire=True, worker=BURY),
-    Case("worker hears nothing", partial(wire_accidents.cut_off, way="from"), wire=True, worker=SLOW),
-    Case("nobody hears a worker", partial(wire_accidents.cut_off, way="to"), wire=True, takeover=SOON, worker=SLOW),
-    Case("commit comes after the session", wire_accidents.commit_comes_late, wire=True, workers=1, worker=SLOW),
+    Case("worker hears nothing", partial(wire_accidents.cut_off, way="from"), wire=True, worker=SLOW | BY_KEY),
+    Case("nobody hears a worker", nobody_hears, wire=True, takeover=SOON, worker=SLOW | BY_KEY),
+    Case(
+        "commit comes after the session",
+        wire_accidents.commit_comes_late,
+        wire=True,
+        workers=1,
+        worker=SLOW | BY_KEY,
+    ),
     Case("200 ms a request", wire_accidents.slow, wire=True),
-    Case("leader cut off from its followers", wire_accidents.leader_alone, brokers=3, wire="all"),
-    Case("leader cut off from the controllers", wire_accidents.without_controller, brokers=3, wire="all"),
+    Case("leader cut off from its followers", wire_accidents.leader_alone, **CUT_OFF),
+    Case("followers cut off from their leader", partial(wire_accidents.leader_alone, way="from"), **CUT_OFF),
+    Case(
+        "leader cut off from its followers, then SIGKILL",
+        wire_accidents.leader_alone_killed,
+        **CUT_OFF | {"longest": DIED, "known": ("copied",)},
+    ),
+    Case("leader cut off from the controllers", wire_accidents.without_controller, **CUT_OFF),
+    Case("controllers cut off from a leader", partial(wire_accidents.without_controller, way="to"), **CUT_OFF),
     Case(
         "two or three accidents at once",
         partial(accidents.together, accidents=TOGETHER),
@@ -178,8 +224,9 @@ CASES = [
         workers=5,
         partitions=10,
         seconds=40,
-        takeover=SOON + BROKER + 10,
-        **THREE | {"worker": BURY | SLOW},
+        takeover=DIED,
+        longest=DIED,
+        **THREE | {"worker": BURY | SLOW | BY_KEY},
     ),
     Case("topic recreated and grown", accidents.recreated, seconds=25),
     Case("virtual queues: nodes SIGKILL", virtual_world.nodes_killed, **VIRTUAL),
@@ -193,11 +240,14 @@ BROKEN = Case("auto-commit, worker SIGKILL", accidents.killed_late, worker={"bro
 
 def planted(mutant: str, caught: str, fault: Callable[[Any], None], producer: bool = False, **worker: Any) -> Case:
     """A fault, a queue with this mistake, and the count by which it must be found."""
-    wrong, seconds = {"mutant": mutant}, 8.0
+    wrong, seconds = {"mutant": mutant.partition(",")[0]}, 8.0  # after a comma: under which fault
     if producer:
         return Case(mutant, fault, seconds=seconds, producer=wrong, caught=caught)
     takeover = SOON if caught == "takeover" else 0.0
-    return Case(mutant, fault, seconds=seconds, takeover=takeover, worker=worker | wrong, caught=caught)
+    graceful = caught == "doubled"
+    return Case(
+        mutant, fault, seconds=seconds, takeover=takeover, graceful=graceful, worker=worker | wrong, caught=caught
+    )
 
 
 PLANTED = [
@@ -210,6 +260,18 @@ PLANTED = [
     planted("any_order", "misordered", accidents.nothing, **SLOW, **BY_KEY),
     planted("late", "takeover", accidents.sigkill, **SLOW),
     planted("sent_twice", "copied", accidents.nothing, producer=True),
+    planted("older_topic", "lost", accidents.recreated),
+    planted("ends_at_once", "doubled", accidents.sigterm, **SLOW),
+    planted("hurried", "doubled", accidents.storm, life=2.0),
+    replace(planted("kept, cut off", "shared", nobody_hears, **SLOW), wire=True),
+    replace(planted("kept, late commit", "shared", wire_accidents.commit_comes_late, **SLOW), wire=True, workers=1),
+    replace(planted("taken_as_done, cut off", "shared", nobody_hears, **SLOW), wire=True),
+    replace(
+        planted("taken_as_done, late commit", "shared", wire_accidents.commit_comes_late, **SLOW), wire=True, workers=1
+    ),
+    replace(planted("sent_anew", "copied", partial(lost, kinds=["Produce"], times=4), producer=True), wire=True),
+    replace(planted("acked_by_one", "vanished", wire_accidents.leader_alone_killed, producer=True), **CUT_OFF),
+    replace(planted("swallowed", "vanished", broker_accidents.two_down, producer=True), brokers=3),
     Case(
         "unwritten",
         virtual_world.nodes_killed,

@@ -7,11 +7,14 @@ And a clock that is wrong: `time.time` of this process.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kqlib.errors import KqError
+from kqlib.queue import state
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.commits import Commits, Sent
 from kqlib.queue.ledger import Ledger
@@ -38,7 +41,7 @@ def changed(clock: float, mutant: str) -> None:
         MUTANTS[mutant]()
 
 
-def around(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Replace a method by what `make` makes of it."""
     setattr(owner, name, make(getattr(owner, name)))
 
@@ -142,6 +145,82 @@ def another_item() -> None:
     around(Putting, "put_many", put_many)
 
 
+def sender_with(**own: Any) -> None:
+    """The producers of puts begin with these settings."""
+
+    def begin(old: Callable[..., None]) -> Callable[..., None]:
+        def begins(self: Sender, *how: Any) -> None:
+            old(self, *how)
+            self._settings |= {name.replace("_", "."): value for name, value in own.items()}
+
+        return begins
+
+    around(Sender, "__init__", begin)
+
+
+def acked_by_one() -> None:
+    """A put is acknowledged when the leader alone has it (acks=1)."""
+    sender_with(acks=1, enable_idempotence=False)
+
+
+def sent_anew() -> None:
+    """A put whose answer was lost is sent again by a producer that is not idempotent."""
+    sender_with(enable_idempotence=False)
+
+
+def swallowed() -> None:
+    """A put that Kafka refused with NotEnoughReplicas returns as if it were stored."""
+
+    def put_many(old: Callable[..., Any]) -> Callable[..., Any]:
+        def puts(self: Putting, items: Any) -> Any:
+            try:
+                return old(self, items)
+            except KqError as error:
+                if "NotEnoughReplicas" not in str(error):
+                    raise
+                return []
+
+        return puts
+
+    around(Putting, "put_many", put_many)
+
+
+def taken_as_done() -> None:
+    """A commit that fails or gets no answer counts as stored."""
+    around(Commits, "_commit", lambda old: lambda self, parts: old(self, parts) and {})
+
+
+def older_topic() -> None:
+    """A topic that was deleted and made again goes on with the state of the old one."""
+
+    def read(old: Callable[..., Ledger]) -> Callable[..., Ledger]:
+        def reads(seen: Any, on_lost: str, where: str) -> Ledger:
+            if not seen.metadata:
+                return old(seen, on_lost, where)
+            before = Ledger.read(seen.metadata, seen.committed).topic
+            ledger = old(replace(seen, topic_id=before), on_lost, where)
+            ledger.topic = seen.topic_id
+            return ledger
+
+        return reads
+
+    around(state, "ledger_from", read)
+
+
+def ends_at_once() -> None:
+    """A worker ends at SIGTERM without finishing or giving back what it has."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+
+def hurried() -> None:
+    """An owner gives its partitions away before the handlers of their items have ended."""
+
+    def wait(_: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, ours: [self.partitions[at] for at in ours if at in self.partitions]
+
+    around(Session, "_wait_for_handlers", wait)
+
+
 def unwritten() -> None:
     """A node of virtual queues keeps in its memory only what consumers have done."""
     around(
@@ -186,6 +265,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         *(floor, stored_later, kept, buried_in_two_steps, late, any_order, sent_twice, another_item),
+        *(acked_by_one, sent_anew, swallowed, taken_as_done, older_topic, ends_at_once, hurried),
         *(unwritten, unfenced, done_anew, deleted_first),
     )
 }

@@ -24,6 +24,7 @@ PLANT = 2_000  # items for a mutant
 COUNTS = (
     "put",
     "lost",
+    "vanished",
     "unexpected",
     "copied",
     "shared",
@@ -34,6 +35,7 @@ COUNTS = (
     "doubled",
     "dead",
 )
+SHOWN = ("lost", "vanished", "unexpected", "shared", "twice", "misordered", "doubled", "dead")
 ABOUT = """# The queue under faults
 
 Real workers and producers put, claim, ack and bury on a real broker, and each writes down what it does before and after each call.
@@ -41,10 +43,11 @@ While they work, a fault happens. Then the queue is drained, and the histories o
 Every item whose put was acknowledged must be done, and nothing else may come out. These counts must be 0:
 
 - *lost*: acknowledged as put, and never done.
+- *not in log*: acknowledged as put, and not in Kafka's log at the end. These are not counted as lost.
 - *unexpected*: came out, and was never put.
 - *two leases*: handed out again before an ack of the earlier lease was confirmed.
 - *twice*: done more than once, or one item with two dead letters.
-- *order*: handed out before an earlier item of its key was done; judged where the queue keeps the order of each key.
+- *order*: handed out before an earlier item of its key was done; judged where the queue keeps the order of each key; elsewhere –.
 
 *Histories* are the processes of all runs. *Seeds* draw the victims; one run for each.
 *Again* counts leases after an item's first: a worker that is gone had it. *Pause* is the longest time without any claim.
@@ -57,7 +60,7 @@ Made by `python -m tests.faults.page ITEMS NAME…`. The cases are in [cases.py]
 
 """
 HEAD = (
-    *("fault", "items", "histories", "seeds", "lost", "unexpected", "two leases", "twice", "order"),
+    *("fault", "items", "histories", "seeds", "lost", "not in log", "unexpected", "two leases", "twice", "order"),
     *("again", "dead", "pause", "takeover", "day"),
 )
 JUDGES = f"""
@@ -69,7 +72,7 @@ One mistake is planted in the workers or producers by [mutants.py](../tests/faul
 | mistake | what it does | fault | found by | count | day |
 |---|---|---|---|---|---|
 """
-NAMES = {"shared": "two leases", "misordered": "order"}
+NAMES = {"shared": "two leases", "vanished": "not in log", "misordered": "order", "doubled": "again"}
 
 
 def what_happens(case: Case) -> str:
@@ -88,11 +91,9 @@ def row(case: Case, found: dict[str, Any] | None) -> str:
     start = f"| **{case.name}**<br>{what_happens(case)} |"
     if found is None:
         return f"{start} not measured{' | –' * (len(HEAD) - 2)} |\n"
-    order = f"{found.get('misordered', 0):,}" if case.worker.get("order") == "key" else "–"
-    counts = [
-        f"{found.get(name, 0):,}" for name in ("lost", "unexpected", "shared", "twice", "misordered", "doubled", "dead")
-    ]
-    counts[4] = order
+    # figures from before a run noted its order: the case of that name judged it
+    judged = "key" in (found.get("order"), *case.name.split())
+    counts = [f"{found.get(name, 0):,}" if judged or name != "misordered" else "–" for name in SHOWN]
     seeds = ", ".join(map(str, found["seeds"])) or "–"
     takeover = limited(found["takeover"], case.takeover) if case.takeover else "–"
     cells = [
@@ -109,7 +110,8 @@ def row(case: Case, found: dict[str, Any] | None) -> str:
 
 def planted_row(case: Case, found: dict[str, Any] | None) -> str:
     """A line of the table of mutants."""
-    start = f"| {case.name} | {(MUTANTS[case.name].__doc__ or '').splitlines()[0]} | {what_happens(case)} |"
+    mistake = (MUTANTS[case.name.partition(",")[0]].__doc__ or "").splitlines()[0]
+    start = f"| {case.name} | {mistake} | {what_happens(case)} |"
     count = (
         "not measured"
         if found is None
@@ -145,6 +147,7 @@ def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:
     verdicts = [outcome.verdict for outcome in outcomes]
     found: dict[str, Any] = {name: sum(getattr(each, name) for each in verdicts) for name in COUNTS}
     found |= {name: max(getattr(each, name) for each in verdicts) for name in ("pause", "takeover")}
+    found["order"] = case.worker.get("order", "any")
     return found | {"histories": histories, "seeds": seeds, "day": datetime.now(UTC).date().isoformat()}
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tests.faults.broker_accidents import LEADER, broker_of, ready
+from tests.faults.broker_accidents import LEADER, again, another, broker_of, ready
 from tests.faults.world import SESSION, World
+
+CUT = 15.0  # seconds that brokers are cut off from each other
 
 
 def answers_lost(world: World, kinds: Sequence[str], times: int = 2) -> None:
@@ -50,19 +52,32 @@ def slow(world: World, ms: float = 200, seconds: float = 15) -> None:
     world.cluster.wire.heal()
 
 
-def leader_alone(world: World) -> None:
-    """The leader of a partition hears nothing from the other brokers for 15 seconds; clients reach it."""
+def leader_alone(world: World, way: str = "to") -> None:
+    """A leader and the other brokers are cut off from each other, one way, for 15 seconds; clients reach it."""
     ready(world)
-    world.cluster.wire.brokers.cut(broker=broker_of(world, LEADER), way="to")
-    time.sleep(15)
+    world.cluster.wire.brokers.cut(broker=broker_of(world, LEADER), way=way)
+    time.sleep(CUT)
     world.cluster.wire.brokers.heal()
 
 
-def without_controller(world: World) -> None:
-    """A leader does not hear from the controllers for 15 seconds; clients reach it."""
+def leader_alone_killed(world: World) -> None:
+    """A leader hears nothing from its followers for three seconds, and dies by SIGKILL before they are out of sync. It comes back."""
     ready(world)
-    world.cluster.wire.controllers.cut(broker=broker_of(world, LEADER), way="from")
-    time.sleep(15)
+    victim = world.cluster.broker(broker_of(world, LEADER))
+    world.cluster.wire.brokers.cut(broker=victim.id, way="to")
+    time.sleep(3)
+    victim.kill()
+    world.cluster.wire.brokers.heal()
+    another(world, LEADER, victim)
+    again(victim)
+
+
+def without_controller(world: World, way: str = "from") -> None:
+    """A leader and the controllers are cut off from each other, one way, for 15 seconds; clients reach it."""
+    ready(world)
+    leader = world.cluster.broker(broker_of(world, LEADER))
+    world.cluster.wire.controllers.cut(way=way, pid=leader.pid)
+    time.sleep(CUT)
     world.cluster.wire.controllers.heal()
 
 
