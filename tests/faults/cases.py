@@ -264,7 +264,11 @@ PLANTED = [
     planted("ends_at_once", "doubled", accidents.sigterm, **SLOW),
     planted("hurried", "doubled", accidents.storm, life=2.0, **HELD),
     replace(planted("kept, cut off", "shared", nobody_hears, **SLOW), wire=True),
+    replace(planted("kept, late commit", "shared", wire_accidents.commit_comes_late, **HELD), wire=True, workers=1),
     replace(planted("taken_as_done, cut off", "revived", nobody_hears, **SLOW), wire=True),
+    replace(
+        planted("taken_as_done, late commit", "twice", wire_accidents.commit_comes_late, **HELD), wire=True, workers=1
+    ),
     replace(planted("sent_anew", "copied", partial(lost, kinds=["Produce"], times=4), producer=True), wire=True),
     replace(planted("acked_by_one", "vanished", wire_accidents.leader_alone_killed, producer=True), **CUT_OFF),
     replace(planted("swallowed", "vanished", broker_accidents.two_down, producer=True), brokers=3),

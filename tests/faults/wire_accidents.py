@@ -35,13 +35,14 @@ def cut_off(world: World, way: str) -> None:
 
 
 def commit_comes_late(world: World) -> None:
-    """A worker's commit and heartbeat are held until another worker has its partitions, and come then."""
-    world.busy()
-    for kind in ("OffsetCommit", "ConsumerGroupHeartbeat"):
-        world.cluster.wire.hold(kind)
-        world.until(lambda: world.cluster.wire.wait(1), 60, f"a request {kind}")
+    """A worker's commit, and all that it sends after it, are held until another worker has its partitions, and come then."""
+    worker, wire = world.workers[0], world.cluster.wire
+    world.holding(worker)  # so that the commit is of an ack: of a claim that is not committed nothing is handed out
+    wire.hold("OffsetCommit")
+    world.until(lambda: wire.wait(1), 60, "a request OffsetCommit")
+    wire.cut(way="to", pid=worker.popen.pid)
     world.busy(world.worker())
-    world.cluster.wire.release()
+    wire.heal()
     world.busy()
 
 
