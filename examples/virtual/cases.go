@@ -97,7 +97,7 @@ func run(client *Client, steps []Step) string {
 		if err := client.look(); err != nil {
 			return err.Error()
 		}
-		values["$partition"] = json.Number(fmt.Sprint(partition([]byte(queue), client.partitions)))
+		values["$partition"] = json.Number(fmt.Sprint(partition([]byte(queue), client.known.Partitions)))
 		step.Path, step.Body = fmt.Sprint(filled(step.Path, values)), filled(step.Body, values)
 		where := step.Ask + " " + step.Path
 		status, content, err := client.send(step, queue)

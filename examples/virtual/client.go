@@ -42,8 +42,13 @@ func partition(key []byte, partitions uint32) uint32 {
 type Client struct {
 	URL, Token string
 	Patience   time.Duration
-	partitions uint32
-	owners     map[string]string // partition: the address of its node
+	known      *partitionMap
+}
+
+type partitionMap struct {
+	Version    int64
+	Partitions uint32
+	Owners     map[string]*struct{ URL string } // by partition
 }
 
 // Item is one piece of work. Data is nil for a record without a value.
@@ -93,19 +98,22 @@ func (c *Client) ask(queue, path string, body any, headers map[string]string, an
 // send asks the owner until it answers. Status 0: this step cannot be tried here.
 func (c *Client) send(step Step, queue string) (int, []byte, error) {
 	deadline, why := time.Now().Add(c.Patience), error(nil)
-	for pause := 50 * time.Millisecond; ; pause = min(time.Second, 2*pause) {
+	for pause := 50 * time.Millisecond; ; {
 		if err := c.look(); err != nil {
 			return 0, nil, err
 		}
-		mine, base := c.owners[fmt.Sprint(partition([]byte(queue), c.partitions))], c.URL
+		mine, base := "", c.URL
+		if owner := c.known.Owners[fmt.Sprint(partition([]byte(queue), c.known.Partitions))]; owner != nil {
+			mine = owner.URL
+		}
 		if step.At != "any" {
 			base = mine
 		}
 		if step.At == "another" {
 			base = ""
-			for _, url := range c.owners {
-				if url != "" && url != mine {
-					base = url
+			for _, owner := range c.known.Owners {
+				if owner != nil && owner.URL != mine {
+					base = owner.URL
 				}
 			}
 			if base == "" {
@@ -121,6 +129,11 @@ func (c *Client) send(step Step, queue string) (int, []byte, error) {
 			if err == nil && (!again || time.Now().After(deadline)) {
 				return status, content, nil
 			}
+			var moved struct{ Map *partitionMap }
+			if json.Unmarshal(content, &moved) == nil && moved.Map != nil && moved.Map.Version > c.known.Version {
+				c.known = moved.Map // of a 409: it names the new owner
+				continue
+			}
 			// No answer. A request that may have been done is repeated only if that does no harm: a put with a key.
 			if why = err; err != nil && step.Ask != "GET" && step.Headers["Idempotency-Key"] == "" && !errors.Is(err, syscall.ECONNREFUSED) {
 				return 0, nil, err
@@ -130,7 +143,9 @@ func (c *Client) send(step Step, queue string) (int, []byte, error) {
 			return 0, nil, fmt.Errorf("no node answered for %s: %v", queue, why)
 		}
 		time.Sleep(pause)
-		c.owners = nil
+		if c.known = nil; pause < time.Second {
+			pause *= 2
+		}
 	}
 }
 
@@ -161,25 +176,19 @@ func (c *Client) once(step Step, url string) (int, []byte, error) {
 }
 
 func (c *Client) look() error {
-	if c.owners != nil {
+	if c.known != nil {
 		return nil
 	}
 	status, content, err := c.once(Step{Ask: "GET"}, c.URL+"/map")
 	if err == nil && status >= 400 {
 		err = fmt.Errorf("%d: %s", status, content)
 	}
-	var found struct {
-		Partitions uint32
-		Owners     map[string]*struct{ URL string }
+	found := &partitionMap{}
+	if err == nil {
+		err = json.Unmarshal(content, found)
 	}
 	if err == nil {
-		err = json.Unmarshal(content, &found)
-	}
-	c.partitions, c.owners = found.Partitions, map[string]string{}
-	for number, owner := range found.Owners {
-		if owner != nil {
-			c.owners[number] = owner.URL
-		}
+		c.known = found
 	}
 	return err
 }

@@ -85,6 +85,11 @@ export class Client {
           const answer = await this.once(step.ask, base + step.path, step);
           const again = [409, 503].includes(answer.status) && answer.status !== step.status;
           if (!again || Date.now() > deadline) return answer;
+          const map = answer.content?.map;
+          if (map?.version > this.map.version) {
+            this.map = map; // of a 409: it names the new owner
+            continue;
+          }
         } catch (error) {
           // No answer. A request that may have been done is repeated only if that does no harm: a put with a key.
           const safe = step.ask === "GET" || step.headers?.["Idempotency-Key"] || error.cause?.code === "ECONNREFUSED";

@@ -150,11 +150,10 @@ class Client:
         deadline, pause = time.monotonic() + (min(self.patience, KNOWN) if key else self.patience) + wait, FIRST_PAUSE
         doubt = False  # an earlier try may have been done
         while True:
-            maybe, rest = False, pause
+            maybe, rest, url = False, pause, ""
             try:
-                return self._once(
-                    verb, self._owner(queue), f"/queues/{queue}{path}", body, wait=wait, params=params, key=key
-                )
+                url = self._owner(queue)
+                return self._once(verb, url, f"/queues/{queue}{path}", body, wait=wait, params=params, key=key)
             except UNSENT as error:
                 why = f"{type(error).__name__}: {error}"
             except httpx.HTTPError as error:  # sent, and no (whole) answer
@@ -174,6 +173,8 @@ class Client:
             if time.monotonic() + rest > deadline:
                 safe = "It may have been done, or not" if doubt else "Nothing was changed"
                 raise NoNode(address=self._where(queue), why=f"{why}. {safe}")
+            if url and self._where(queue) != url:  # its answer named another owner
+                continue
             time.sleep(rest * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE, pause * 2)
             self._refresh(0.0)

@@ -116,7 +116,9 @@ def test_an_item_has_what_was_put_and_its_verbs_show_its_receipt(nodes, client):
     assert queue.dead.name == f"{ON_0}.dead"
 
 
-def test_a_409_brings_the_new_map_and_the_new_owner_is_asked(nodes, client):
+def test_a_409_brings_the_new_map_and_the_new_owner_is_asked_at_once(nodes, client, monkeypatch):
+    monkeypatch.setattr("kqlib.virtual.client.time.sleep", pytest.fail)
+
     def moved(there):
         there.owners, there.version = {0: B, 1: B}, 2
         return 409, {"title": "NotMine", "detail": "not this node's", "unknown": False, "map": there.map()}
