@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# The Debian packages that the browser tests need: a browser, and fonts with every sign that our pictures use.
+# The Debian packages that tests need: a browser, fonts with every sign that our pictures use, Node.js and Go for the clients in
+# other languages.
 # In:  nothing. Out: what was missing is installed; where that cannot be done it is said, and nothing fails.
 set -euo pipefail
 
 missing=()
-command -v chromium >/dev/null || missing+=(chromium)
+for each in chromium:chromium node:nodejs go:golang-go; do
+  command -v "${each%:*}" >/dev/null || missing+=("${each#*:}")
+done
 for font in fonts-dejavu-core fonts-symbola; do
   dpkg-query --show --showformat='${db:Status-Status}' "$font" 2>/dev/null | grep -qx installed || missing+=("$font")
 done
@@ -13,9 +16,9 @@ done
 root=(env DEBIAN_FRONTEND=noninteractive)
 [ "$(id -u)" = 0 ] || root=(sudo -n "${root[@]}")
 if ! command -v apt-get >/dev/null; then
-  echo ".ci/apt.sh: no apt-get here, so not installed: ${missing[*]}. The browser tests need them." >&2
+  echo ".ci/apt.sh: no apt-get here, so not installed: ${missing[*]}. Tests need them." >&2
 elif ! "${root[@]}" true 2>/dev/null; then
-  echo ".ci/apt.sh: not root, so not installed: ${missing[*]}. The browser tests need them." >&2
+  echo ".ci/apt.sh: not root, so not installed: ${missing[*]}. Tests need them." >&2
 else
   "${root[@]}" apt-get -qq update
   "${root[@]}" apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends "${missing[@]}"

@@ -15,6 +15,7 @@ from tests.nightly.run import ROOT, Done, Night, Part, Unit, passed
 from tests.notebooks import gate
 
 STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
+RESTART = "tests/promises/test_virtual_restart.py"  # its figure is a promise: no pause above 2 s
 SITE, TWICE = "tests/browser/test_site.py", "tests/notebooks/test_run_twice.py"
 MARKED = (
     *("tests/unit", "tests/promises", "tests/spark", "tests/browser"),
@@ -36,7 +37,16 @@ def collected(*what: str) -> list[str]:
 
 def tests(night: Night, names: list[str], **env: str) -> list[Unit]:
     """A unit for each of these tests or files."""
-    return [Unit(name, lambda name=name: night.call(name, [*PLAIN, name], **env)) for name in names]
+    return [Unit(name, lambda name=name: test(night, name, **env)) for name in names]
+
+
+def test(night: Night, name: str, **env: str) -> Done:
+    """Run a test or a file. If all of it was skipped, it was not run."""
+    done = night.call(name, [*PLAIN, "-rs", name], **env)
+    log = night.log(name).read_text("utf-8")
+    skipped = re.search(r"^SKIPPED .*?: (.*)$", log, re.MULTILINE)
+    whole = done.verdict == "passed" and not re.search(r"^\d+ passed", log, re.MULTILINE)
+    return replace(done, verdict="not run", words=skipped[1]) if skipped and whole else done
 
 
 def faults(night: Night) -> list[Unit]:
@@ -73,7 +83,7 @@ def points(done: dict[str, Done]) -> tuple[bool, str]:
 
 def proofs(night: Night) -> list[Unit]:
     """The tests that are marked nightly: of each a short form is in every run. Those of the site share one build of it."""
-    return tests(night, [*collected("-m", "nightly", f"--ignore={SITE}", *MARKED), SITE], **LONG)
+    return tests(night, [*collected("-m", "nightly", f"--ignore={SITE}", f"--ignore={RESTART}", *MARKED), SITE], **LONG)
 
 
 def notebooks(night: Night) -> list[Unit]:
@@ -93,7 +103,8 @@ def notebooks(night: Night) -> list[Unit]:
 def figures(night: Night) -> list[Unit]:
     """The promises in seconds hold at their bare figures; one file at a time, for the machine has to be quiet."""
     names = collected("-m", "not nightly", "tests/promises")
-    return tests(night, sorted({name.partition("::")[0] for name in names}), KQ_PATIENCE="1")
+    files = sorted({name.partition("::")[0] for name in names})
+    return tests(night, files, KQ_PATIENCE="1") + tests(night, [RESTART], KQ_PATIENCE="1", **LONG)
 
 
 PARTS = {

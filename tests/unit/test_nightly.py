@@ -241,7 +241,7 @@ def test_notebooks_are_compared_twice_in_an_order_that_is_drawn_and_doubled_once
 def test_the_figures_are_asserted_bare_for_every_file_of_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All but the files whose tests are all marked nightly: those are proofs."""
+    """All but the files whose tests are all marked nightly: those are proofs. The rolling restart's pause is asserted bare too."""
     seen: list[tuple[str, dict[str, str]]] = []
     asked: list[tuple[str, ...]] = []
 
@@ -250,11 +250,35 @@ def test_the_figures_are_asserted_bare_for_every_file_of_promises(
         return [f"tests/promises/{name}" for name in ("test_b.py::test_1", "test_a.py::test_2", "test_b.py::test_3[x]")]
 
     monkeypatch.setattr(parts, "collected", collected)
-    monkeypatch.setattr(Night, "call", lambda self, name, command, **env: seen.append((command[-1], env)))
+    monkeypatch.setattr(parts, "test", lambda night, name, **env: seen.append((name, env)))
     for unit in parts.figures(Night(7, tmp_path)):
         unit.run()
     assert asked == [("-m", "not nightly", "tests/promises")]
-    assert seen == [(f"tests/promises/test_{name}.py", {"KQ_PATIENCE": "1"}) for name in "ab"]
+    bare = [(f"tests/promises/test_{name}.py", {"KQ_PATIENCE": "1"}) for name in "ab"]
+    assert seen == [*bare, (parts.RESTART, {"KQ_PATIENCE": "1", "KQ_NIGHTLY": "1"})]
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        ("SKIPPED [1] a.py:32: no go here\n1 skipped in 1.51s", ("not run", "no go here")),
+        ("SKIPPED [1] a.py:32: no go here\n1 passed, 1 skipped in 1.51s", ("passed", "")),
+        ("2 passed in 1.51s", ("passed", "")),
+        ("SKIPPED [1] a.py:32: no go here\n1 failed, 1 skipped in 1.51s", ("failed", "exit status 1")),
+    ],
+)
+def test_a_unit_of_which_all_tests_were_skipped_was_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, verdict: tuple[str, str]
+) -> None:
+    night = Night(7, tmp_path)
+
+    def call(self: Night, name: str, command: list[str], **env: str) -> Done:
+        self.log(name).write_text(lines + "\n")
+        return Done("failed", "exit status 1") if "failed" in lines else Done("passed")
+
+    monkeypatch.setattr(Night, "call", call)
+    done = parts.test(night, "a.py")
+    assert (done.verdict, done.words) == verdict
 
 
 def test_in_seven_nights_each_point_at_which_a_driver_is_killed_is_taken_once(
