@@ -51,7 +51,7 @@ class Record(Body):
 
     data: Base64 | None = None
     key: Base64 | None = None
-    headers: dict[str, Base64 | None] = {}
+    headers: dict[str, Base64 | None] = Field(default_factory=dict)
     delay: Delay = 0.0
 
 

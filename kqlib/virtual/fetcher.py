@@ -29,9 +29,9 @@ BYTES = 4_000_000  # at once
 Fetched = Callable[[list[StoredRecord], list[int]], object]  # the records, and the offsets that are not in the log
 
 
-def reader(cluster: Kafka) -> Any:
-    """A consumer in no group, of what is committed; it reports the end of a log."""
-    how = {"fetch_wait_max_ms": 5, "fetch_queue_backoff_ms": 5, "enable_partition_eof": True}
+def reader(cluster: Kafka, wait: int = 5) -> Any:
+    """A consumer in no group, of what is committed; it reports the end of a log. wait: milliseconds that a fetch waits there."""
+    how = {"fetch_wait_max_ms": wait, "fetch_queue_backoff_ms": 5, "enable_partition_eof": True}
     settings = {"group_id": LOOKER, "group_protocol": "classic", "isolation_level": "read_committed"}
     return Consumer(cluster.client(**settings, **how))
 

@@ -99,7 +99,7 @@ class GroupMember:
             "queued.max.messages.kbytes": 16_384,
         }
         self._consumer: Any = Consumer(self.cluster.client(**more))
-        self._map_reader: Any = reader(self.cluster)
+        self._map_reader: Any = reader(self.cluster, wait=100)  # else an idle node sends 200 fetches a second
         self._map_reader.assign([TopicPartition(self.topic + PARTITIONS, 0, 0)])
 
     # --- the thread ---

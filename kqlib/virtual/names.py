@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from kqlib import keys
@@ -62,6 +63,7 @@ def queue_of(key: bytes | None) -> str | None:
     return name if re.fullmatch(FORM, name) else None
 
 
+@lru_cache(10_000)
 def partition_of(queue: str, partitions: int) -> int:
     """partition = murmur2(name) without its sign % partitions, as Java's clients and all of kqlib's compute it."""
     return keys.partition(queue.encode(), partitions)

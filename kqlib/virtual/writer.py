@@ -105,8 +105,7 @@ class PartitionWriter:
         while True:
             try:
                 self._producer.produce(out.topic, out.value, out.key, out.partition, delivered, headers=out.headers)
-                self._producer.poll(0)
-                return
+                return  # no poll: it would let other threads run, after each record. The commit calls `delivered`
             except BufferError:
                 self._producer.poll(0.01)
 
