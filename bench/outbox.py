@@ -33,7 +33,7 @@ def measured() -> dict[str, float]:
     """One round."""
     claimed, over, outboxes = SimpleQueue[float](), threading.Event(), dict[tuple[str, str], kq.virtual.Outbox]()
     with ExitStack() as stack:
-        queue = stack.enter_context(kq.virtual.Client(served()[0])).queue(fresh("outbox"))
+        queue = stack.enter_context(kq.virtual.Client(served()[1])).queue(fresh("outbox"))
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pool = stack.enter_context(ThreadPoolExecutor())
         stack.callback(over.set)
