@@ -310,6 +310,11 @@ def test_late_rows_that_are_put_back_count_as_if_they_had_been_in_time(stage: St
         done.result(WAIT)
 
 
+def status(shown: Any) -> list[Any]:
+    """The rows of the playground's table."""
+    return [(name.value, value) for name, value in shown.picture.rows]
+
+
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["run once", "whole"])
 @pytest.mark.limit(300)
 def test_the_playground_of_the_pipeline_has_each_row_in_one_place(spark: Any, kq_cluster: Kafka, whole: bool) -> None:
@@ -321,6 +326,11 @@ def test_the_playground_of_the_pipeline_has_each_row_in_one_place(spark: Any, kq
     assert "300 in = 100 out + 100 broken + 100 late · 0 waiting" in shown.picture.text, shown.note
     first = shown.picture.text.splitlines()[1:]
     assert len(first) == 6
+    at = {name: cell.value for name, cell in status(shown.set(see="status"))}
+    assert at | {"lag of play-games/0": 0, "lag of play-games/1": 0, "watermark": None, "restarts": 0} == at
+    assert at | {"quarantined": 100, "late": 100, "state, rows": at["state, rows"]} == at and at["state, rows"] > 20
+    assert min(at[each] for each in ("rows a second", "seconds a batch", "state, bytes")) > 0
+    shown.set(see="standings")
     if whole:
         assert "100 waiting" in shown.press("put the late ones back").picture.text, shown.note
         assert "400 in = 200 out + 100 broken + 100 late · 0 waiting" in shown.press("run").picture.text, shown.note
