@@ -80,6 +80,7 @@ def backfill(
     late: float = LATE,
     subject: str | None = None,
     rules: Sequence[Rule] = (),
+    schema: Any = None,
     start: frames.Place = "earliest",
     rate: int | None = None,
     switch: bool = False,
@@ -100,7 +101,13 @@ def backfill(
         raise NotAllowed("a switch was killed. Start the stream, or type --switch: either one ends it")
     found, teams = _live(live, lambda: plan(cluster, home, games, out))
     end = {number: at for number, (at, _) in found.offsets.items()}
-    settings = {"late": late, "subject": subject, "rules": [asdict(each) for each in rules], "start": str(start)}
+    settings = {
+        "late": late,
+        "subject": subject,
+        "schema": schema,
+        "rules": [asdict(each) for each in rules],
+        "start": str(start),
+    }
     noted = _begun(new, settings, lambda: _start(cluster, games, start, end))
     begin = {number: noted.get(number, 0) for number in end}  # partitions may have been added
     condition, judge, done = came_late(late, "_kq.value"), Rules(rules, f"{new.home}/checkpoint"), Batches()
@@ -121,7 +128,9 @@ def backfill(
         to = piece(at, end, AT_ONCE if rate is None else min(AT_ONCE, max(1, int(rate * PAUSE))))
         new.files.delete(f"ends/{last}")
         new.files.write(f"ends/{last}", json.dumps(to))
-        decoded = decode(frames.span(spark, cluster, games, at, to), registry, subject or f"{games}-value")
+        decoded = decode(
+            frames.span(spark, cluster, games, at, to), registry, subject or f"{games}-value", schema=schema
+        )
         run = batch_of(decoded, each, done, late=condition, aside=None, judge=judge)
         try:
             run(judge.marked(decoded.rows), last)

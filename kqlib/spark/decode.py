@@ -65,24 +65,24 @@ def decode(df: DataFrame, registry: Registry, reader: str, *, schema: Any = None
         raise NotAllowed(f"the frame has a column '{taken[0]}' already, which decoding adds: rename it")
     if not isinstance(reader, str) or not reader.strip():
         raise NotAllowed(f"reader is a subject of the registry, as in 'football-value', not {reader!r}")
-    versions = [registry.version(reader, number) for number in registry.versions(reader)]
-    ours = form.canonical(versions[-1].schema if schema is None else schema)
+    return Decoded(df, registry, reader, *readable(registry, reader, schema))
+
+
+def readable(registry: Registry, subject: str, schema: Any = None) -> tuple[str, dict[int, str]]:
+    """The reader's schema and those that it reads, by their ids; `IncompatibleSchema` if it reads no row of a version."""
+    versions = [registry.version(subject, number) for number in registry.versions(subject)]
+    reader = form.canonical(versions[-1].schema if schema is None else schema)
     writers = {each.id: form.canonical(each.schema) for each in versions}
-    _check_readable(reader, ours, {each.id: each.number for each in versions}, writers)
-    return Decoded(df, registry, reader, ours, writers)
-
-
-def _check_readable(subject: str, reader: str, numbers: Mapping[int, int], writers: Mapping[int, str]) -> None:
-    """`IncompatibleSchema` if the reader's schema reads no row of a version."""
-    for number, writer in writers.items():
-        reasons = [reason for reason in rules.compare(reader, writer) if reason.rule not in PARTIAL]
+    for each in versions:
+        reasons = [reason for reason in rules.compare(reader, writers[each.id]) if reason.rule not in PARTIAL]
         if reasons:
-            facts = {"path": reasons[0].path, "rule": reasons[0].rule, "version": numbers[number]}
-            version = f"version {numbers[number]} of '{subject}' (schema {number})"
+            facts = {"path": reasons[0].path, "rule": reasons[0].rule, "version": each.number}
+            version = f"version {each.number} of '{subject}' (schema {each.id})"
             raise IncompatibleSchema(
                 f"the reader's schema cannot read {version} {reasons[0]}. Every row of that version would be bad; nothing was decoded",
                 **facts,
             )
+    return reader, writers
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@
     quarantine = "games.bad"          # from here on each line may be left out
     late = "games.late"
     lateness = 3600                   # seconds after which a row is late
-    home = "standings-home"           # checkpoint and Parquet; relative to this file
+    parquet = "standings"             # a folder that gets the standings as well; relative to this file
+    home = "standings-home"           # checkpoint and state; relative to this file
     registry = "http://schemas:8081"
-    subject = "games-value"           # its latest schema reads the values
+    subject = "games-value"           # the schemas that wrote the values; the latest one reads them
+    schema = "reader.avsc"            # or this one reads them: a file (relative to this one), or the latest of another subject
     group = "standings"               # shows the lag
 
     [rules]
@@ -32,6 +34,7 @@ from kqlib.spark.table import LATE
 from kqlib.text import near
 
 STREAMS = ("standings", "quarantine")
+AVSC = ".avsc"  # a schema with this end is a file; others are subjects
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,11 @@ class PipelineFile:
     quarantine: str | None = None
     late: str | None = None
     lateness: float = LATE
+    parquet: str | None = None
     home: str | None = None
     registry: str | None = None
     subject: str | None = None
+    schema: str | None = None
     group: str | None = None
     rules: tuple[Rule, ...] = field(default=())
 
@@ -69,10 +74,12 @@ def read(path: str) -> PipelineFile:
             raise NotAllowed(f"{path}: {name} is missing")
     if found["stream"] not in STREAMS:
         raise NotAllowed(f"{path}: stream is {' or '.join(STREAMS)}, not {found['stream']!r}")
-    if found["stream"] == "quarantine" and (extra := {"quarantine", "late", "lateness"} & set(found)):
+    if found["stream"] == "quarantine" and (extra := {"quarantine", "late", "lateness", "parquet"} & set(found)):
         raise NotAllowed(f"{path}: {min(extra)} is a setting of standings; a quarantine has only its target")
-    if (home := found.get("home")) and "://" not in home:
-        found["home"] = str(Path(path).absolute().parent / home)
+    for name in ("home", "parquet", "schema"):
+        value = found.get(name, "://")
+        if "://" not in value and (name != "schema" or value.endswith(AVSC)):
+            found[name] = str(Path(path).absolute().parent / value)
     return PipelineFile(**found | {"rules": tuple(_rule(path, *each) for each in found.get("rules", {}).items())})
 
 

@@ -24,7 +24,7 @@ from kqlib.kafka.clients import Producer
 from kqlib.spark import frames
 from kqlib.spark.aside import put_aside
 from kqlib.spark.rules import Rule
-from kqlib.spark.snapshot import Snapshot, checkpoint, claim
+from kqlib.spark.snapshot import Files, LocalFiles, Snapshot, checkpoint, claim
 from kqlib.spark.stream import Running, stream
 from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, late_rows, table, whole
 
@@ -70,6 +70,8 @@ def standings(
     late_topic: str | None = None,
     subject: str | None = None,
     rules: Sequence[Rule] = (),
+    schema: Any = None,
+    parquet: str | None = None,
     **options: Any,
 ) -> Running:
     """Keep the standings of the events in `games`: in the compacted topic `out`, keyed by team, and in Parquet under `home`.
@@ -77,25 +79,32 @@ def standings(
     late: seconds after which a row no longer counts. once: end when all that is there is done.
     quarantine, late_topic: topics for the rows that cannot be decoded, and for late ones (`put_back`); without them they are only
     counted (`counted`). subject: of the schemas of `games`, by default GAMES-value; a replayed topic has that of its original.
-    rules: what an event has to meet (`rules.py`). options: further ones of Spark's Kafka reader.
+    rules: what an event has to meet (`rules.py`). schema: the one that reads the events, by default the subject's latest one.
+    parquet: a folder for the standings as Parquet; each batch replaces it. options: further ones of Spark's Kafka reader.
     """
     place = _claimed(spark, cluster, home, games, out, quarantine, late_topic)
+    if parquet:
+        check_folder(Files(spark, parquet), home)
     kept, encoded = Snapshot(spark, home), encoder(registry, out)
 
     def each(good: DataFrame, bad: DataFrame, batch: int) -> None:
         before = kept.prepare(batch)
         advance(kept, good, late, batch, before)
         frames.put(encoded(_changed(kept, batch, before)), cluster, out)
+        if parquet:
+            export(kept.read("teams", batch), parquet)
         if quarantine:
             put_aside(bad, cluster, quarantine)
         kept.commit(batch, before)
 
     kept.switch(lambda teams: publish(encoded(teams), cluster, out))  # a backfill that was killed
     kept.check()
+    if parquet and kept.current() is not None:  # a backfill may have changed it, or the folder is new
+        export(kept.read("teams"), parquet)
     events = frames.read(spark, cluster, games, stream=True, **{"maxOffsetsPerTrigger": AT_ONCE, **options})
     condition = came_late(late, "_kq.value")
     aside = None if late_topic is None else lambda rows: put_aside(late_rows(rows), cluster, late_topic)
-    how: dict[str, Any] = {"once": once, "late": condition, "aside": aside, "rules": rules}
+    how: dict[str, Any] = {"once": once, "late": condition, "aside": aside, "rules": rules, "schema": schema}
     running = stream(events, registry, subject or f"{games}-value", each, place, **how)
     running.measure = kept.size
     return running
@@ -166,6 +175,21 @@ def advance(kept: Snapshot, good: DataFrame, late: float, batch: int, before: in
         rows = kept.read("games", before).unionByName(rows)
     played = kept.write("games", batch, whole(_together(rows)))
     kept.write("teams", batch, table(_together(played)).coalesce(1))
+
+
+def check_folder(found: Files | LocalFiles, home: str) -> None:
+    """`NotAllowed` if this folder has other files than Parquet of Spark: a batch would delete them."""
+    folder, others = found.home, sorted(name for name in found.sizes("") if not name.startswith(("part-", "_", ".")))
+    if others or f"{folder}/".startswith(f"{home}/"):
+        has = f"has other files, such as {others[0]}" if others else f"is in {home}, which has other files"
+        raise NotAllowed(f"each batch replaces the folder {folder}, and it {has}: name an empty one")
+
+
+def export(teams: DataFrame, folder: str) -> None:
+    """Put this Parquet in the place of the folder. A batch that comes again does it again."""
+    where, slash, name = folder.rstrip("/").rpartition("/")
+    teams.write.mode("overwrite").parquet(f"{folder.rstrip('/')}.new")
+    Files(teams.sparkSession, where if slash else ".").replace(f"{name}.new", name)
 
 
 def encoder(registry: Registry, out: str) -> Callable[[DataFrame], DataFrame]:

@@ -146,13 +146,14 @@ def stream(
     late: str = "false",
     aside: Callable[[DataFrame], object] | None = None,
     rules: Sequence[Rule] = (),
+    schema: Any = None,
 ) -> Running:
     """Decode a stream and give each batch to `each(good, bad, batch)`. Schemas that are registered meanwhile are taken up.
 
     once: end when all that is there now is done; else it goes on, without a pause between batches.
     late: an SQL condition; the rows for which it is true are counted as late (`_kq.value` is the decoded value).
     aside: a function that gets the late rows of each batch, as they came and with `_kq`, before `each`.
-    rules: what a row has to meet (`rules.py`); the rows that are put aside are in `bad`.
+    rules: what a row has to meet (`rules.py`); the rows that are put aside are in `bad`. schema: as for `decode`.
     """
     if not getattr(df, "isStreaming", False):
         raise NotAllowed("stream(df, …) needs a streaming frame, from spark.readStream; decode(df, …) takes any other")
@@ -162,7 +163,7 @@ def stream(
     judge = Rules(rules, checkpoint) if rules else None
 
     def start(running: Running) -> StreamingQuery:
-        decoded = decode(df, registry, subject)
+        decoded = decode(df, registry, subject, schema=schema)
         rows = judge.marked(decoded.rows) if judge else decoded.rows
         writer = rows.writeStream.foreachBatch(batch_of(decoded, each, running, late=late, aside=aside, judge=judge))
         writer = writer.option("checkpointLocation", checkpoint)

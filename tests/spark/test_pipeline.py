@@ -20,6 +20,7 @@ import kqlib as kq
 from kqlib.command.main import main
 from kqlib.kafka import Kafka, reading
 from kqlib.spark import running
+from kqlib.spark.snapshot import Files, Snapshot
 from kqlib.spark.table import LATE
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
@@ -226,6 +227,103 @@ def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
     assert (
         seen["state_rows"] == len(teams) + len({(each.round, each.game) for each in events}) and seen["state_bytes"] > 0
     )
+
+
+def reader(**changed: Any) -> str:
+    """A schema that reads all versions of a season's events: without `min`, with `city`. changed: fields; None leaves one out."""
+    made = json.loads(seasons.schema(1))
+    fields = {each["name"]: each for each in made["fields"]} | {"min": None}
+    fields |= {"city": {"name": "city", "type": "string", "default": "?"}} | changed
+    return json.dumps(made | {"fields": [each for each in fields.values() if each]})
+
+
+def test_a_file_names_the_schema_that_reads_and_a_folder_of_parquet(
+    spark: Any, kq_cluster: Kafka, games: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, schema, folder = tmp_path / "pipeline.toml", tmp_path / "reader.avsc", tmp_path / "table"
+    text = f'stream = "standings"\nsource = "{games}"\ntarget = "{games}.table"\nhome = "home"\nparquet = "table"\n'
+    text += 'schema = "{}"\nrules = {{city = "city = \'?\'", scored = "points < 2"}}\n'
+    file.write_text(text.format("reader.avsc"))
+    schema.write_text(reader())
+    registry, events = kq.schemas.Registry(cluster=kq_cluster), list(kq.games.season(600, seed=5, sport="football"))
+
+    def send(some: list[Any]) -> None:
+        produce(kq_cluster, games, seasons.messages(some, registry, f"{games}-value"))
+
+    def run(word: str = "run", *more: str) -> int:
+        return main(["pipeline", word, str(file), *(["--once"] if word == "run" else []), *more])
+
+    def same() -> bool:
+        """Has the folder what the state has, and nothing else beside it?"""
+        found = [
+            {*frame.collect()}
+            for frame in (spark.read.parquet(str(folder)), Snapshot(spark, f"{tmp_path}/home").read("teams"))
+        ]
+        return found[0] == found[1] != set() and not Path(f"{folder}.new").exists()
+
+    send(events[:300])
+    assert run("plan") == 0 and not folder.exists()
+    *_, reads, writes = capsys.readouterr().out.splitlines()
+    assert (reads, writes) == (f"reads values with {schema}", f"writes {games}.table, {folder}")
+    assert run() == 0 and same() and "broke" not in capsys.readouterr().err  # so each row has a city
+    send(events[300:450])
+
+    def fail(*_: Any) -> None:
+        raise OSError("the power is gone")
+
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(Files, "_move", fail)
+        assert run() == 2 and "the power is gone" in capsys.readouterr().err and not folder.exists()
+    assert run() == 0 and same()
+    send(events[450:])
+    registry.register("a reader", reader(place={"name": "place", "type": "string", "default": "!"}))
+    file.write_text(
+        text.format("a reader").replace("city = '?'", "place = '!'").replace("points < 2", "kind <> 'goal'")
+    )
+    assert run() == 1 and same()  # the goals of this batch were put aside
+    before = {*spark.read.parquet(str(folder)).collect()}
+    assert run("backfill", "--switch") == 0 and run() == 0 and same()
+    assert before != {*spark.read.parquet(str(folder)).collect()}
+
+
+def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
+    spark: Any, kq_cluster: Kafka, games: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry, schema, folder = kq.schemas.Registry(cluster=kq_cluster), tmp_path / "reader.avsc", tmp_path / "table"
+    produce(kq_cluster, games, seasons.messages(kq.games.season(9, seed=5), registry, f"{games}-value"))
+    words = ["standings", games, f"{games}.table"]
+    file, least = tmp_path / "pipeline.toml", f'stream = "standings"\nsource = "{games}"\ntarget = "{games}.table"\n'
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    for name, text, says in [
+        ("no.avsc", "", "no.avsc cannot be read: "),
+        ("reader.avsc", "{", "reader.avsc: this is no Avro schema: "),
+        ("reader.avsc", '"string"', "reader.avsc has no field 'at', which standings need"),
+        ("reader.avsc", reader(points=None), "reader.avsc has no field 'points', which standings need"),
+        (
+            "reader.avsc",
+            reader(city={"name": "city", "type": "string"}),
+            "the reader's schema cannot read version 1 of ",
+        ),
+        ("nobodys", "", "'nobodys'"),
+    ]:
+        schema.write_text(text)
+        file.write_text(f'{least}schema = "{name}"\n')
+        typed = str(tmp_path / name) if "." in name else name
+        for again in (["plan", str(file)], ["run", str(file), "--once"], [*words, "--once", "--schema", typed]):
+            assert main(["pipeline", *again]) == 2, again
+            assert says in capsys.readouterr().err, again
+    schema.write_text(reader())
+    file.write_text(f'{least}schema = "reader.avsc"\nrules = {{a = "min < 90"}}\n')
+    assert main(["pipeline", "run", str(file), "--once"]) == 2
+    assert "rule 'a': Spark cannot read 'min < 90': " in capsys.readouterr().err
+    for name, says in [("table", "has other files, such as notes.txt"), ("home/teams", f"is in {tmp_path / 'home'}, ")]:
+        file.write_text(f'{least}home = "home"\nparquet = "{name}"\n')
+        for again in (["plan", str(file)], ["run", str(file), "--once"]):
+            assert main(["pipeline", *again]) == 2
+            assert f"each batch replaces the folder {tmp_path / name}, and it {says}" in capsys.readouterr().err
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert kq.snapshot.records(kq_cluster, f"{games}.table") == {0: []}
 
 
 STOPPED = [(signal.SIGTERM, 1), (signal.SIGINT, 130)]

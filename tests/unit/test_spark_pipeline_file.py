@@ -26,9 +26,11 @@ def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
         "games.bad",
         "games.late",
         3600,
+        str(tmp_path / "standings"),
         str(tmp_path / "standings-home"),
         "http://schemas:8081",
         "games-value",
+        str(tmp_path / "reader.avsc"),
         "standings",
         (
             Rule("two teams", "home <> away"),
@@ -36,8 +38,11 @@ def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
             Rule("once an hour", "number", within=3600),
         ),
     )
-    path.write_text(LEAST + 'home = "hdfs://host/home"')
-    assert pipeline_file.read(str(path)) == PipelineFile("standings", "games", "table", home="hdfs://host/home")
+    path.write_text(LEAST + 'home = "hdfs://host/home"\nparquet = "s3a://table"\nschema = "reader"')
+    elsewhere = PipelineFile(
+        "standings", "games", "table", home="hdfs://host/home", parquet="s3a://table", schema="reader"
+    )
+    assert pipeline_file.read(str(path)) == elsewhere
 
 
 @pytest.mark.parametrize(
@@ -51,6 +56,9 @@ def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
         ('stream = "standings"\nsource = "games"', "target is missing"),
         (LEAST.replace("standings", "table"), "stream is standings or quarantine, not 'table'"),
         (LEAST.replace("standings", "quarantine") + 'late = "x"', "late is a setting of standings"),
+        (LEAST.replace("standings", "quarantine") + 'parquet = "x"', "parquet is a setting of standings"),
+        (LEAST + "schema = 3", "schema cannot be 3"),
+        (LEAST + 'shema = "x"', "there is no setting 'shema'; did you mean schema?"),
         (LEAST + "rules = {a = 3}", "rule 'a': a rule has a name and a condition in SQL, not 'a' and 3"),
         (LEAST + 'rules = {a = {that = "b", than = "stop"}}', "rule 'a': .*unexpected keyword argument 'than'"),
     ],

@@ -95,12 +95,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             "--group", metavar="NAME", help="the consumer group in which the lag is shown (default: kq-WORD-TOPIC)"
         )
         add[name]("--subject", metavar="NAME", help="the subject of its schemas (default: TOPIC-value)")
+        text = "the schema that reads the values: FILE.avsc or a subject (default: the latest one of its own subject)"
+        add[name]("--schema", metavar="SCHEMA", help=text)
     add["standings"](
         "--quarantine", metavar="TOPIC", help="for rows that cannot be decoded (default: they are counted only)"
     )
     add["standings"](
         "--late", metavar="TOPIC", help="for late rows, which do not count (default: they are counted only)"
     )
+    add["standings"]("--parquet", metavar="DIR", help="a folder for the standings as well; each batch replaces it")
     _audit(add["audit"])
     _replay(add["replay"])
     for name in ("quarantine", "replay"):

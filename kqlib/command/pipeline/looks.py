@@ -27,9 +27,17 @@ EVERY = 1.0  # seconds between two looks of `status --watch`
 def plan(args: argparse.Namespace, cluster: Kafka) -> int:
     """Where a stream would go on; it is not started."""
     from kqlib.spark.plan import plan
+    from kqlib.spark.snapshot import LocalFiles
+    from kqlib.spark.standings import check_folder
 
     home = _home(args, cluster)
+    if args.schema:
+        streams.schema_of(args, streams.registry_of(args, cluster))  # NotAllowed
+    if args.parquet:
+        check_folder(LocalFiles(args.parquet), home)
     print(repr(plan(cluster, home, args.source, args.target, tables=args.word == "standings")))
+    print(f"reads values with {args.schema or 'the latest schema of ' + (args.subject or args.source + '-value')}")
+    print(f"writes {', '.join(filter(None, (args.target, args.parquet, args.quarantine, args.late)))}")
     return 0
 
 

@@ -6,6 +6,7 @@ In:  what was typed. Out: lines on stdout and stderr, an exit status.
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -68,7 +69,8 @@ def standings(args: argparse.Namespace, cluster: Kafka) -> int:
     filled(args)
     home = home_of(args, cluster)
     how = {"registry": registry_of(args, cluster), "home": home, "quarantine": args.quarantine, "subject": args.subject}
-    how |= {"late": args.lateness, "late_topic": args.late, "rules": args.rules}
+    how |= {"late": args.lateness, "late_topic": args.late, "rules": args.rules, "parquet": args.parquet}
+    how["schema"] = schema_of(args, how["registry"])
     with alone(home):
         return _stream(
             args, cluster, home, begin(session(cluster), cluster, args.source, args.target, once=args.once, **how)
@@ -89,8 +91,8 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
         raise NotAllowed(f"--yes, --run and --with go with a retry: {way}")
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
     if args.retry:
-        how = {"mend": function(args.made, WITH) if args.made else None, "run": args.named, "dry": not args.yes}
-        return written(args, put_back(session(cluster), cluster, args.source, args.target, **how))
+        back = {"mend": function(args.made, WITH) if args.made else None, "run": args.named, "dry": not args.yes}
+        return written(args, put_back(session(cluster), cluster, args.source, args.target, **back))
 
     def each(good: Any, bad: Any, batch: int) -> None:
         put_aside(bad, cluster, args.target)
@@ -101,9 +103,8 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
         spark = session(cluster)
         place = claim(spark, home, cluster, args.source, args.target)
         rows, registry = frames.read(spark, cluster, args.source, stream=True), registry_of(args, cluster)
-        return _stream(
-            args, cluster, home, stream(rows, registry, subject, each, place, once=args.once, rules=args.rules)
-        )
+        how: dict[str, Any] = {"once": args.once, "rules": args.rules, "schema": schema_of(args, registry)}
+        return _stream(args, cluster, home, stream(rows, registry, subject, each, place, **how))
 
 
 def backfill(args: argparse.Namespace, cluster: Kafka) -> int:
@@ -116,6 +117,7 @@ def backfill(args: argparse.Namespace, cluster: Kafka) -> int:
         raise NotAllowed("a backfill counts standings anew; a quarantine counts nothing")
     home = home_of(args, cluster)
     how = {"registry": registry_of(args, cluster), "home": home, "subject": args.subject, "late": args.lateness}
+    how["schema"] = schema_of(args, how["registry"])
     how |= {"rules": args.rules, "start": args.start, "rate": args.rate, "switch": args.switch, "tell": tell}
     with alone(home) if args.switch else nullcontext(), alone(f"{home}/next"):
         print(backfill(session(cluster), cluster, args.source, args.target, **how))
@@ -206,6 +208,34 @@ def registry_of(args: argparse.Namespace, cluster: Kafka) -> Any:
     from kqlib.schemas import Registry
 
     return Registry(url=args.registry) if args.registry else Registry(cluster=cluster)
+
+
+def schema_of(args: argparse.Namespace, registry: Any) -> str | None:
+    """The schema that reads the values, if the settings name a file or a subject; `NotAllowed` if it does not fit."""
+    from kqlib.schemas import form
+    from kqlib.spark.decode import readable
+    from kqlib.spark.pipeline_file import AVSC
+    from kqlib.spark.table import NEEDED
+
+    if args.schema is None:
+        return None
+    if not args.schema.endswith(AVSC):
+        text = registry.latest(args.schema).schema
+    else:
+        try:
+            text = Path(args.schema).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise NotAllowed(f"the schema {args.schema} cannot be read: {error}") from None
+    try:
+        found = form.canonical(text)
+    except NotAllowed as error:
+        raise NotAllowed(f"{args.schema}: {error}") from None
+    tree = json.loads(found)
+    fields = tree.get("fields", ()) if isinstance(tree, dict) else ()
+    if args.word == "standings" and (lacking := sorted(NEEDED - {each["name"] for each in fields})):
+        raise NotAllowed(f"the schema {args.schema} has no field '{lacking[0]}', which standings need")
+    readable(registry, args.subject or f"{args.source}-value", found)
+    return found
 
 
 def home_of(args: argparse.Namespace, cluster: Kafka) -> str:
