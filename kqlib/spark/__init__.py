@@ -10,7 +10,7 @@ Modules:
     frames                                Kafka as frames
     decode, stream, progress              values; a stream that takes up new schemas; how far it is
     rules                                 what a value has to meet
-    table, standings, snapshot            standings from events; as a stream; its directory
+    table, standings, snapshot            standings and windows of time from events; as a stream; its directory
     pipeline_file, plan, running          a stream as one file; where it would go on; the process that runs it
     backfill                              standings counted anew beside the stream, compared and switched
     joins                                 two streams by time; an event and the version at its time
@@ -43,5 +43,5 @@ from kqlib.spark.rules import Rule as Rule
 from kqlib.spark.session import ROCKSDB as ROCKSDB, close as close, session as session
 from kqlib.spark.standings import form as form, standings as standings
 from kqlib.spark.stream import Running as Running, stream as stream
-from kqlib.spark.table import table as table
+from kqlib.spark.table import table as table, windows as windows
 from kqlib.spark.watch import Round as Round, Watch as Watch, watch as watch

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kqlib.errors import NotAllowed
 from kqlib.queue.arguments import seconds
-from kqlib.spark.table import LATE
+from kqlib.spark.table import LATE, MOST, came_late
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-MOST = 30 * 24 * 3600.0  # seconds
 
 
 def near(
@@ -25,15 +24,21 @@ def near(
 ) -> DataFrame:
     """Each row of `left` with each row of `right` that has the same `on` and is at most `within` seconds away: `left`, `right`.
 
-    Both may be streams. Then a row may be so many seconds `late` behind the newest one, and Spark forgets older rows. A left row
-    without a right one comes when no right one can come any more, that is with a batch after the watermark has passed.
+    Rows that came more than `late` seconds after their event are left out: the rule of the standings (`came_late`). For it both frames
+    have `timestamp`, the record's time. Both may be streams. Their watermark is `late` behind the newest event, and only says what
+    Spark may forget. A left row without a right one comes with a batch after that. It is not corrected: for that, call this with
+    frames of both topics once the late rows are back.
     """
     from pyspark.sql import functions as f
 
     gap, delay = seconds("within", within, 0, MOST), seconds("late", late, 0, MOST)
 
     def side(frame: DataFrame, name: str) -> DataFrame:
-        marked = frame.selectExpr(f"struct(*) AS {name}", f"{on} AS {name}_on", f"{at} AS {name}_at")
+        if "timestamp" not in frame.columns:
+            raise NotAllowed(f"near(…) needs the column `timestamp`, the record's time, and the {name} frame has none")
+        event = f"struct({at} AS at) AS value"
+        every = frame.selectExpr(f"struct(*) AS {name}", f"{on} AS {name}_on", f"{at} AS {name}_at", "timestamp", event)
+        marked = every.where(f"({came_late(delay)}) IS NOT TRUE").drop("timestamp", "value")
         return marked.withWatermark(f"{name}_at", f"{delay} seconds")
 
     span = f"INTERVAL '{gap}' SECOND"

@@ -1,16 +1,18 @@
 """Standings from events: one transformation, for a batch and for a stream.
 
 In:  decoded rows of a season (`value`, and `timestamp`: when the broker got the record).
-Out: `games`: a row for each game with the facts that count; `fold`: more facts into them; `table`: each team's place.
+Out: `games`: a row for each game with the facts that count; `fold`: more facts into them; `table`: each team's place;
+`windows`: each team's points in windows of event time.
 
     table(games(good))  ==  table(fold(games(first half), games(second half)))        in any order, and with any row twice
 
 It holds because the facts of a game are a set, and their sum does not depend on their order or on how often they came. So a stream may
 work a batch again after a crash, a message may come twice, and a correction may come before its goal.
 
-A row is late if the broker got it more than so many seconds after the event. That is a fact of the row and not of a reader's clock, so
-batch and stream agree. Late rows do not count in a game; they are counted for each team (`late`). If the same event comes in time as
-well, it is not late: a late row that is put back with the time of its event leaves no trace (`aside.py`).
+A row is late if the broker got it more than so many seconds after the event: `came_late`, the one rule for games, windows and joins.
+That is a fact of the row and not of a reader's clock, so batch and stream agree. Late rows do not count; the column `late` has their
+number. If the same event comes in time as well, it is not late: a late row that is put back with the time of its event leaves no
+trace (`aside.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kqlib.errors import NotAllowed
+from kqlib.queue.arguments import seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LATE = 3600.0  # seconds
+MOST = 30 * 24 * 3600.0
 KEY = ("league", "round", "game")
 FACT = "number: long, side: string, points: int, final: boolean, late: boolean"
 GAMES = f"league string, round int, game string, told array<struct<{FACT}>>"
@@ -63,6 +67,24 @@ def came_late(late: float, value: str = "value") -> str:
     if isinstance(late, bool) or not isinstance(late, int | float) or late < 0:
         raise NotAllowed(f"late is a number of seconds from 0, not {late!r}")
     return f"double(timestamp) - double({value}.at) > double('{late}')"
+
+
+def windows(good: DataFrame, every: float = 900.0, *, late: float = LATE) -> DataFrame:
+    """Each team's points in windows of so many seconds of event time: `window` (start, end), `league`, `team`, `points`, `late`.
+
+    A correction counts in the window of its own time. Each event counts once, and a late one is only counted, as in the standings: put
+    back with the time of its event, it leaves no trace. A window is never closed, so it is never wrong for an event that comes later.
+    """
+    from pyspark.sql import functions as f
+
+    _check(good)
+    span = f.window("at", f"{seconds('every', every, 1, MOST)} seconds")
+    scoring = good.where("value.kind IN ('goal', 'correction')").selectExpr("value.*", f"{came_late(late)} AS _late")
+    events = scoring.groupBy(span, "league", "team", "number").agg(
+        f.expr("max(points) AS points"), f.expr("bool_and(_late) AS _late")
+    )
+    points = f.expr("coalesce(sum(points) FILTER (WHERE NOT _late), 0) AS points")
+    return events.groupBy("window", "league", "team").agg(points, f.expr("count_if(_late) AS late"))
 
 
 def late_rows(rows: DataFrame) -> DataFrame:

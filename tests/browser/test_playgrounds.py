@@ -145,6 +145,10 @@ def _pipeline(shown: Locator) -> None:
     choose(shown, "see", "batches")
     expect(twin).to_contain_text(re.compile(r"waiting +100 +200"))
     shots(shown, "pipeline-batches")
+    choose(shown, "see", "status")
+    expect(twin).to_contain_text(re.compile(r"rows a second +[1-9][0-9]*\n"))
+    expect(twin).to_contain_text(re.compile(r"lag of play-games/1 +0\n"))
+    shots(shown, "pipeline-status")
 
 
 THREE: dict[str, Callable[[Locator], None]] = {

@@ -51,3 +51,18 @@ def by_hand(events: Iterable[SeasonEvent]) -> list[tuple[Any, ...]]:
         places[each[0]] += 1
         done.append((*each[:2], places[each[0]], *each[2:]))
     return done
+
+
+def windows_by_hand(events: Iterable[SeasonEvent]) -> list[tuple[Any, ...]]:
+    """The points of each team in each quarter of an hour of event time: its begin in ms, league, team, points, late rows."""
+    every, in_time = dict[tuple[Any, ...], int](), set[tuple[Any, ...]]()
+    for row in events:
+        if row.kind in {"goal", "correction"}:
+            event = row.at // 900_000 * 900_000, row.league, row.team, row.number
+            every[event] = row.points
+            in_time |= {event} if row.sent - row.at <= LATE * 1000 else set()
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for event, points in every.items():
+        found[event[:3]][0] += points * (event in in_time)
+        found[event[:3]][1] += event not in in_time
+    return sorted((*window, *counts) for window, counts in found.items())

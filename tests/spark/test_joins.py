@@ -42,13 +42,15 @@ def test_a_goal_has_the_odds_within_thirty_seconds_and_one_without_comes_once_th
     kq.Plan({odds: kq.Topic(1, config={"retention.ms": "-1"})}).apply(kq_cluster, quiet=True)
     found = list[tuple[int, int | None]]()
 
-    def send(topic: str, *seconds: float, game: str = "ARS-CHE") -> None:
-        put(kq_cluster, topic, *(json.dumps({"game": game, "second": second}).encode() for second in seconds))
+    def send(topic: str, *seconds: int, game: str = "ARS-CHE", after: int = 1) -> None:
+        for second in seconds:
+            value, ms = json.dumps({"game": game, "second": second}).encode(), (1_000_000_000 + second + after) * 1000
+            put(kq_cluster, topic, {"value": value, "timestamp": ms})
 
-    def read(topic: str) -> Any:
-        rows = items(spark, kq_cluster, topic, stream=True)
-        parsed = rows.selectExpr("from_json(string(value), 'game string, second int') AS it")
-        return parsed.selectExpr("it.game", "it.second", "timestamp_seconds(1000000000 + it.second) AS at")
+    def read(topic: str, stream: bool = True) -> Any:
+        rows = items(spark, kq_cluster, topic, stream=stream)
+        parsed = rows.selectExpr("timestamp", "from_json(string(value), 'game string, second int') AS it")
+        return parsed.selectExpr("timestamp", "it.game", "it.second", "timestamp_seconds(1000000000 + it.second) AS at")
 
     def each(rows: Any, _: int) -> None:
         found.extend((row.left.second, row.right and row.right.second) for row in rows.collect())
@@ -61,16 +63,38 @@ def test_a_goal_has_the_odds_within_thirty_seconds_and_one_without_comes_once_th
         return sorted(found, key=str)
 
     send(kq_topic, 100, 200, 400)
+    send(kq_topic, 210, after=61)  # late, for this rule of 60 s
+    send(odds, 180, after=61)
     send(odds, 70, 69, 130, 131, 210)
     send(odds, 400, game="LIV-EVE")
-    assert run() == [(100, 130), (100, 70), (200, 210)]
+    assert run() == [
+        (100, 130),
+        (100, 70),
+        (200, 210),
+    ]  # the watermark alone would take late ones: nothing newer was read
     send(odds, 420)
     assert run() == [(400, 420)]
     send(kq_topic, 500, 1000)
     send(odds, 1000)
     assert run() == [(1000, 1000), (500, None)]
+    late = [(200, 180), (210, 180), (210, 210)]
+    in_time = [(100, 130), (100, 70), (200, 210), (400, 420), (1000, 1000), (500, None)]
+    for expected in (in_time, in_time + late):
+        found.clear()
+        each(near(read(kq_topic, stream=False), read(odds, stream=False), "game", within=30, late=60), 0)
+        assert sorted(found, key=str) == sorted(expected, key=str)
+        send(kq_topic, 210, after=0)  # they are put back with the time of their event
+        send(odds, 180, after=0)
     for done in kq_cluster.admin.delete_topics([odds]).values():
         done.result(WAIT)
+
+
+def test_a_frame_without_the_time_of_its_records_is_refused(spark: Any) -> None:
+    goals = spark.createDataFrame([("ARS", time(1))], "game string, at timestamp")
+    with pytest.raises(
+        NotAllowed, match="needs the column `timestamp`, the record's time, and the left frame has none"
+    ):
+        near(goals, goals, "game")
 
 
 def test_a_span_that_is_none_is_refused() -> None:

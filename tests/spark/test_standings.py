@@ -29,14 +29,14 @@ from kqlib.spark import decode, form, frames, put_back, source, standings, table
 from kqlib.spark.snapshot import Snapshot, claim
 from kqlib.spark.standings import forms, latest
 from kqlib.spark.stream import Counted
-from kqlib.spark.table import LATE, came_late, fold, games as played, late_rows
+from kqlib.spark.table import LATE, came_late, fold, games as played, late_rows, windows
 from kqlib.topics import Plan, Topic
 from kqlib.workshop import games, play, snapshot
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import SeasonEvent, produce
 from kqlib.workshop.lab import Lab
 from tests.patience import WAIT
-from tests.spark.hand import by_hand
+from tests.spark.hand import by_hand, windows_by_hand
 from tests.spark.same import same
 
 PATIENCE = 300
@@ -139,6 +139,9 @@ def test_late_rows_that_are_put_back_with_the_time_of_their_event_leave_no_trace
         first, second = rows(spark, events[:cut]), rows(spark, events[cut:])
         corrected = fold(fold(played(late), played(second)), played(first))
         assert plain(table(corrected)) == by_hand(each._replace(sent=each.at) for each in events)
+        assert _windows(windows(arrived)) == windows_by_hand(events)
+        back = windows(arrived.unionByName(late.selectExpr("timestamp", "value")))
+        assert _windows(back) == windows_by_hand(each._replace(sent=each.at) for each in events)
         arrived.unpersist()
 
     assert len(TWO_GAMES) > 10 and {"goal", "correction", "card"} <= {each.kind for each in TWO_GAMES}
@@ -297,6 +300,9 @@ def test_late_rows_that_are_put_back_count_as_if_they_had_been_in_time(stage: St
     stage.tell(events)
     assert stage.run(late_topic=aside).late == len(late) > 30
     assert plain(stage.parquet) == by_hand(events)
+    assert (
+        in_windows(stage) == windows_by_hand(events) != windows_by_hand(each._replace(sent=each.at) for each in events)
+    )
     values = Counter(data for _, data, _ in seasons.messages(late, stage.registry, f"{stage.games}-value"))
     (kept,) = snapshot.records(stage.cluster, aside).values()
     assert Counter(record.value() for record in kept) == values
@@ -306,8 +312,20 @@ def test_late_rows_that_are_put_back_count_as_if_they_had_been_in_time(stage: St
     same(stage.kafka, stage.parquet)
     same(stage.parquet, stage.whole)
     assert plain(stage.parquet) == by_hand(each._replace(sent=each.at) for each in events)
+    assert in_windows(stage) == windows_by_hand(each._replace(sent=each.at) for each in events)
     for done in stage.cluster.admin.delete_topics([aside]).values():
         done.result(WAIT)
+
+
+def in_windows(stage: Stage) -> list[tuple[Any, ...]]:
+    """The windows of the topic."""
+    return _windows(windows(stage.decoded(stage.games)))
+
+
+def _windows(frame: Any) -> list[tuple[Any, ...]]:
+    """When each window begins, with what is in it."""
+    assert frame.where("unix_millis(window.end) - unix_millis(window.start) <> 900000").isEmpty()
+    return sorted(map(tuple, frame.selectExpr("unix_millis(window.start)", "* EXCEPT (window)").collect()))
 
 
 def status(shown: Any) -> list[Any]:
