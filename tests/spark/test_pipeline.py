@@ -18,6 +18,7 @@ import pytest
 
 import kqlib as kq
 from kqlib.command.main import main
+from kqlib.errors import NotAllowed
 from kqlib.kafka import Kafka, reading
 from kqlib.spark import running
 from kqlib.spark.snapshot import Files, Snapshot
@@ -230,9 +231,9 @@ def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
 
 
 def reader(**changed: Any) -> str:
-    """A schema that reads all versions of a season's events: without `min`, with `city`. changed: fields; None leaves one out."""
-    made = json.loads(seasons.schema(1))
-    fields = {each["name"]: each for each in made["fields"]} | {"min": None}
+    """A schema that reads all versions of a season's events: without `minute`, with `city`. changed: fields; None leaves one out."""
+    made = json.loads(seasons.schema(4))
+    fields = {each["name"]: each for each in made["fields"]} | {"minute": None}
     fields |= {"city": {"name": "city", "type": "string", "default": "?"}} | changed
     return json.dumps(made | {"fields": [each for each in fields.values() if each]})
 
@@ -269,7 +270,7 @@ def test_a_file_names_the_schema_that_reads_and_a_folder_of_parquet(
     send(events[300:450])
 
     def fail(*_: Any) -> None:
-        raise OSError("the power is gone")
+        raise NotAllowed("the power is gone")
 
     with pytest.MonkeyPatch.context() as broken:
         broken.setattr(Files, "_move", fail)
@@ -314,9 +315,9 @@ def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
             assert main(["pipeline", *again]) == 2, again
             assert says in capsys.readouterr().err, again
     schema.write_text(reader())
-    file.write_text(f'{least}schema = "reader.avsc"\nrules = {{a = "min < 90"}}\n')
+    file.write_text(f'{least}schema = "reader.avsc"\nrules = {{a = "minute < 90"}}\n')
     assert main(["pipeline", "run", str(file), "--once"]) == 2
-    assert "rule 'a': Spark cannot read 'min < 90': " in capsys.readouterr().err
+    assert "rule 'a': Spark cannot read 'minute < 90': " in capsys.readouterr().err
     for name, says in [("table", "has other files, such as notes.txt"), ("home/teams", f"is in {tmp_path / 'home'}, ")]:
         file.write_text(f'{least}home = "home"\nparquet = "{name}"\n')
         for again in (["plan", str(file)], ["run", str(file), "--once"]):
