@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -89,14 +89,15 @@ def held(*locks: Any) -> Callable[[], None]:
     """Another thread of the parent holds these locks, until the answer is called."""
     taken, over = threading.Event(), threading.Event()
 
-    def hold() -> None:
-        with ExitStack() as stack:
-            for lock in locks:
-                stack.enter_context(lock)
+    def hold(*rest: Any) -> None:
+        if not rest:
             taken.set()
             over.wait()
+            return
+        with rest[0]:
+            hold(*rest[1:])
 
-    threading.Thread(target=hold, daemon=True).start()
+    threading.Thread(target=hold, args=locks, daemon=True).start()
     taken.wait()
     return over.set
 
