@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
-# The Debian packages that tests need: a browser, fonts with every sign that our pictures use, Node.js and Go for the clients in
-# other languages.
-# In:  nothing. Out: what was missing is installed; where that cannot be done it is said, and nothing fails.
+# The Debian packages that tests need: a browser, and fonts with every sign that our pictures use.
+# In:  names of more packages, as `nodejs golang-go` at night. Out: what was missing is installed; where that cannot be done it is said,
+# and nothing fails.
 set -euo pipefail
 
 missing=()
-for each in chromium:chromium node:nodejs go:golang-go; do
-  command -v "${each%:*}" >/dev/null || missing+=("${each#*:}")
-done
-for font in fonts-dejavu-core fonts-symbola; do
-  dpkg-query --show --showformat='${db:Status-Status}' "$font" 2>/dev/null | grep -qx installed || missing+=("$font")
+command -v chromium >/dev/null || missing+=(chromium)
+for each in fonts-dejavu-core fonts-symbola "$@"; do
+  dpkg-query --show --showformat='${db:Status-Status}' "$each" 2>/dev/null | grep -qx installed || missing+=("$each")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
 

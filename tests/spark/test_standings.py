@@ -124,7 +124,7 @@ def arrivals(draw: st.DrawFn) -> list[SeasonEvent]:
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # else it hides what a failed example says
 @pytest.mark.nightly  # the cut: late rows of one order that are put back into their topic, below
-@pytest.mark.limit(300)
+@pytest.mark.limit(600)
 def test_late_rows_that_are_put_back_with_the_time_of_their_event_leave_no_trace(spark: Any) -> None:
     many = st.lists(arrivals(), min_size=15, max_size=15)  # a query takes long: each arrival is a league of its own
 

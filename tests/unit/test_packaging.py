@@ -329,7 +329,7 @@ HAS_ALL = {"chromium": "", "dpkg-query": "echo installed"}
 def machine(tmp_path):
     """Run a script of .ci/ on a machine that has only these commands; returns (exit code, calls, stderr)."""
 
-    def run(script: str, commands: dict[str, str]) -> tuple[int, list[str], str]:
+    def run(script: str, commands: dict[str, str], *more: str) -> tuple[int, list[str], str]:
         place, calls = tmp_path / "bin", tmp_path / "calls"
         place.mkdir()
         for tool in TOOLS:
@@ -339,7 +339,7 @@ def machine(tmp_path):
             (place / name).chmod(0o755)
         env = {"PATH": str(place), "CALLS": str(calls)}
         ran = subprocess.run(
-            [str(REPO / ".ci" / script)],
+            [str(REPO / ".ci" / script), *more],
             env=env,
             input="y\n",
             capture_output=True,
@@ -373,6 +373,11 @@ def test_what_is_missing_is_installed_or_reported(machine, commands, calls, word
     assert code == 0
     assert (words in stderr) if words else stderr == ""
     assert [call for call in called if not call.startswith("sudo")] == calls
+
+
+def test_at_night_packages_are_installed_that_the_day_does_not_need(machine):
+    _, called, _ = machine("apt.sh", {"apt-get": "", "id": "echo 0", "chromium": ""}, "nodejs", "golang-go")
+    assert called[-1] == INSTALL.replace("chromium ", "") + " nodejs golang-go"
 
 
 @pytest.mark.parametrize(
