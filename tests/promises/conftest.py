@@ -16,11 +16,12 @@ import pytest
 from confluent_kafka import KafkaException
 from xdist.scheduler import LoadFileScheduling
 
+from kqlib.errors import Unreachable
 from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.cluster import Cluster
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 from tests.promises.desk import Desk
 from tests.promises.queue_worker import PATIENT, Worker
 from tests.promises.queues import MADE, SESSION, Start, alone, topic
@@ -110,6 +111,23 @@ def wired(kq_crash: Any) -> Iterator[Cluster]:
     SHARED.end(cluster)
     yield cluster
     cluster.wire.heal()
+
+
+@pytest.fixture
+def deaf(kq_cluster: Kafka) -> Iterator[Any]:
+    """The broker, to be paused; it goes on after the test."""
+    broker = kq_cluster.broker(1)
+    yield broker
+    broker.resume()
+    until(lambda: asked_anew(kq_cluster))
+    kq_cluster.renew()  # it may know no broker: the broker's session ends while it is paused (librdkafka 5301)
+
+
+def asked_anew(cluster: Kafka) -> list[int]:
+    """The brokers that a new client finds."""
+    with Kafka(cluster.bootstrap) as fresh, suppress(Unreachable):
+        return fresh.brokers
+    return []
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 
-from kqlib.errors import Unreachable
 from kqlib.kafka import Kafka, reading
 from kqlib.queue import Site
 from tests.patience import PATIENCE, WAIT, until
@@ -83,23 +80,6 @@ def test_a_process_that_has_closed_its_pipes_and_is_not_gone_yet_is_asked_no_mor
         cluster._asks._child = ending  # type: ignore[union-attr]
         assert cluster.describe_group("nobody", WAIT).members == []
         assert ending.poll() == -signal.SIGKILL
-
-
-@pytest.fixture
-def deaf(kq_cluster: Kafka) -> Iterator[Any]:
-    """The broker, to be paused; it goes on after the test."""
-    broker = kq_cluster.broker(1)
-    yield broker
-    broker.resume()
-    until(lambda: asked_anew(kq_cluster))
-    kq_cluster.renew()  # it may know no broker: the broker's session ends while it is paused (librdkafka 5301)
-
-
-def asked_anew(cluster: Kafka) -> list[int]:
-    """The brokers that a new client finds."""
-    with Kafka(cluster.bootstrap) as fresh, suppress(Unreachable):
-        return fresh.brokers
-    return []
 
 
 def test_no_answer_is_a_time_out_and_the_next_question_has_its_own_answer(

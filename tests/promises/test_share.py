@@ -151,16 +151,14 @@ def test_what_an_aborted_transaction_put_never_comes(kq_cluster, kq_topic, share
     queue.ack(item)
 
 
-def test_closing_is_bounded_when_the_broker_is_away_and_leaves_no_thread(kq_cluster, share, within):
+def test_closing_is_bounded_when_the_broker_is_away_and_leaves_no_thread(deaf, share, within):
     queue = share()
     queue.put(b"1")
     assert queue.claim(wait=WAIT) is not None
-    kq_cluster.broker(1).pause()
-    try:
-        assert within(10, lambda: queue.close() or True) < 8 * PATIENCE
-        queue.close()  # twice does no harm
-    finally:
-        kq_cluster.broker(1).resume()
+    deaf.pause()
+    assert within(10, lambda: queue.close() or True) < 8 * PATIENCE
+    queue.close()  # twice does no harm
+    deaf.resume()
     within(10, lambda: not [each for each in threading.enumerate() if each.name.startswith("kq-share")])
 
 

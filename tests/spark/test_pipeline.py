@@ -177,7 +177,10 @@ def test_games_become_standings_and_every_row_is_counted(
     assert main(words) == 0 and capsys.readouterr().err == ""
     assert len(kq.snapshot.records(kq_cluster, f"{games}.table")[0]) == len(table)
     assert main(["pipeline", "plan", *words[1:-1]]) == 0
-    state, *partitions = capsys.readouterr().out.splitlines()
+    state, *partitions, reads, writes = capsys.readouterr().out.splitlines()
+    assert reads == f"reads values with the latest schema of {games}-value" and writes.startswith(
+        f"writes {games}.table"
+    )
     assert state.endswith(" is committed") and len(partitions) == 2
     assert all(each.endswith(": 0 records") for each in partitions)
 
