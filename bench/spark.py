@@ -10,11 +10,14 @@ In: nothing. Out: `measured()`: one round, {what: a time or a ratio}. `python -m
                     then one of five such batches
     row             from produce to the row in `each`, and to the snapshot of standings, one row at a time; and what of that is
                     not the batch's work: Spark asks for offsets, makes a plan and notes both
-    cores           Kafka → decode → count → Kafka again, on one core and on two, of 0.2 M rows and of 2 M
+    cores           Kafka → decode → count → Kafka again, on one core and on two, of 0.2 M rows and of 2 M; and on one executor and on
+                    two, processes of their own with a core each
+    a day           24 hours of events go through standings, 144 batches of ten minutes; the driver's memory each eight hours
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import tempfile
@@ -39,6 +42,8 @@ from kqlib.workshop.games.seasons import FOR_EVER, produce
 WELL = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}  # as at work: with the compiler for what runs long
 ROWS, TIMES = 200_000, 10  # the large topic has each row so many times
 LONG = 5  # the longer season's batches
+STEP = 6_000  # milliseconds between two events of a day
+BATCH = 600_000 // STEP
 TAKES = 5  # the first of each kind are compilation
 SINGLES = 25
 
@@ -47,8 +52,8 @@ def measured() -> dict[str, float]:
     """One round."""
     with Cluster() as cluster:
         plan = {name: Topic(2, config=FOR_EVER) for name in ("games", "long", "many")}
-        plan |= {"single": Topic(1, config=FOR_EVER), "counts": Topic(2)}
-        plan |= {name: Topic(2, compact=True) for name in ("table", "again", "latest")}
+        plan |= {"single": Topic(1, config=FOR_EVER), "day": Topic(1, config=FOR_EVER), "counts": Topic(2)}
+        plan |= {name: Topic(2, compact=True) for name in ("table", "again", "latest", "daily")}
         Plan(plan).apply(cluster, quiet=True)
         registry = Registry(cluster=cluster)
         registry.register("single-value", seasons.schema(1))
@@ -83,6 +88,20 @@ def _measured(cluster: Kafka, registry: Registry, home: str) -> dict[str, float]
         found[f"produce to row, {what} p50, s (≤ {most})"] = row
         found[f"of it Spark's steps around a batch, {what}, s"] = around
     found["driver, MB (≤ 1200)"] = _memory()
+    return found | _day(spark, cluster, registry, f"{home}/day")
+
+
+def _day(spark: Any, cluster: Kafka, registry: Registry, home: str) -> dict[str, float]:
+    """What the driver takes each eight hours of a day of events."""
+    found: dict[str, float] = {}
+    hours, each = 24, 3_600_000 // STEP
+    times = (seasons.FIRST + number * STEP for number in range(hours * each))
+    events = [one._replace(at=at, sent=at) for one, at in zip(games.season(hours * each), times, strict=False)]
+    how: dict[str, Any] = {"registry": registry, "home": home, "once": True, "maxOffsetsPerTrigger": BATCH}
+    for hour in range(0, hours, 8):
+        produce(cluster, "day", seasons.messages(events[hour * each : (hour + 8) * each], registry, "day-value"))
+        standings(spark, cluster, "day", "daily", **how).wait()
+        found[f"driver after {hour + 8} h of events, MB"] = _memory()
     return found
 
 
@@ -175,21 +194,30 @@ def _write_counts(cluster: Kafka, frame: Any) -> None:
 
 
 def _scaled(cluster: Kafka, registry: Registry) -> dict[str, float]:
-    """The same work on one core and on two, of few rows and of many."""
+    """The same work on one core and on two, of few rows and of many, in one process and in executors."""
     found: dict[str, float] = {}
     _many(cluster, session().read.format("kafka").options(**source(cluster, "games")).load())
+    for kind, master in (("core", "local[{}]"), ("executor", "local-cluster[{},1,700]")):
+        found |= _on(cluster, registry, kind, master)
+    return found
+
+
+def _on(cluster: Kafka, registry: Registry, kind: str, master: str) -> dict[str, float]:
+    found: dict[str, float] = {}
     for cores in (1, 2):
         close()
-        spark = session(cluster, config={"spark.master": f"local[{cores}]", **WELL})
+        os.environ["KQ_SPARK_MASTER"] = master.format(cores)
+        spark = session(cluster, config=WELL)
         for topic, times in (("games", 1), ("many", TIMES)):
             read = spark.read.format("kafka").options(**source(cluster, topic)).load()
             works = {"values": partial(_write_counts, cluster, _counted(read, registry))}
             works |= {"bytes": partial(_write_counts, cluster, _raw(read))} if times > 1 else {}
             took = _took(works, 3)
-            what = f"{ROWS * times / 1e6:g} M rows, {cores} core{'s' * (cores > 1)}"
+            what = f"{ROWS * times / 1e6:g} M rows, {cores} {kind}{'s' * (cores > 1)}"
             found[f"{what}, k rows/s a core"] = ROWS * times / took["values"].seconds / cores / 1000
             if times > 1:
                 found[f"{what}, decoded ÷ bytes (≥ 0.7)"] = took["bytes"].seconds / took["values"].seconds
+    del os.environ["KQ_SPARK_MASTER"]
     return found
 
 
