@@ -45,6 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--pause", type=float, default=20.0, metavar="SECONDS", help="with --accident stop: for how long (default: 20)")
     add("--takeover", action="store_true", help="with --accident stop: a second worker starts meanwhile")
     add("--patient", action="store_true", help="wait for the session of a dead member instead of leaving in its name")
+    add("--at-once", type=int, metavar="N", help="runs side by side (default: as many as cores)")
     add(
         "--allow", default="", metavar="WHAT", help="what is no failure: lost, doubled, order, judge, died; with commas"
     )
@@ -84,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
         allow=[word.strip() for word in args.allow.split(",") if word.strip()],
         item_of=function(args.id, NAMED) if args.id else last_number,
         judge=function(args.judge, NAMED) if args.judge else None,
+        at_once=args.at_once,
         points_only=args.points,
     )
     if args.html:

@@ -14,6 +14,7 @@ that comes again writes the same again. Spark keeps no state: its checkpoint has
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from kqlib.kafka import Kafka
     from kqlib.schemas import Registry
+
+PARQUET = re.compile(r"part-.+|_SUCCESS|\..+\.crc")  # what Spark writes: a Delta table beside it has _delta_log
 
 
 def _record(name: str, *fields: dict[str, str]) -> dict[str, Any]:
@@ -179,7 +182,7 @@ def advance(kept: Snapshot, good: DataFrame, late: float, batch: int, before: in
 
 def check_folder(found: Files | LocalFiles, home: str) -> None:
     """`NotAllowed` if this folder has other files than Parquet of Spark: a batch would delete them."""
-    folder, others = found.home, sorted(name for name in found.sizes("") if not name.startswith(("part-", "_", ".")))
+    folder, others = found.home, sorted(name for name in found.sizes("") if not PARQUET.fullmatch(name))
     if others or f"{folder}/".startswith(f"{home}/"):
         has = f"has other files, such as {others[0]}" if others else f"is in {home}, which has other files"
         raise NotAllowed(f"each batch replaces the folder {folder}, and it {has}: name an empty one")

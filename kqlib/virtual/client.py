@@ -98,9 +98,11 @@ class Client:
         while True:
             try:
                 return self._listed(prefix)
-            except (httpx.HTTPError, ours.Unavailable) as error:
+            except (httpx.HTTPError, ours.NotMine, ours.Unavailable) as error:
                 if time.monotonic() + LONGEST_PAUSE > deadline:
-                    raise NoNode(address=", ".join(self._seeds), why=f"{error}. Nothing was changed") from None
+                    raise NoNode(
+                        address=", ".join(self._seeds), why=f"{type(error).__name__}: {error}. Nothing was changed"
+                    ) from None
             time.sleep(LONGEST_PAUSE * random.uniform(0.5, 1.0))
             self._refresh(0.0)
 

@@ -315,7 +315,7 @@ class ItemStore:
 
     def ack(self, name: Name, receipts: Sequence[str], out: Writes) -> list[str]:
         """Mark the items of these receipts as done."""
-        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.begin_ending(n))
+        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.ack([n]))
 
     def release(self, name: Name, receipts: Sequence[str], delay: float, out: Writes) -> list[str]:
         """Give these items back: they come again, at once or after the delay."""
@@ -392,8 +392,6 @@ class ItemStore:
                 done.append(receipt)
         entry = self.index.entries.get(name[0])
         if ledger is not None and entry is not None:
-            if acked := [*ledger.partition.ending]:
-                ledger.partition.end(acked, done=True)  # all at once: one by one takes twice as long
             self._save(name, ledger, entry, out)
             self._keep_or_drop(name, ledger)
         if done:

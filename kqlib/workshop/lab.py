@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
@@ -167,9 +168,12 @@ class Lab:
         """A picture of a topic's log as it is now. With a group, it shows what is committed."""
         return view.log(snapshot.lanes(self.cluster, topic, group), title=topic)
 
-    def draw_cluster(self, topic: str) -> view.Picture:
-        """A picture of the brokers and of this topic's replicas."""
+    def draw_cluster(self, topic: str, controller: bool = False) -> view.Picture:
+        """A picture of the brokers and of this topic's replicas. controller: show which one leads the controllers."""
         brokers, partitions = snapshot.brokers(self.cluster, topic)
+        if controller:  # not by default: it differs from start to start, and a stored picture must not
+            lead = self.cluster.controller
+            brokers = [replace(each, controller=each.id == lead) for each in brokers]
         return view.cluster(brokers, partitions, title=topic)
 
     def close(self) -> None:

@@ -70,11 +70,11 @@ def in_sync(cluster: Kafka, topic: str) -> int:
     return min(len(partition.isrs) for partition in cluster.partitions(topic).values())
 
 
-def copies(cluster: Cluster, topic: str) -> dict[int, int]:
-    """Where partition 0 ends in each broker's own files: broker -> the offset of its next record. No broker is asked."""
+def copies(cluster: Cluster, topic: str, partition: int = 0) -> dict[int, int]:
+    """Where a partition ends in each broker's own files: broker -> the offset of its next record. No broker is asked."""
     ends: dict[int, int] = {}
     for number, broker in cluster._brokers.items():
-        folder = broker.node.data / f"{topic}-0"
+        folder = broker.node.data / f"{topic}-{partition}"
         if not folder.is_dir():
             continue
         log = b"".join(file.read_bytes() for file in sorted(folder.glob("*.log")))

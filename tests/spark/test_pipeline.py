@@ -299,6 +299,7 @@ def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
     file, least = tmp_path / "pipeline.toml", f'stream = "standings"\nsource = "{games}"\ntarget = "{games}.table"\n'
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
+    (folder / "_delta_log").mkdir()
     for name, text, says in [
         ("no.avsc", "", "no.avsc cannot be read: "),
         ("reader.avsc", "{", "reader.avsc: this is no Avro schema: "),
@@ -321,7 +322,10 @@ def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
     file.write_text(f'{least}schema = "reader.avsc"\nrules = {{a = "minute < 90"}}\n')
     assert main(["pipeline", "run", str(file), "--once"]) == 2
     assert "rule 'a': Spark cannot read 'minute < 90': " in capsys.readouterr().err
-    for name, says in [("table", "has other files, such as notes.txt"), ("home/teams", f"is in {tmp_path / 'home'}, ")]:
+    for name, says in [
+        ("table", "has other files, such as _delta_log"),
+        ("home/teams", f"is in {tmp_path / 'home'}, "),
+    ]:
         file.write_text(f'{least}home = "home"\nparquet = "{name}"\n')
         for again in (["plan", str(file)], ["run", str(file), "--once"]):
             assert main(["pipeline", *again]) == 2

@@ -347,6 +347,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"accident": "flood"}, "an accident is kill, stop, drop-answer, cut or error, not 'flood'"),
     ({"allow": ["losses"]}, "what can be allowed is lost, doubled, order, judge or died, not 'losses'"),
     ({"sample": 0}, "sample is a number from 1 to 100,000, not 0"),
+    ({"at_once": 99}, "at_once is a number from 1 to 9, not 99"),
     ({"quiet": 0}, "quiet is a number of seconds from 0 to 3,600, not 0"),
     ({"only": ["Produce"]}, "a point is written like Produce:2:after, not 'Produce'"),
 ]

@@ -128,6 +128,14 @@ def test_a_409_brings_the_new_map_and_the_new_owner_is_asked_at_once(nodes, clie
     assert [url for url, *_ in nodes.asked] == [A, B]
 
 
+@pytest.mark.parametrize("first", [httpx.ConnectError("refused"), (409, {"title": "NotMine", "detail": "no"}), LATER])
+def test_the_names_of_queues_are_whole_or_asked_for_again(nodes, client, monkeypatch, first):
+    monkeypatch.setattr("kqlib.virtual.client.LONGEST_PAUSE", 0.01)
+    nodes.answers = [(200, {"queues": [{"queue": "a"}]}), first, (200, {"queues": [{"queue": "b"}]})]
+    assert client.queues() == ["b"]
+    assert [url for url, *_ in nodes.asked] == [A, B, A, B]
+
+
 def test_an_older_map_is_not_taken(nodes, client):
     assert client.owners == {0: A, 1: B}
     nodes.owners, nodes.version = {0: B, 1: B}, 0

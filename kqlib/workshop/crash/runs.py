@@ -58,6 +58,7 @@ def crash(
     allow: Iterable[str] = (),
     item_of: Id = last_number,
     judge: Judge | None = None,
+    at_once: int | None = None,
     progress: bool | None = None,
     points_only: bool = False,
     cluster: Cluster | None = None,
@@ -70,14 +71,14 @@ def crash(
     patient: do not leave the group for a dead process.
     takeover: start a second worker while the first is stopped, and let the first wake up beside it.
     item_of: which item a result belongs to. judge: a function of items and results that returns complaints.
-    cluster: one of yours, with a wire for each run beside others; None starts one with a wire for each core.
+    at_once: runs side by side. cluster: one of yours, with that many wires; None starts one.
     """
     number = _whole("items", items, MOST)
     setup = Setup(_command(command), number, accident, quiet, pause, takeover, patient, item_of, judge)
-    _check(setup, allow, sample)
+    _check(setup, allow, sample, at_once)
     chosen: list[tuple[Point, ...]] = [tuple(map(Point.read, each.split("+"))) for each in only]
     begun = time.monotonic()
-    with _runners(setup, cluster) as runners:
+    with _runners(setup, at_once or os.cpu_count() or 1, cluster) as runners:
         for point in chain.from_iterable(chosen):
             runners[0].wire.number(point.api)  # an unknown kind is named before the command runs
         first, second = _baseline(runners)
@@ -216,26 +217,26 @@ def _bar(total: int, progress: bool | None) -> Iterator[Callable[[], object]]:
 
 
 @contextmanager
-def _runners(setup: Setup, cluster: Cluster | None) -> Iterator[list[Runner]]:
+def _runners(setup: Setup, number: int, cluster: Cluster | None) -> Iterator[list[Runner]]:
     """A runner for each wire of a cluster, and a directory for the output of each run."""
     with ExitStack() as stack:
         if cluster is None:
-            cluster = stack.enter_context(crash_cluster())
+            cluster = stack.enter_context(crash_cluster(number))
         if not cluster.wires:
             raise NotAllowed("kq.crash needs a cluster with wires: kq.Cluster(wire=2)")
         if len(cluster.running) > 1 or cluster._own:
             raise NotAllowed("kq.crash needs a cluster of one broker without logins: kq.Cluster(wire=2)")
         children = stack.enter_context(Children())
         prefix = f"kq-crash-{secrets.token_hex(2)}"
-        runners = [Runner(cluster, wire, children, setup, prefix) for wire in cluster.wires]
+        runners = [Runner(cluster, wire, children, setup, prefix) for wire in cluster.wires[:number]]
         yield [stack.enter_context(closing(runner)) for runner in runners]
 
 
-def crash_cluster(config: dict[str, Any] | None = None) -> Cluster:
+def crash_cluster(number: int | None = None, config: dict[str, Any] | None = None) -> Cluster:
     """A cluster for runs: a wire for each core. The broker has made its own topics already; a first client would ask several times."""
     from kqlib.kafka.clients import Producer
 
-    cluster = Cluster(wire=min(os.cpu_count() or 1, 9), config=config)
+    cluster = Cluster(wire=min(number or os.cpu_count() or 1, 9), config=config)
     Producer(cluster.client(transactional_id="kq-crash-warm")).init_transactions(START)
     reading.committed(cluster, "kq-crash-warm", "kq-crash-warm", [0])
     return cluster
@@ -259,7 +260,7 @@ def _whole(name: str, value: Any, most: int) -> int:
     return value
 
 
-def _check(setup: Setup, allow: Iterable[str], sample: Any) -> None:
+def _check(setup: Setup, allow: Iterable[str], sample: Any, at_once: Any) -> None:
     if setup.accident not in ACCIDENTS:
         raise NotAllowed(f"an accident is {', '.join(ACCIDENTS[:-1])} or {ACCIDENTS[-1]}, not {setup.accident!r}")
     if setup.takeover and setup.accident != "stop":
@@ -269,6 +270,8 @@ def _check(setup: Setup, allow: Iterable[str], sample: Any) -> None:
             raise NotAllowed(f"what can be allowed is {', '.join(ALLOWED[:-1])} or {ALLOWED[-1]}, not {each!r}")
     if sample is not None:
         _whole("sample", sample, 100_000)
+    if at_once is not None:
+        _whole("at_once", at_once, 9)
     for name in ("quiet", "pause"):
         value = getattr(setup, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 3600:

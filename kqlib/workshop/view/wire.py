@@ -51,9 +51,9 @@ class Arrow:
         return ", ".join(filter(None, (self.error, self.accident)))
 
 
-def wire(requests: Iterable[Any], title: str = "wire") -> Picture:
-    """The picture of requests in their order, without polls and heartbeats: their number differs from run to run."""
-    arrows = _arrows([each for each in requests if not each.poll])
+def wire(requests: Iterable[Any], title: str = "wire", polls: bool = False) -> Picture:
+    """The picture of requests in their order. polls: with polls and heartbeats, whose number differs from run to run."""
+    arrows = _arrows([each for each in requests if polls or not each.poll])
     clients = list(dict.fromkeys(each.client for each in arrows))
     brokers = sorted({each.broker for each in arrows}, key=lambda name: (len(name), name))
     canvas = Canvas(title, f"{count(len(clients), 'client')}, {count(len(arrows), 'request')}", y=30)

@@ -147,11 +147,11 @@ class Wire:
         ways = WAYS[_one_of("way", way, WAYS)]
         self._connections(broker, client, pid, cut=ways)
 
-    def delay(self, ms: float, *, broker: int | None = None, client: str | None = None) -> None:
+    def delay(self, ms: float, *, broker: int | None = None, client: str | None = None, pid: int | None = None) -> None:
         """Let each request wait so many milliseconds before it goes on, until `heal`."""
         if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 < ms <= 600_000:
             raise NotAllowed(f"a delay is a number of milliseconds from 0 to 600,000, not {ms!r}")
-        self._connections(broker, client, None, delay=ms / 1000)
+        self._connections(broker, client, pid, delay=ms / 1000)
 
     def heal(self) -> None:
         """Lift every cut and delay and every rule whose request has not come, and pass on what was held."""
@@ -180,10 +180,12 @@ class Wire:
         """The process group that `kill_group` kills."""
         self._proxy.call("group", listener=self.listener, pid=pid)
 
-    def drop(self, api: str, nth: int = 1, what: str = "answer") -> None:
+    def drop(
+        self, api: str, nth: int = 1, what: str = "answer", *, broker: int | None = None, client: str | None = None
+    ) -> None:
         """Lose the nth request of a kind from now on, or its answer. The connection stays open."""
         when = "before" if _one_of("what", what, WHAT) == "request" else "after"
-        self._rule("drop", api, nth, when, words=f"{what} lost")
+        self._rule("drop", api, nth, when, broker=broker, client=client, words=f"{what} lost")
 
     def error(
         self,
@@ -192,6 +194,7 @@ class Wire:
         nth: int = 1,
         when: str = "after",
         *,
+        broker: int | None = None,
         client: str | None = None,
     ) -> None:
         """Answer the nth request of a kind from now on with an error: `wire.error("OffsetCommit", "REBALANCE_IN_PROGRESS")`.
@@ -202,16 +205,20 @@ class Wire:
         code = error if isinstance(error, int) else names.get(error)
         if code not in names.values():
             raise NotAllowed(f"Kafka has no error {error!r}{near(str(error), names)}")
-        self._rule("error", api, nth, when, code=code, client=client, words=f"error {when}")
+        self._rule("error", api, nth, when, code=code, broker=broker, client=client, words=f"error {when}")
 
-    def hold(self, api: str, nth: int = 1, what: str = "request") -> None:
+    def hold(
+        self, api: str, nth: int = 1, what: str = "request", *, broker: int | None = None, client: str | None = None
+    ) -> None:
         """Hold the nth request of a kind from now on, or its answer, and what follows on its connection, until `release`."""
         when = "before" if _one_of("what", what, WHAT) == "request" else "after"
-        self._rule("hold", api, nth, when, words=f"{what} held")
+        self._rule("hold", api, nth, when, broker=broker, client=client, words=f"{what} held")
 
-    def disconnect(self, api: str, nth: int = 1, when: str = "before", *, client: str | None = None) -> None:
+    def disconnect(
+        self, api: str, nth: int = 1, when: str = "before", *, broker: int | None = None, client: str | None = None
+    ) -> None:
         """Close the connection at the nth request of a kind from now on."""
-        self._rule("close", api, nth, when, client=client, words=f"closed {when}")
+        self._rule("close", api, nth, when, broker=broker, client=client, words=f"closed {when}")
 
     def release(self) -> None:
         """Pass on what is held."""
@@ -231,11 +238,11 @@ class Wire:
             raise NotAllowed(f"Kafka has no request {api!r}{near(str(api), numbers)}")
         return numbers[api]
 
-    def _rule(self, action: str, api: str, nth: int, when: str, **how: Any) -> None:
+    def _rule(self, action: str, api: str, nth: int, when: str, *, broker: int | None = None, **how: Any) -> None:
         kind = self.number(api)
         if isinstance(nth, bool) or not isinstance(nth, int) or nth < 1:
             raise NotAllowed(f"nth is the number of a request, 1 for the next, not {nth!r}")
-        how["when"] = _one_of("when", when, WHEN)
+        how |= {"when": _one_of("when", when, WHEN), "broker": self._broker(broker)}
         late = self._proxy.call("rule", action=action, listener=self.listener, kind=kind, nth=nth, **how)
         if late:
             raise NotAllowed(f"process {how['pid']} has already sent {late} {api}; nth must be more than that")

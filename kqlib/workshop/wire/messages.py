@@ -148,9 +148,9 @@ class Messages:
 class BrokerConnection:
     """A connection of our own to a broker: one request, then its answer."""
 
-    def __init__(self, messages: Messages, port: int) -> None:
+    def __init__(self, messages: Messages, port: int, timeout: float = 10) -> None:
         self.messages, self._sent = messages, 0
-        self._socket = socket.create_connection(("127.0.0.1", port), 10)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout)
 
     def ask(self, kind: str, version: int, values: Values) -> Values:
         """The answer to a request."""
