@@ -15,7 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tests import __main__ as run, patience
-from tests.measured import Measured
+from tests.measured import Census, Measured
 from tests.patience import WAIT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,6 +182,25 @@ def test_what_a_command_took_counts_its_descendants_and_what_it_left_behind_is_e
     if sys.platform == "linux":
         assert found.cpu > 0.3
         assert len(found.left) == 1
+
+
+def test_the_java_processes_and_the_clusters_of_a_command_are_counted(tmp_path: Path) -> None:
+    """Two brokers of one cluster, another Java and a Python; none of them is what its first word says."""
+    brokers = [["java", "kafka.Kafka", str(tmp_path / f"broker-{n}" / "server.properties")] for n in (1, 2)]
+    census, started = Census(), list[subprocess.Popen[bytes]]()
+    census.look()  # this worker may have other ones
+    before = census.jvms, len(census.homes)
+    try:
+        for first, *words in (*brokers, ["java", "org.apache.spark"], ["python", "kafka.Kafka", "x"]):
+            waits = [first, "-c", "input()", *words]
+            started.append(subprocess.Popen(waits, executable=sys.executable, stdin=subprocess.PIPE))
+        census.look()
+        census.look()  # each is counted once
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    assert (census.jvms - before[0], len(census.homes) - before[1]) == (3, 1)
 
 
 def test_the_table_names_what_failed_and_the_slowest() -> None:
