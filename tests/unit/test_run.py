@@ -227,6 +227,34 @@ def test_an_unknown_part_is_one_sentence() -> None:
         run.main("unti")
 
 
+@pytest.mark.parametrize(
+    ("part", "chromium", "warns"), [("browser", None, True), ("browser", "x", False), ("unit", None, False)]
+)
+def test_a_run_measures_patience_once_fills_the_cache_and_says_that_chromium_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], part: str, chromium: str | None, warns: bool
+) -> None:
+    mine = {"KQ_BOOTSTRAP": "mine:9092", "KQ_KAFKA_CONFIG": "mine", "KQ_VERDICTS": "another run's"}
+    seen, filled, measured_ = list[dict[str, str]](), list[bool](), iter([1.5])
+    for name, value in mine.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KQ_PATIENCE", raising=False)
+    monkeypatch.setattr(run.patience, "measure", lambda: next(measured_))
+    monkeypatch.setattr(run.shutil, "which", lambda _: chromium)
+    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(run, "_fill", lambda: filled.append(True))
+
+    def one(part: str, _: Path, environment: dict[str, str]) -> run.Outcome:
+        seen.append(environment)
+        return run.Outcome(part, Measured(0, 1, 1), [])
+
+    monkeypatch.setattr(run, "_run", one)
+    assert run.main(part, "style") == 0
+    out = capsys.readouterr().out
+    assert ("No Chromium: run .ci/apt.sh" in out) == warns and "patience 3:" in out  # 1.5 × two parts at once
+    assert [env["KQ_PATIENCE"] for env in seen] == ["3", "3"] and bool(filled) == (part == "browser")
+    assert not [name for name in mine if seen[0].get(name) == mine[name]]
+
+
 def test_patience_is_never_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "ROUND", "pass")
     assert patience.measure() >= 1.0
