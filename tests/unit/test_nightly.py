@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from tests.conftest import Marked
 from tests.faults.pipeline_world import taken
 from tests.nightly import __main__ as command, parts, pythons, run
 from tests.nightly.run import Done, Night, Part, Unit
-from tests.patience import until
+from tests.patience import WAIT, until
 
 ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., Part]
@@ -128,6 +129,33 @@ def test_a_call_begins_no_unit_after_its_time_and_the_next_one_goes_on(part: Mak
     good, line = run.run("x", part(a="passed", b="passed"))
     assert good and ran == ["a", "b"]
     assert run.finished("x", part()) == (True, line)
+
+
+@pytest.mark.usefixtures("ran")
+def test_a_part_that_is_named_has_forty_minutes() -> None:
+    left = list[float]()
+
+    def units(night: Night) -> list[Unit]:
+        left.append(night.end_at - time.monotonic())
+        return []
+
+    run.run("x", Part(units))
+    assert 40 * 60 - WAIT < left[0] <= 40 * 60
+
+
+@pytest.mark.parametrize(
+    ("typed", "runs"),
+    [
+        (["nightly", "PART=storms", "SHARE=1/3", "SEED=7"], "-m tests.nightly storms --share 1/3 --seed 7"),
+        (["nightly", "PART=drivers", "SHARE="], "-m tests.nightly drivers"),
+        (["nightly"], "-m tests.nightly"),
+        (["faults"], "-m tests.nightly faults"),
+    ],
+)
+def test_make_passes_on_the_part_its_share_and_its_seed(typed: list[str], runs: str) -> None:
+    kept = {name: value for name, value in os.environ.items() if name not in ("PART", "SHARE", "SEED", "MAKEFLAGS")}
+    out = subprocess.check_output(["make", "--dry-run", *typed], cwd=ROOT, env=kept, text=True)
+    assert " ".join(out.splitlines()[-1].split()).endswith(f"python {runs}")
 
 
 @pytest.mark.usefixtures("ran")
