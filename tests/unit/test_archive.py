@@ -71,3 +71,10 @@ def test_a_broker_is_started_with_what_was_checked(monkeypatch: pytest.MonkeyPat
     assert not [word for word in node.run_command(one) if "SharedArchiveFile" in word]
     monkeypatch.setattr(archive, "_intact", lambda place, whose: True)
     assert [word for word in node.run_command(one) if "SharedArchiveFile" in word]
+
+
+def test_java_is_given_an_archive_by_one_module_only_for_brokers_for_tools_and_for_spark() -> None:
+    """So none of them gets one that was not checked."""
+    kqlib = Path(archive.__file__).parents[1]
+    naming = [path for path in kqlib.rglob("*.py") if "SharedArchiveFile" in path.read_text(encoding="utf-8")]
+    assert naming == [Path(archive.__file__)]
