@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import nbformat
@@ -258,3 +258,11 @@ def test_a_run_measures_patience_once_fills_the_cache_and_says_that_chromium_is_
 def test_patience_is_never_below_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "ROUND", "pass")
     assert patience.measure() >= 1.0
+
+
+def test_a_promise_in_seconds_holds_at_its_figure_times_patience(
+    within: Callable[..., float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.conftest.PATIENCE", 3.0)
+    with pytest.raises(AssertionError, match=r"it did not happen within 0\.03 s"):
+        within(0.01, lambda: False)
