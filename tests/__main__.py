@@ -5,8 +5,8 @@
     python -m tests promises spark  these parts
 
 In: the name of a run, or of parts. Out: each part's own output when it has ended, a table of what each took, the ten
-slowest tests, why a test failed, and exit status 1 if a part failed, left a process behind, or (in CI) skipped a test that may
-not be skipped.
+slowest tests, and why a test failed. The exit status is 1 if a part failed, left a process behind, or (in CI) skipped a test
+that may not be skipped.
 """
 
 from __future__ import annotations

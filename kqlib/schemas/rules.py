@@ -55,7 +55,7 @@ def _levels() -> Iterable[Level]:
     for suffix, all_versions in (("", False), ("_TRANSITIVE", True)):
         yield Level(f"BACKWARD{suffix}", True, False, all_versions, "the readers")
         yield Level(f"FORWARD{suffix}", False, True, all_versions, "the writers")
-        yield Level(f"FULL{suffix}", True, True, all_versions, "whoever likes")
+        yield Level(f"FULL{suffix}", True, True, all_versions, "either side")
 
 
 LEVELS = {level.name: level for level in _levels()}

@@ -49,12 +49,12 @@ def through(queue: Queue, many: int) -> None:
             left -= len(items)
 
 
-def settled(process: psutil.Process, wanted: tuple[int, int] = (0, 0), seconds: float = 10) -> tuple[int, int]:
-    """Threads and files, when they are as few as wanted or it has taken too long: a client's threads end a little later."""
-    end = time.monotonic() + (seconds if wanted[0] else 3)
+def settled(process: psutil.Process, expected: tuple[int, int] = (0, 0), seconds: float = 10) -> tuple[int, int]:
+    """Threads and files, when they are as few as expected or it has taken too long: a client's threads end a little later."""
+    end = time.monotonic() + (seconds if expected[0] else 3)
     while True:
         now = process.num_threads(), process.num_fds()
-        if time.monotonic() > end or (now[0] <= wanted[0] and now[1] <= wanted[1]):
+        if time.monotonic() > end or (now[0] <= expected[0] and now[1] <= expected[1]):
             return now
         time.sleep(0.1)
 

@@ -6,8 +6,8 @@ Pure: no Kafka, no clock. All processes are of one machine, so that their monoto
     [call, time, verb, values, attempts, ids]   it begins; of a claim: it has returned (what it gives is not known before)
     [call, time, {place: why}]                  it has ended; places that are not well are "refused" or "unknown"
 
-A call without an end is unknown: its process was killed. A value is put once and never again; with its id (partition/offset) it
-is an item, so that a record which the log has twice is told from an item that was handed out twice.
+A call without an end is unknown: its process was killed. A value is put once and never again. With its id (partition/offset) it
+is an item: so a record that the log has twice differs from an item that was handed out twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Did:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """An item in somebody's hand."""
+    """An item that a worker holds."""
 
     who: str
     attempt: int
@@ -64,7 +64,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Somebody said that an item is done."""
+    """An ack of an item."""
 
     who: str
     attempt: int
@@ -92,9 +92,9 @@ class Verdict:
     shared: int = 0  # two live leases at once: handed out again before the one that ended it
     misordered: int = 0  # with order="key": handed out before an earlier item of its key was finished
     dead: int = 0  # letters
-    refused: int = 0  # acks that came too late, and were told so
+    refused: int = 0  # acks that came too late, and were refused
     pause: float = field(default=0.0, compare=False)  # seconds between two claims of anybody; the longest
-    takeover: float = 0.0  # seconds from a worker's end until all that it had was in other hands; the longest
+    takeover: float = 0.0  # seconds from a worker's end until others had all that it had; the longest
 
     @property
     def wrong(self) -> dict[str, int]:
@@ -183,12 +183,12 @@ def _by_item(history: list[Did]) -> Items:
 
 
 def _finished(ends: list[End], letters: int) -> bool:
-    """Did anybody finish with it? An ack that was not heard of counts, a bury does not: its letter says whether it was."""
+    """Did anybody finish with it? An ack without an answer counts, a bury does not: its letter says whether it was."""
     return letters > 0 or any(end.verb == "ack" and end.outcome != "refused" for end in ends)
 
 
 def _of_item(leases: list[Lease], ends: list[End], letters: int) -> Counter[str]:
-    """Everything that is to be said of one item."""
+    """Every fault of one item."""
     done = [end for end in ends if end.outcome == "ok"]
     counted = Counter(lease.attempt for lease in leases if lease.attempt < MOST)
     found = Counter(

@@ -1,4 +1,4 @@
-"""A producer of the fault runs, a process of its own: puts numbers, slowly until it is told to end, then what is missing, fast.
+"""A producer of the fault runs, a process of its own: puts numbers, slowly until it is asked to end, then what is missing, fast.
 
 In:  one JSON object of settings (`world.World.producer`). Out: its history. A number is put once, whatever became of it.
 """

@@ -215,8 +215,8 @@ class Storm:
     def wrong(self) -> str:
         """What is not as it must be; '': every live member owns its share, and all of them agree with the coordinator."""
         seen = {each.name: each.look() for each in self.members}
-        mine = {said["client"]: said["owned"] for said in seen.values() if said}
-        maps = {said["client"]: said["map"] for said in seen.values() if said}
+        mine = {each["client"]: each["owned"] for each in seen.values() if each}
+        maps = {each["client"]: each["map"] for each in seen.values() if each}
         counts = sorted(map(len, mine.values()))
         all_ = sorted(number for owned in mine.values() for number in owned)
         fair = counts and counts[-1] - counts[0] <= 1
@@ -231,11 +231,12 @@ class Storm:
         """Client -> partitions, as the coordinator says."""
         asked = self.cluster.admin.describe_consumer_groups([self.group], request_timeout=WAIT)
         try:
-            said = asked[self.group].result(WAIT + 1)
+            found = asked[self.group].result(WAIT + 1)
         except KafkaException as error:
             return {error.args[0].name(): []}
         return {
-            each.client_id: sorted(part.partition for part in each.assignment.topic_partitions) for each in said.members
+            each.client_id: sorted(part.partition for part in each.assignment.topic_partitions)
+            for each in found.members
         }
 
 

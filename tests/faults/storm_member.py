@@ -32,7 +32,7 @@ LOGS = "KQ_STORM_LOGS"  # a directory: each member writes its log there, and lib
 
 
 def run(pipe: Connection, *, kind: str, bootstrap: str, topic: str, name: str, slow: float) -> None:
-    """Be a member until somebody says "leave", or the other end is closed."""
+    """Be a member until "leave" comes, or the other end is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     own: dict[str, Any] = {"client.id": name}
     if folder := os.environ.get(LOGS):

@@ -56,9 +56,9 @@ def test_a_million_items_leave_no_memory_no_thread_and_no_file_behind(figures: l
     with Cluster() as cluster:
         Plan({"flat": QueueTopic(partitions=2)}).apply(cluster, quiet=True)
         command = [sys.executable, "-m", "tests.faults.flat", cluster.bootstrap, "flat", str(MILLION)]
-        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10 * WAIT, check=False)
-    assert said.returncode == 0, said.stderr
-    found = json.loads(said.stdout)
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10 * WAIT, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
     rate, left = MILLION / found["seconds"], f"{found['threads']} threads and {found['files']} files left"
     figures.append(
         f"{'memory':<44} {MILLION:>8,} items  grown by {found['grown']:.0f} MB, {left}, {rate:,.0f} items a second"

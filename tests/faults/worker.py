@@ -26,7 +26,7 @@ from tests.faults.writing import Writing, until_sigterm
 
 
 class Worker:
-    """Claims batches until told to stop."""
+    """Claims batches until asked to stop."""
 
     def __init__(self, written: Writing, batch: int, hold: float, bury: int) -> None:
         # hold: seconds from claim to ack. bury: numbers that it divides are buried; 0: none
@@ -133,7 +133,7 @@ def main(
     nodes: Sequence[str] = (),
     **queue: Any,
 ) -> None:
-    """Work until told to stop; with `life`, leave and come back every so many seconds. nodes: of virtual queues."""
+    """Work until asked to stop; with `life`, leave and come back every so many seconds. nodes: of virtual queues."""
     stop, cluster = until_sigterm(), Kafka(bootstrap)
     worker, chance = Worker(Writing(history), batch, hold, bury), random.Random(history)
     changed(clock, mutant)

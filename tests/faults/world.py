@@ -45,7 +45,7 @@ class Process:
     log: Path
     settings: dict[str, Any]
     doomed: bool = field(default=False)  # its end is part of the play
-    told: bool = field(default=False)  # to end
+    asked: bool = field(default=False)  # to end
 
     @property
     def alive(self) -> bool:
@@ -150,7 +150,7 @@ class World:
         self._victims.discard(worker)
 
     def producer(self, many: int, batch: int = 200, pause: float = 0.0, **how: Any) -> Process:
-        """Start one that puts so many numbers of its own, and goes on until it is told to end."""
+        """Start one that puts so many numbers of its own, and goes on until it is asked to end."""
         first = (len(self.processes) + 1) * APART
         return self._start("producer", {"first": first, "many": many, "batch": batch, "pause": pause, **how})
 
@@ -159,8 +159,8 @@ class World:
         history, log = self.folder / f"{name}.history", self.folder / f"{name}.log"
         own = {"bootstrap": self.address, "site": self.group, "topic": self.topic, "history": str(history)}
         command = [sys.executable, "-m", self.modules[kind], json.dumps({**own, **settings})]
-        with log.open("wb") as said:
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": said}
+        with log.open("wb") as output:
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
             process = Process(name, subprocess.Popen(command, cwd=ROOT, **pipes), history, log, settings)
         self.processes.append(process)
         return process
@@ -184,8 +184,8 @@ class World:
     def tell(self, process: Process) -> None:
         """To end, by SIGTERM, once: while Python starts or ends it would kill."""
         self.until(process.history.exists, 60, f"{process.name} to have started")
-        if not process.told:
-            process.told = True
+        if not process.asked:
+            process.asked = True
             process.signal(signal.SIGTERM)
 
     def leave(self, process: Process, seconds: float = 30) -> None:
@@ -230,7 +230,7 @@ class World:
         self.until(lambda: self.depth() == 0, seconds, "the queue to be empty")
 
     def depth(self) -> int:
-        """Of the queue; -1: cannot be said now."""
+        """Of the queue; -1: unknown now."""
         if self.how.get("broken"):  # keeps no count: it is empty when nobody gets anything any more
             sizes = [worker.size() for worker in self.workers]
             time.sleep(SESSION + 2)

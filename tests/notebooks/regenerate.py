@@ -3,7 +3,7 @@
     python -m tests.notebooks.regenerate [--twice] [FILE…]    # all of notebooks/ without a FILE, two at a time
 
 In: notebooks. Out: the same files with the outputs of this run, written only where something changed and only when the
-gate finds nothing; else the file stays as it was and the exit status is 1. `--twice` makes each notebook twice,
+gate finds nothing. Else the file stays as it was and the exit status is 1. `--twice` makes each notebook twice,
 compares the bytes, and writes nothing.
 """
 

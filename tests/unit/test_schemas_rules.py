@@ -222,7 +222,7 @@ def test_the_decision_table() -> None:
     assert [(level.name, level.first) for level in LEVELS.values()][1:4] == [
         backward,
         forward,
-        ("FULL", "whoever likes"),
+        ("FULL", "either side"),
     ]
 
 

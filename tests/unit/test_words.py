@@ -1,8 +1,8 @@
 """Plain English in programs and pages: no house words, and no sentence in a docstring with more than 32 words.
 
 `words_today.txt` has today's exceptions: house words, long sentences, file. Its figures may only become smaller, and
-`python -m tests.unit.test_words` lowers them. A file that moved takes its line with it. Plain meanings count as well: write
-'no space is left' for 'no room is left'.
+`python -m tests.unit.test_words` lowers them. A file that moved takes its line with it. In `table.py` it is the name of a
+stored column. Plain meanings count as well: write 'no space is left' for 'no room is left'.
 """
 
 from __future__ import annotations
