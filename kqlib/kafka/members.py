@@ -112,6 +112,7 @@ class Asker:
         command = [sys.executable, "-P", "-m", __name__]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        # Not by the reaper, which would be a second process: it answers on its stdout, and ends when its stdin does.
         child = subprocess.Popen(command, env=env, text=True, encoding="utf-8", start_new_session=True, **pipes)
         assert child.stdin is not None
         with suppress(OSError):  # it has ended: the question meets the same

@@ -92,7 +92,7 @@ def reader_of(cluster: Kafka, **client: Any) -> Consumer:
     """A consumer in no group. At a log's end the broker would wait 500 ms for more."""
     quick = {"enable_partition_eof": True, "fetch_wait_max_ms": 10, "group_protocol": "classic"}
     level = {"isolation_level": "read_committed"}  # also if the cluster's own settings say otherwise
-    return Consumer(cluster.client(group_id=LOOKER, **quick, **(level | client)))
+    return Consumer(cluster.client(group_id=LOOKER, **(quick | level | client)))
 
 
 def _bounds(cluster: Kafka, reader: Consumer, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:

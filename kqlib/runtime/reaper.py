@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,6 +127,15 @@ class Child:
         """Its pid, which is also the number of its process group, as soon as it has one. 0 if it did not start."""
         self._started.wait(timeout)
         return self.pid or 0
+
+    def makes(self, file: Path, seconds: float) -> bool:
+        """Return when this file is there, by which it shows that it is ready. False: it ended before, or took longer."""
+        deadline = time.monotonic() + seconds
+        while not file.exists():
+            if not self.alive or time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)  # not `wait_for`: this file needs the standard library only
+        return True
 
     def signal(self, number: int) -> None:
         """Send it a signal. The reaper sends it: the pid is its child's, so no other process can be hit.

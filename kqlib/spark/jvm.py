@@ -13,7 +13,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -125,12 +124,10 @@ class Jvm:
 
     def _answer(self) -> tuple[int, str]:
         """The gateway's port and secret, once it has written them (in PySpark's form: a number, a length, the text)."""
-        file, deadline = self.home / "gateway", time.monotonic() + START
-        while not file.exists():
-            if not self._child.alive or time.monotonic() > deadline:
-                why = f"exit {self._child.code}" if not self._child.alive else f"no answer in {START:g} s"
-                raise SparkDied(why=why, tail=self.tail() or self._child.why or "(its log is empty)")
-            time.sleep(0.02)
+        file = self.home / "gateway"
+        if not self._child.makes(file, START):
+            why = f"exit {self._child.code}" if not self._child.alive else f"no answer in {START:g} s"
+            raise SparkDied(why=why, tail=self.tail() or self._child.why or "(its log is empty)")
         data = file.read_bytes()  # whole: it was written under another name and renamed
         size = int.from_bytes(data[4:8], "big")
         return int.from_bytes(data[:4], "big"), data[8 : 8 + size].decode()

@@ -16,9 +16,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from kqlib.kafka.clients import Consumer
 from kqlib.kafka.cluster import Kafka
-from kqlib.kafka.reading import LOOKER
+from kqlib.kafka.reading import reader_of
 from kqlib.queue.clients import Kept
 from kqlib.virtual.index import StoredRecord
 
@@ -31,9 +30,7 @@ Fetched = Callable[[list[StoredRecord], list[int]], object]  # the records, and 
 
 def reader(cluster: Kafka, wait: int = 5) -> Any:
     """A consumer in no group, of what is committed; it reports the end of a log. wait: milliseconds that a fetch waits there."""
-    how = {"fetch_wait_max_ms": wait, "fetch_queue_backoff_ms": 5, "enable_partition_eof": True}
-    settings = {"group_id": LOOKER, "group_protocol": "classic", "isolation_level": "read_committed"}
-    return Consumer(cluster.client(**settings, **how))
+    return reader_of(cluster, fetch_wait_max_ms=wait, fetch_queue_backoff_ms=5)
 
 
 class RecordFetcher:

@@ -98,14 +98,11 @@ class Children:
                 path = os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])
                 env = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.home)}
                 self._forking = self.run("forks", command, self.home / "forks.log", env)
-        deadline = time.monotonic() + START
-        while True:
-            with socket.socket(socket.AF_UNIX) as line, suppress(FileNotFoundError, ConnectionRefusedError):
+        with socket.socket(socket.AF_UNIX) as line, suppress(ConnectionRefusedError):
+            if self._forking.makes(address, START):
                 line.connect(str(address))
                 return Connection(line.detach())
-            if not self._forking.alive or time.monotonic() > deadline:
-                raise ChildEnded((self.home / "forks.log").read_text(errors="replace").strip() or "it did not start")
-            time.sleep(LOOK)
+        raise ChildEnded((self.home / "forks.log").read_text(errors="replace").strip() or "it did not start")
 
 
 class Child:

@@ -331,12 +331,7 @@ class Night:
 
     def goes_on(self, before: int, name: str) -> None:
         """Wait until more events are worked on than before."""
-
-        def more() -> bool:
-            time.sleep(LOOK)
-            return self.done() > before
-
-        wait_for(more, LONGEST, f"work to go on after: {name}", not_yet=AWAY)
+        wait_for(lambda: self.done() > before, LONGEST, f"work to go on after: {name}", not_yet=AWAY)
 
     def asked(self, ask: Callable[[], T]) -> T:
         """The answer. A broker that has just come back may not have it yet."""

@@ -29,6 +29,10 @@ PURE = (
     *LAYERS[0],
     *("kqlib.schemas.rules", "kqlib.workshop.view", "kqlib.workshop.groups.values", "kqlib.workshop.groups.timeline"),
 )
+# Who starts a process without the reaper and `workshop/children.py`: the reason stands at each Popen.
+STARTERS = {
+    *("kqlib.runtime.reaper", "kqlib.kafka.members", "kqlib.command.queue.work", "kqlib.workshop.cluster.up"),
+}
 # Who may not know whom: the queue knows no part that builds on it.
 BELOW = {
     "kqlib.runtime": (
@@ -141,6 +145,10 @@ def test_each_layer_of_the_queue_imports_its_own_and_lower_ones(graph: Graph) ->
     assert number.keys() == {name for name in graph if name.startswith("kqlib.queue.")}
     upwards = {(name, to) for name in number for to in graph[name] if number.get(to, 0) > number[name]}
     assert upwards == set()
+
+
+def test_the_reaper_starts_every_process_but_those_with_a_reason() -> None:
+    assert {name for name, file in modules().items() if "subprocess.Popen(" in file.read_text("utf-8")} == STARTERS
 
 
 def test_no_parts_know_each_other(graph: Graph) -> None:

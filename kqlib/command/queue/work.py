@@ -78,7 +78,7 @@ class Commands:
     def run(self, item: Item) -> None:
         """Run it for one item; `CommandError` unless it ends with 0."""
         try:
-            child = subprocess.Popen(
+            child = subprocess.Popen(  # not by the reaper: it reads our stdin, and its output goes to our terminal
                 self.words,
                 stdin=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from kqlib.errors import in_a_sentence
@@ -10,6 +9,7 @@ from kqlib.kafka import Kafka
 from kqlib.kafka.clients import Consumer
 from kqlib.queue import Site
 from kqlib.runtime import archive, jars, program
+from kqlib.runtime.patience import wait_for
 from kqlib.share import ShareQueue
 from kqlib.topics import Plan, QueueTopic
 from kqlib.workshop.children import Children
@@ -27,9 +27,7 @@ def record(options: list[str], place: Path) -> None:
     command = node.run_command(one)
     with Children() as children:
         child = children.run("record", [command[0], *options, *command[1:]], one.log)
-        deadline = time.monotonic() + WAIT
-        while child.alive and not node.open_port(port) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for(lambda: not child.alive or node.open_port(port), WAIT, "a broker to be recorded")
         with Kafka(f"{node.HOST}:{port}") as cluster:
             use(cluster)
         child.stop(WAIT)

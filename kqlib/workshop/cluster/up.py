@@ -139,7 +139,7 @@ def _launch(brokers: int, alone: IO[str], holder_of: Sequence[str]) -> Running:
     """Start the holder, which inherits the lock. Wait until up.json says where the cluster is."""
     command = [sys.executable, "-P", "-m", *holder_of, str(brokers)]
     with _file("log").open("w") as log:
-        holder = subprocess.Popen(
+        holder = subprocess.Popen(  # no child of `Children`: it outlives this process
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[alone.fileno()]
         )
 

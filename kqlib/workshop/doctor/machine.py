@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kqlib.errors import JarMismatch, JavaMissing, KqError, Unreachable
+from kqlib.errors import JarMismatch, JavaMissing, KqError, NotInTime, Unreachable
 from kqlib.runtime import places
-from kqlib.runtime.patience import PATIENCE
+from kqlib.runtime.patience import PATIENCE, wait_for
 from kqlib.workshop.doctor.finding import Finding, words
 
 if TYPE_CHECKING:
@@ -194,30 +191,17 @@ def _there_and_back(cluster: Kafka) -> None:
 
 def spark() -> Finding:
     """Does Spark start, count to ten and end, with no Java left?"""
+    from kqlib.workshop.children import Children
+
     if find_spec("pyspark") is None:
         return Finding("Spark", None, "not installed, and only notebook 12 needs it", "make venv")
-    with tempfile.TemporaryDirectory(prefix="kqlib-doctor-", ignore_cleanup_errors=True) as folder:
-        place, log = Path(folder), Path(folder) / "log"
-        with log.open("wb") as out:
-            child = subprocess.Popen(
-                [sys.executable, "-P", str(COUNT)],
-                env=os.environ | {"KQ_SPARK_MASTER": "local[1]", "TMPDIR": folder},
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(COUNTED)
-            done, text = child.poll() == 0, log.read_text(errors="replace").strip()
-            left = _left(child.pid, place)
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        _left(child.pid, place)  # the reaper of what was ended just now ends its Java
+    with Children() as children:
+        log, env = children.home / "log", os.environ | {"KQ_SPARK_MASTER": "local[1]", "TMPDIR": str(children.home)}
+        child = children.run("count", [sys.executable, "-P", str(COUNT)], log, env)
+        done, text = child.wait(COUNTED) == 0, log.read_text(errors="replace").strip()
+        if child.alive:
+            child.kill()
+        left = _left(children.home)
     if done and text.endswith("counted 10") and not left:
         return Finding("Spark", True, "started, counted to ten, and its Java is gone")
     last = text.splitlines()[-1] if text else f"no answer within {COUNTED:g} s"
@@ -226,18 +210,10 @@ def spark() -> Finding:
     return Finding("Spark", False, last, "make venv, if Spark is not what the lock names")
 
 
-def _left(group: int, place: Path) -> bool:
-    """Does a process of this group still run, or a Java whose directory is here, after the time that it may take to end?"""
-    deadline = time.monotonic() + GONE
-    while _runs(group) or any(place.glob("kqlib-*")):
-        if time.monotonic() > deadline:
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _runs(group: int) -> bool:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, 0)
+def _left(place: Path) -> bool:
+    """Is a Java whose directory is here left, after the time that it may take to end?"""
+    try:
+        wait_for(lambda: not any(place.glob("kqlib-*")), GONE, "Spark's Java to end")
+    except NotInTime:
         return True
     return False

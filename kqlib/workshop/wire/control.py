@@ -11,7 +11,6 @@ import pickle
 import signal as signals
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -43,13 +42,9 @@ class Proxy:
         words = [",".join(listeners), str(brokers), str(certificate or "")]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])}
         self._child: Command = children.run("wire", [*module, str(self._address), str(jar), *words], self._log, env)
-        deadline = time.monotonic() + START
-        while not self._address.exists():
-            if not self._child.alive or time.monotonic() > deadline:
-                raise NotAllowed(
-                    f"the wire did not start: {self._log.read_text(errors='replace').strip() or self._child.why}"
-                )
-            time.sleep(0.005)
+        if not self._child.makes(self._address, START):
+            why = self._log.read_text(errors="replace").strip() or self._child.why
+            raise NotAllowed(f"the wire did not start: {why}")
         self.ports: dict[tuple[str, int], int] = self.call("ports")
 
     def call(self, name: str, within: float = ANSWER, /, **how: Any) -> Any:
