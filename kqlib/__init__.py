@@ -4,22 +4,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kqlib import errors, keys, queue, schemas, spark, topics, virtual
-    from kqlib.kafka import connect
-    from kqlib.queue import Put, Retry, Site
-    from kqlib.queue.drupal import DrupalQueue
-    from kqlib.share import ShareQueue
-    from kqlib.topics import Plan, QueueTopic, Topic
-    from kqlib.workshop import bench, delivery, games, groups, nodes, play, snapshot, view
-    from kqlib.workshop.checks import check, hint, predict, predicted, progress, solution, source
-    from kqlib.workshop.cluster import Cluster
-    from kqlib.workshop.crash import crash
-    from kqlib.workshop.decoding import matrix, trial
-    from kqlib.workshop.doctor import doctor
-    from kqlib.workshop.lab import lab
-    from kqlib.workshop.promises import promises
-    from kqlib.workshop.promises.explore import explore
-    from kqlib.workshop.steps import diff, take
+    from kqlib import (
+        errors as errors,
+        keys as keys,
+        queue as queue,
+        schemas as schemas,
+        spark as spark,
+        topics as topics,
+        virtual as virtual,
+    )
+    from kqlib.kafka import connect as connect
+    from kqlib.queue import Put as Put, Retry as Retry, Site as Site
+    from kqlib.queue.drupal import DrupalQueue as DrupalQueue
+    from kqlib.share import ShareQueue as ShareQueue
+    from kqlib.topics import Plan as Plan, QueueTopic as QueueTopic, Topic as Topic
+    from kqlib.workshop import (
+        bench as bench,
+        delivery as delivery,
+        games as games,
+        groups as groups,
+        nodes as nodes,
+        play as play,
+        snapshot as snapshot,
+        view as view,
+    )
+    from kqlib.workshop.checks import (
+        check as check,
+        hint as hint,
+        predict as predict,
+        predicted as predicted,
+        progress as progress,
+        solution as solution,
+        source as source,
+    )
+    from kqlib.workshop.cluster import Cluster as Cluster
+    from kqlib.workshop.crash import crash as crash
+    from kqlib.workshop.decoding import matrix as matrix, trial as trial
+    from kqlib.workshop.doctor import doctor as doctor
+    from kqlib.workshop.lab import lab as lab
+    from kqlib.workshop.promises import promises as promises
+    from kqlib.workshop.promises.explore import explore as explore
+    from kqlib.workshop.steps import diff as diff, take as take
 
 # A name is loaded when it is first used: `import kqlib` loads nothing else.
 MODULES = {name: f"kqlib.{name}" for name in ("errors", "keys", "queue", "schemas", "spark", "topics", "virtual")}
@@ -43,50 +68,7 @@ NAMES = {
     "kqlib.workshop.crash": ("crash",),
     "kqlib.workshop.steps": ("diff", "take"),
 }
-
-__all__ = [
-    "Cluster",
-    "DrupalQueue",
-    "Plan",
-    "Put",
-    "QueueTopic",
-    "Retry",
-    "ShareQueue",
-    "Site",
-    "Topic",
-    "bench",
-    "check",
-    "connect",
-    "crash",
-    "delivery",
-    "diff",
-    "doctor",
-    "errors",
-    "explore",
-    "games",
-    "groups",
-    "hint",
-    "keys",
-    "lab",
-    "matrix",
-    "nodes",
-    "play",
-    "predict",
-    "predicted",
-    "progress",
-    "promises",
-    "queue",
-    "schemas",
-    "snapshot",
-    "solution",
-    "source",
-    "spark",
-    "take",
-    "topics",
-    "trial",
-    "view",
-    "virtual",
-]
+__all__ = sorted([*MODULES, *(name for names in NAMES.values() for name in names)])  # noqa: PLE0605 - it is a list
 
 
 def __getattr__(name: str) -> Any:

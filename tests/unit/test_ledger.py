@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 
 import pytest
@@ -177,9 +178,8 @@ UNREADABLE = {
 @pytest.mark.parametrize(("text", "why"), UNREADABLE.values(), ids=UNREADABLE)
 def test_what_the_ledger_did_not_write_it_does_not_read(text: str, why: str) -> None:
     Ledger.read(sealed(GOOD), 0)
-    with pytest.raises(LedgerCorrupt) as refused:
+    with pytest.raises(LedgerCorrupt, match=re.escape(why)):
         Ledger.read(text, 0)
-    assert why in str(refused.value)
 
 
 @given(st.data())

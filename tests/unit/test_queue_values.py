@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,9 +87,8 @@ WRONG = {
 
 @pytest.mark.parametrize(("make", "kind", "sentence"), WRONG.values(), ids=WRONG)
 def test_wrong_values_are_reported_in_a_sentence(make: Any, kind: type[KqError], sentence: str) -> None:
-    with pytest.raises(kind) as refused:
+    with pytest.raises(kind, match=re.escape(sentence)):
         make()
-    assert sentence in str(refused.value)
 
 
 def test_a_put_keeps_the_headers_that_were_checked() -> None:

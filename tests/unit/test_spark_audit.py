@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -99,9 +100,8 @@ RIGHT: dict[str, Any] = {"queue": "football", "site": "eu", "results": "football
 
 @pytest.mark.parametrize("wrong, says", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_argument_is_named_before_anything_is_asked(wrong: dict[str, Any], says: str) -> None:
-    with pytest.raises(NotAllowed) as error:
+    with pytest.raises(NotAllowed, match=re.escape(says)):
         audit(None, None, **(RIGHT | wrong))  # type: ignore[arg-type]
-    assert says in str(error.value)
 
 
 def test_a_watch_refuses_the_state_of_another_version(tmp_path: Path) -> None:

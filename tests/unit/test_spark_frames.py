@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
@@ -52,9 +53,8 @@ WRONG = {
 
 @pytest.mark.parametrize("call, says", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_argument_is_named_before_anything_is_asked(call: Any, says: str) -> None:
-    with pytest.raises(NotAllowed) as error:
+    with pytest.raises(NotAllowed, match=re.escape(says)):
         call()
-    assert says in str(error.value)
 
 
 def test_places_become_offsets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,8 @@ WRONG = {
 
 @pytest.mark.parametrize("call, says", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_argument_is_named_before_anything_is_asked(call: Any, says: str) -> None:
-    with pytest.raises(NotAllowed) as error:
+    with pytest.raises(NotAllowed, match=re.escape(says)):
         call()
-    assert says in str(error.value)
 
 
 def test_a_place_is_typed_as_a_word_a_time_or_offsets() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -372,9 +373,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("code", "kind", "words"), REFUSED)
 def test_a_refusal_becomes_an_error_of_ours_in_the_brokers_words(code: int, kind: type[KqError], words: str) -> None:
-    with pytest.raises(kind) as refused:
+    with pytest.raises(kind, match=re.escape(words)):
         partitions_of(Answers(code), "football")  # type: ignore[arg-type]
-    assert words in str(refused.value)
 
 
 def test_applying_gives_up_in_time_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,28 +3,17 @@
 `day.py` has one match day as events; `seasons.py` has seasons in as many rows as one likes, late and broken ones too.
 """
 
+from kqlib.workshop.games import seasons
 from kqlib.workshop.games.day import (
-    BASKETBALL,
-    FOOTBALL,
-    REFUSED,
-    SPORTS,
-    VERSIONS,
-    Event,
-    events,
-    schema,
-    values,
+    BASKETBALL as BASKETBALL,
+    FOOTBALL as FOOTBALL,
+    REFUSED as REFUSED,
+    SPORTS as SPORTS,
+    VERSIONS as VERSIONS,
+    Event as Event,
+    events as events,
+    schema as schema,
+    values as values,
 )
-from kqlib.workshop.games.seasons import rows as season
 
-__all__ = [
-    "BASKETBALL",
-    "FOOTBALL",
-    "REFUSED",
-    "SPORTS",
-    "VERSIONS",
-    "Event",
-    "events",
-    "schema",
-    "season",
-    "values",
-]
+season = seasons.rows
