@@ -2,8 +2,8 @@
 
 In:  the environment. Out: `PATIENCE`, and `wait_for`, the one way to wait for a state. PATIENCE multiplies how long labs, groups,
 embedded clusters, `kq.doctor` and `kq.promises` wait before they give up. The queue's own times (lease, session, retry) stay: they
-are promises. A loop of its own acts at each turn (asks or sends again), ends without an error or with another one, waits on a
-condition of threads, or is a rung of the ladder, which a reader reads whole.
+are promises. A loop of its own acts at each turn (asks or sends again), or ends without an error or with another one. Or it waits on
+a condition of threads, or is a rung of the ladder, which a reader reads whole.
 """
 
 from __future__ import annotations
