@@ -10,7 +10,6 @@ Out: `fetch("broker")`, `fetch("spark")`: paths in the cache, each checked again
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import os
@@ -70,7 +69,7 @@ def _checked(kind: str, lock: Path, store: Path) -> list[Path]:
     jars = locked(kind, lock)
     store.mkdir(parents=True, exist_ok=True)
     if not all((store / jar.file).exists() for jar in jars):
-        with _alone(store):  # the second of two processes finds the work done
+        with places.locked(store / "fetching.lock"):  # the second of two processes finds the work done
             _complete(kind, [jar for jar in jars if not (store / jar.file).exists()], len(jars), store)
     for jar in jars:
         check(store / jar.file, jar)
@@ -189,14 +188,6 @@ def _reason(errors: Sequence[BaseException]) -> str:
         if any(isinstance(error, kind) for error in errors):
             return reason
     return getattr(errors[0], "strerror", None) or type(errors[0]).__name__
-
-
-@contextmanager
-def _alone(store: Path) -> Iterator[None]:
-    """One process at a time; the lock falls with the process that holds it."""
-    with (store / "fetching.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

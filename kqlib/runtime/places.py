@@ -8,11 +8,13 @@ state. `repo()` is the checkout with the notebooks, if there is one. `write_atom
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 
 def cache() -> Path:
@@ -54,6 +56,17 @@ def write_atomic(path: Path, text: str) -> None:
         os.replace(temp, path)
     finally:
         temp.unlink(missing_ok=True)
+
+
+def locked(path: Path, kind: int = fcntl.LOCK_EX) -> IO[str]:
+    """Open a file and lock it until it is closed or this process ends. BlockingIOError: another has it, and `kind` does not wait."""
+    file = path.open("a")
+    try:
+        fcntl.flock(file, kind)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def words(error: OSError) -> str:

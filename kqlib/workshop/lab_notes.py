@@ -176,13 +176,10 @@ def _alone(cluster: Kafka, lab: str) -> IO[str]:
     """One process at a time on this machine has this lab on this cluster: two would delete each other's topics."""
     held = places.state() / "labs" / f"{lab}.{cluster.describe().cluster_id}"
     held.parent.mkdir(exist_ok=True)
-    handle = held.open("w")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
+        return places.locked(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         raise NotAllowed(
             f"lab '{lab}' is open in another process of yours on this cluster, and two would delete each other's topics. "
             "Shut that kernel down, or unset KQ_BOOTSTRAP for a cluster of this notebook's own"
         ) from None
-    return handle

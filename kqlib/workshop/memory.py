@@ -6,13 +6,11 @@ In:  a change to make. Out: progress.json below `places.state()`, as {"passed": 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from kqlib.runtime import places
 
@@ -79,9 +77,6 @@ def _read() -> tuple[Memory, list[str]]:
         return Memory(), ["note: progress.json could not be read; it is now progress.broken.json, and a new one begins"]
 
 
-@contextmanager
-def _locked() -> Iterator[None]:
+def _locked() -> IO[str]:
     """One process at a time: several notebooks may pass a check at once."""
-    with open(places.state() / "progress.lock", "a") as lock:  # closing it unlocks
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return places.locked(places.state() / "progress.lock")

@@ -7,7 +7,6 @@ A node's files and settings are in `node.py`; its process in `workshop/children.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -15,7 +14,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from kqlib.errors import BrokerDied, NotAllowed, Unreachable
 from kqlib.kafka import forks, settings, tools
@@ -138,9 +137,7 @@ class Cluster(Kafka):
         self._brokers: dict[int, Broker] = {}
         self.home = Path(tempfile.mkdtemp(prefix="kqlib-"))
         self._children = Children(self.home)
-        lock = (self.home / "in-use").open("w")  # `kq doctor` asks it whether this directory is in use
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        self._finish = weakref.finalize(self, forks.only_here(_finish), self._children, lock)
+        self._finish = weakref.finalize(self, forks.only_here(self._children.close))
         more = {"auto.create.topics.enable": "true"} if auto_create else {}
         try:
             self._begin(brokers, secure, listeners, more | {key: str(value) for key, value in (config or {}).items()})
@@ -306,8 +303,3 @@ def _wired_listeners(wire: bool | int | str) -> list[str]:
     if isinstance(wire, int) and 0 <= wire <= MOST:
         return [CLIENTS, *(f"{CLIENTS}{number}" for number in range(2, wire + 1))][:wire]
     raise NotAllowed(f'wire is True, a number of wires from 1 to {MOST}, or "all", not {wire!r}')
-
-
-def _finish(children: Children, lock: IO[str]) -> None:
-    children.close()
-    lock.close()

@@ -158,13 +158,9 @@ def _launch(brokers: int, alone: IO[str], holder_of: Sequence[str]) -> Running:
 
 def _lock(kind: int) -> IO[str] | None:
     """The lock file, locked; None when the holder (or one that starts it) has it."""
-    file = _file("lock").open("a")
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file
+    with suppress(BlockingIOError):
+        return places.locked(_file("lock"), kind | fcntl.LOCK_NB)
+    return None
 
 
 def _read() -> Running | None:

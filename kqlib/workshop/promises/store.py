@@ -12,7 +12,6 @@ One process at a time tries a queue. Another one that wants its verdicts waits.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kqlib.runtime import java
-from kqlib.runtime.places import write_atomic
+from kqlib.runtime.places import locked, write_atomic
 from kqlib.workshop.promises.values import Verdict
 from kqlib.workshop.view.deliveries import Delivery
 
@@ -46,8 +45,7 @@ def verdicts(
     files = {queue: folder / name for queue, each in queues.items() if (name := file_name(*each))}
     with ExitStack() as locks:
         for file in sorted(set(files.values())):  # in one order, so that no two processes wait for each other
-            lock = locks.enter_context(file.with_suffix(".lock").open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the system unlocks it when this process ends
+            locks.enter_context(locked(file.with_suffix(".lock")))
         stored = {queue: _read(file) for queue, file in files.items()}
         found = {(queue, name): verdict for queue, each in stored.items() for name, verdict in each.items()}
         left = [pair for pair in pairs if pair not in found]
