@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -164,13 +163,6 @@ def test_a_dead_broker_is_seen_and_a_killed_holder_takes_everything_along(
     assert (seen["source"], seen["exported"], seen["other"]) == ("kq up", False, None)
     os.kill(json.loads((machine.home / "state/up.json").read_text())["pid"], signal.SIGKILL)
     assert machine.left(3) == []
-
-
-@pytest.mark.nightly  # by day `kq down`: it takes one file of that directory away
-def test_a_cluster_ends_with_the_directory_that_says_where_it_is(machine: Machine) -> None:
-    machine.printed("up")
-    shutil.rmtree(machine.home / "state")
-    assert machine.left(8) == []
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import json
 import os
 import secrets
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -370,24 +368,3 @@ def stopped_after(state: Path, rounds: int, number: signal.Signals) -> Iterator[
         sent = pool.submit(wait)
         yield
         sent.result(WAIT)
-
-
-@pytest.mark.nightly  # the test above is the cut: the same in this process
-@pytest.mark.parametrize(("number", "code"), STOPPED, ids=["SIGTERM", "Ctrl-C"])
-def test_a_process_that_is_stopped_goes_on_where_it_was(
-    name: str, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    words = [sys.executable, "-m", "kqlib", "pipeline", "audit", name, "--site", "eu", "--results", f"{name}.results"]
-    words += ["--every", "0.2", "--state", str(tmp_path / "state")]
-    how: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, **how) as running:
-        assert running.stdout and "round 1:" in running.stdout.readline()
-        running.send_signal(number)
-        assert running.communicate(timeout=WAIT)[1] == "stopped; the same command goes on from here\n"
-        assert running.returncode == code
-    rounds = saved(tmp_path)["round"]
-    with subprocess.Popen(words, **how) as again:
-        try:
-            assert again.stdout and f"round {rounds + 1}:" in again.stdout.readline()
-        finally:
-            again.kill()
