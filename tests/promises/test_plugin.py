@@ -106,6 +106,13 @@ def test_each_example_of_the_documentation_has_at_most_five_lines():
     assert max(len(test.splitlines()) for test in tests) <= 5
 
 
+@pytest.mark.nightly  # this run is the cut: its own workers have a cluster each, by the same fixture
+@pytest.mark.limit(300)
+def test_one_argument_is_a_real_kafka_for_each_worker_of_a_run_and_nothing_is_left(run: Any) -> None:
+    reported = run("-n", "2").stdout.str()
+    assert "2 workers" in reported and "test_that_fails" in reported
+
+
 def test_a_cluster_named_by_kq_bootstrap_is_used_and_left_as_it_was(
     run: Any, monkeypatch: pytest.MonkeyPatch, kq_cluster: Kafka, within: Callable[..., float]
 ) -> None:
