@@ -263,7 +263,7 @@ PLANTED = [
     planted("older_topic", "lost", accidents.recreated),
     planted("ends_at_once", "doubled", accidents.sigterm, **SLOW),
     planted("hurried", "doubled", accidents.storm, life=2.0, **HELD),
-    replace(planted("kept, cut off", "shared", nobody_hears, **SLOW), wire=True),
+    replace(planted("kept, cut off", "shared", nobody_hears, **HELD), wire=True),
     replace(planted("kept, late commit", "shared", wire_accidents.commit_comes_late, **HELD), wire=True, workers=1),
     replace(planted("taken_as_done, cut off", "revived", nobody_hears, **SLOW), wire=True),
     replace(

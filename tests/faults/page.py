@@ -1,6 +1,7 @@
 """docs/faults.md: what the fault runs measured. `python -m tests.faults.page ITEMS NAME…` runs cases and writes it anew.
 
-In:  how many items, names of cases or of mutants, seeds; without names all of them; without anything only the page is written.
+In:  how many items, names of cases, of mutants or of neighbours, seeds; without names all of them; without anything only the page is
+     written.
 Out: docs/faults.json with the figures of each one's last runs, docs/faults.md with the tables.
 """
 
@@ -8,13 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import tempfile
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+from tests.__main__ import PLAIN
 from tests.faults.cases import BROKEN, CASES, KNOWN, PLANTED, Case, Outcome, run
 from tests.faults.mutants import MUTANTS
 from tests.faults.world import ROOT
@@ -72,6 +77,21 @@ One mistake is planted in the workers or producers by [mutants.py](../tests/faul
 | mistake | what it does | fault | found by | count | day |
 |---|---|---|---|---|---|
 """
+BESIDE = {
+    "pipeline": ["tests/faults/test_pipeline.py"],
+    "cluster": ["-k", "killed_at_any_moment or reaper_is_stopped", "tests/promises/test_no_orphan.py"],
+}
+NEIGHBOURS = """
+## Beside the queue
+
+The pipeline on Spark and the embedded cluster are judged by tests of their own; virtual queues and the outbox are in the first table.
+A Spark driver commits no offsets to Kafka: its checkpoint has them. So the answers that it loses are those of its writes.
+All points of a driver take hours: a share of them was taken here, and each of seven nights takes a seventh.
+`python -m tests.faults.page ITEMS pipeline cluster` runs these tests; `KQ_FAULT_SHARE=1/40` takes a fortieth of the points.
+
+| promise | what was seen | day |
+|---|---|---|
+"""
 NAMES = {"shared": "two leases", "vanished": "not in log", "misordered": "order", "doubled": "again"}
 
 
@@ -127,13 +147,36 @@ def key_of(case: Case) -> str:
     return f"{case.name}: {case.caught}" if case.caught else case.name
 
 
+def beside_queue(name: str, items: int) -> dict[str, Any]:
+    """Run the tests of a neighbour. Each promise, and the lines of figures that its test noted; whether it failed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch, "report.xml")
+        env = os.environ | {"KQ_FAULT_ITEMS": str(items), "KQ_NIGHTLY": "1"}
+        subprocess.run([*PLAIN, f"--junitxml={report}", *BESIDE[name]], cwd=ROOT, env=env, check=False)
+        found = dict[str, list[str]]()
+        for test in ElementTree.parse(report).iter("testcase"):
+            lines = [each.attrib["value"] for each in test.iter("property") if each.get("name") == "figure"]
+            failed = test.find("failure") is not None or test.find("error") is not None
+            found[test.attrib["name"]] = [*lines, "**failed**"] if failed else lines
+    return {"seen": {test: lines for test, lines in found.items() if lines}, "day": today()}
+
+
+def beside_rows(found: dict[str, Any]) -> str:
+    """Lines of the table of neighbours: the name of a test is its promise."""
+    return "".join(
+        f"| {test.removeprefix('test_').replace('_', ' ').replace('[', ' [')} | {'<br>'.join(lines)} | {found['day']} |\n"
+        for test, lines in found["seen"].items()
+    )
+
+
 def page(figures: dict[str, Any]) -> str:
     """The whole page."""
     head = f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|\n"
     rows = "".join(row(case, figures.get(case.name)) for case in [*CASES, BROKEN])
     known = "".join(f"\n*{name}*: {why}.\n" for name, why in KNOWN.items())
     judged = "".join(planted_row(case, figures.get(key_of(case))) for case in PLANTED)
-    return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}"
+    beside = NEIGHBOURS + "".join(beside_rows(figures[name]) for name in BESIDE if name in figures)
+    return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}{beside}"
 
 
 def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:
@@ -148,7 +191,12 @@ def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:
     found: dict[str, Any] = {name: sum(getattr(each, name) for each in verdicts) for name in COUNTS}
     found |= {name: max(getattr(each, name) for each in verdicts) for name in ("pause", "takeover")}
     found["order"] = case.worker.get("order", "any")
-    return found | {"histories": histories, "seeds": seeds, "day": datetime.now(UTC).date().isoformat()}
+    return found | {"histories": histories, "seeds": seeds, "day": today()}
+
+
+def today() -> str:
+    """The day of these figures."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def main() -> None:
@@ -157,7 +205,7 @@ def main() -> None:
         prog="python -m tests.faults.page", description="Run faults, and write docs/faults.md."
     )
     parser.add_argument("items", type=int, nargs="?", default=0)
-    parser.add_argument("names", nargs="*", help="of cases or mutants; without: all of them")
+    parser.add_argument("names", nargs="*", help="of cases, mutants or neighbours; without: all of them")
     parser.add_argument("--seeds", type=int, nargs="+", help="one run for each; without: one, drawn")
     asked = parser.parse_args()
     stored = DOCS / "faults.json"
@@ -166,6 +214,10 @@ def main() -> None:
         if asked.items and (case.name in asked.names or not asked.names):
             items = min(asked.items, PLANT) if case.caught else asked.items
             figures[key_of(case)] = measured(case, items, asked.seeds or [random.randrange(1000)])
+            stored.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    for name in BESIDE:
+        if asked.items and (name in asked.names or not asked.names):
+            figures[name] = beside_queue(name, asked.items)
             stored.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     (DOCS / "faults.md").write_text(page(figures), encoding="utf-8")
 

@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 
-from tests.patience import WAIT
+from tests.patience import WAIT, until
 
 SOON = 3  # seconds: the promise
 
 Begin = Callable[..., subprocess.Popen[str]]
+Gone = Callable[[str], float]
 
 
 @pytest.fixture
@@ -30,17 +31,18 @@ def begin(python: Begin) -> Begin:
     return partial(python, "import os, sys, time", "from kqlib.workshop.cluster import Cluster")
 
 
-def gone(within: Any, marked: Any, place: Path, end: str) -> None:
-    """Within the three seconds: processes and directory, whichever goes last."""
+@pytest.fixture
+def gone(within: Callable[..., float], marked: Any, tmp_path: Path) -> Gone:
+    """Within the three seconds: processes and directory, whichever goes last. How many seconds it took."""
 
     def nothing_left() -> bool:
-        return not (marked.alive("java") or marked.alive("reaper.py") or list(place.glob("kqlib-*")))
+        return not (marked.alive("java") or marked.alive("reaper.py") or list(tmp_path.glob("kqlib-*")))
 
-    within(SOON, nothing_left, f"something outlived {end}")
+    return lambda end: within(SOON, nothing_left, f"something outlived {end}")
 
 
 def test_no_jvm_outlives_its_killed_python_although_a_forked_child_of_it_lives_on(
-    begin: Begin, tmp_path: Path, marked: Any, within: Any
+    begin: Begin, gone: Gone, tmp_path: Path, marked: Any
 ) -> None:
     process = begin(
         "cluster = Cluster()",
@@ -53,14 +55,14 @@ def test_no_jvm_outlives_its_killed_python_although_a_forked_child_of_it_lives_o
     assert len(list(tmp_path.glob("kqlib-*"))) == 1
     process.kill()
     process.wait(WAIT)
-    gone(within, marked, tmp_path, "a SIGKILL")
+    gone("a SIGKILL")
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(12, marks=[pytest.mark.nightly, pytest.mark.limit(300)])])
 def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
-    begin: Begin, tmp_path: Path, marked: Any, within: Any, kills: int
+    begin: Begin, gone: Gone, marked: Any, kills: int, record_property: Any
 ) -> None:
-    brokers = 2 if kills == 3 else 3
+    brokers, took = 2 if kills == 3 else 3, list[float]()
     for number in range(kills):
         # a cluster that nobody holds would end
         process = begin("print('now', flush=True)", f"cluster = Cluster({brokers})", "time.sleep(60)")
@@ -68,16 +70,33 @@ def test_a_python_killed_at_any_moment_of_a_start_leaves_nothing(
         moment = random.uniform(number, number + 1)
         time.sleep(moment)
         if number == kills - 1:  # the last one has brokers when it is killed, also on a slow machine
-            within(60, lambda: marked.alive("java"), "no broker was started")
+            until(lambda: marked.alive("java"), lambda: "no broker was started")
         assert process.poll() is None, "it ended by itself"
         process.kill()
         process.wait(WAIT)
-        gone(within, marked, tmp_path, f"a SIGKILL {moment:.3f} s after the start began")
+        took.append(gone(f"a SIGKILL {moment:.3f} s after the start began"))
+    where = f"{kills} moments of the first {kills} s of a cluster of {brokers}"
+    record_property("figure", f"killed at {where}: nothing was left after {max(took):.1f} s ({SOON} s)")
 
 
-def test_ctrl_c_stops_a_cell_and_no_broker_and_uncaught_it_ends_both(
-    begin: Begin, tmp_path: Path, marked: Any, within: Any
+@pytest.mark.nightly
+def test_what_outlives_a_python_whose_reaper_is_stopped_is_found(
+    begin: Begin, gone: Gone, marked: Any, record_property: Any
 ) -> None:
+    process = begin("cluster = Cluster()", "print(cluster.brokers, flush=True)", "time.sleep(60)")
+    assert process.stdout and process.stdout.readline() == "[1]\n"
+    (reaper,) = marked.alive("reaper.py")
+    reaper.suspend()
+    process.kill()
+    process.wait(WAIT)
+    with pytest.raises(AssertionError, match="something outlived a SIGKILL"):
+        gone("a SIGKILL")
+    record_property("figure", f"brokers that were left, and found: {len(marked.alive('java'))}")
+    reaper.resume()
+    gone("a SIGKILL")
+
+
+def test_ctrl_c_stops_a_cell_and_no_broker_and_uncaught_it_ends_both(begin: Begin, gone: Gone) -> None:
     process = begin(
         "import faulthandler; faulthandler.enable()",
         "cluster = Cluster()",
@@ -97,6 +116,6 @@ def test_ctrl_c_stops_a_cell_and_no_broker_and_uncaught_it_ends_both(
         process.wait(WAIT)
     except subprocess.TimeoutExpired:  # once in many runs; its threads' stacks are to say where it waits
         process.send_signal(signal.SIGABRT)
-        process.wait(WAIT)
+        print(process.communicate(timeout=WAIT)[1])
         raise
-    gone(within, marked, tmp_path, "SIGINT")
+    gone("SIGINT")
