@@ -152,7 +152,9 @@ def beside_queue(name: str, items: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.xml")
         env = os.environ | {"KQ_FAULT_ITEMS": str(items), "KQ_NIGHTLY": "1"}
-        subprocess.run([*PLAIN, f"--junitxml={report}", *BESIDE[name]], cwd=ROOT, env=env, check=False)
+        subprocess.run(
+            [*PLAIN, "-o", "junit_family=xunit1", f"--junitxml={report}", *BESIDE[name]], cwd=ROOT, env=env, check=False
+        )
         found = dict[str, list[str]]()
         for test in ElementTree.parse(report).iter("testcase"):
             lines = [each.attrib["value"] for each in test.iter("property") if each.get("name") == "figure"]
@@ -161,8 +163,10 @@ def beside_queue(name: str, items: int) -> dict[str, Any]:
     return {"seen": {test: lines for test, lines in found.items() if lines}, "day": today()}
 
 
-def beside_rows(found: dict[str, Any]) -> str:
+def beside_rows(name: str, found: dict[str, Any] | None) -> str:
     """Lines of the table of neighbours: the name of a test is its promise."""
+    if found is None:
+        return f"| {name} | not measured | – |\n"
     return "".join(
         f"| {test.removeprefix('test_').replace('_', ' ').replace('[', ' [')} | {'<br>'.join(lines)} | {found['day']} |\n"
         for test, lines in found["seen"].items()
@@ -175,7 +179,7 @@ def page(figures: dict[str, Any]) -> str:
     rows = "".join(row(case, figures.get(case.name)) for case in [*CASES, BROKEN])
     known = "".join(f"\n*{name}*: {why}.\n" for name, why in KNOWN.items())
     judged = "".join(planted_row(case, figures.get(key_of(case))) for case in PLANTED)
-    beside = NEIGHBOURS + "".join(beside_rows(figures[name]) for name in BESIDE if name in figures)
+    beside = NEIGHBOURS + "".join(beside_rows(name, figures.get(name)) for name in BESIDE)
     return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}{beside}"
 
 
