@@ -26,7 +26,7 @@ from kqlib.queue.item import Headers, Out, Put
 from kqlib.queue.partition import Claimed
 from kqlib.queue.terms import Terms
 from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES
-from kqlib.virtual.consumer import ConsumerLedger, Name, check_terms
+from kqlib.virtual.consumer import ConsumerLedger, Name, check_terms, done_place
 from kqlib.virtual.errors import NotFound, Rewind
 from kqlib.virtual.index import KEY, PUT, QueueEntry, QueueIndex, RecordCache, StoredRecord, StoredState
 from kqlib.virtual.names import DEAD, OFFSETS, checked, partition_of
@@ -128,14 +128,20 @@ class ItemStore:
 
     def depth(self, queue: str, consumer: str) -> int:
         """How many records this consumer has not done; all of them if the consumer is not known."""
-        entry, state = self.index.entries.get(queue), self._state(queue, consumer)
+        entry, stored = self.index.entries.get(queue), self.index.stored(queue, consumer)
         if entry is None:
             return 0
-        if state is None:
+        if stored is None:
             return len(entry.offsets)
-        if "tracked" in state:
-            return entry.end - entry.place(state["tracked"] + 1)
-        return self._ledger((queue, consumer), entry, state).depth(entry)
+        if stored.done is None:
+            ledger = self.ledgers.get((queue, consumer))
+            stored.done = entry.end - ledger.depth(entry) if ledger else done_place(entry, json.loads(stored.value))
+        return entry.end - stored.done
+
+    def uncounted(self, queues: Iterable[str]) -> list[Name]:
+        """The consumers of these queues whose depth was not counted since they changed."""
+        entries = [(queue, self.index.entries.get(queue)) for queue in queues]
+        return [(q, c) for q, entry in entries if entry for c, at in (entry.consumers or {}).items() if at.done is None]
 
     def consumer(self, queue: str, consumer: str) -> dict[str, Any]:
         """What is known of a consumer."""
@@ -154,19 +160,23 @@ class ItemStore:
             "idle": max(0.0, self.now() - stored.at),
         }
 
-    def consumers(self, queue: str) -> list[dict[str, Any]]:
-        """What is known of a queue's consumers."""
-        return [self.consumer(queue, name) for name in sorted(self._entry(queue).consumers or {})]
+    def consumers(self, queue: str, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
+        """What is known of a queue's consumers, in the order of their names, a page of them."""
+        names = (name for name in self._entry(queue).consumers or () if name > after)
+        return [self.consumer(queue, name) for name in heapq.nsmallest(limit, names)]
 
     def queue(self, queue: str) -> dict[str, Any]:
         """What is known of a queue. Its depth is that of its slowest consumer."""
         entry = self._entry(queue)
-        offsets = entry.offsets
+        offsets, consumers = entry.offsets, entry.consumers or {}
+        for name in self.uncounted([queue]):
+            self.depth(*name)
+        first = min((stored.done or 0 for stored in consumers.values()), default=entry.gone)
         return {
             "queue": queue,
             "partition": self.place.partition,
             "records": len(offsets),
-            "depth": max((self.depth(queue, consumer) for consumer in entry.consumers or ()), default=len(offsets)),
+            "depth": entry.end - first,
             "first": offsets[0] if offsets else None,
             "last": offsets[-1] if offsets else None,
         }
