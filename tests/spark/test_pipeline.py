@@ -318,6 +318,10 @@ def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
             assert says in capsys.readouterr().err, again
     schema.write_text(reader())
     file.write_text(f'{least}schema = "reader.avsc"\nrules = {{a = "minute < 90"}}\n')
+    assert main(["pipeline", "plan", str(file)]) == 0
+    assert capsys.readouterr().err.startswith(
+        "kq: rule 'a': the schema has no field 'minute'. If Spark does not know it"
+    )
     assert main(["pipeline", "run", str(file), "--once"]) == 2
     assert "rule 'a': Spark cannot read 'minute < 90': " in capsys.readouterr().err
     for name, says in [

@@ -7,6 +7,7 @@ The process that runs the stream notes how far it is (`running.note`). The rest 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from kqlib.command.output import tell
 from kqlib.command.pipeline import streams
 from kqlib.errors import KqError
-from kqlib.text import Metric
+from kqlib.text import Metric, near
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
+    from kqlib.spark.rules import Rule
 
 EVERY = 1.0  # seconds between two looks of `status --watch`
 
@@ -30,15 +32,30 @@ def plan(args: argparse.Namespace, cluster: Kafka) -> int:
     from kqlib.spark.snapshot import LocalFiles
     from kqlib.spark.standings import check_folder
 
-    home = _home(args, cluster)
-    if args.schema:
-        streams.schema_of(args, streams.registry_of(args, cluster))  # NotAllowed
+    home, registry = _home(args, cluster), streams.registry_of(args, cluster)
+    schema = streams.schema_of(args, registry)  # NotAllowed
     if args.parquet:
         check_folder(LocalFiles(args.parquet), home)
     print(repr(plan(cluster, home, args.source, args.target, tables=args.word == "standings")))
     print(f"reads values with {args.schema or 'the latest schema of ' + (args.subject or args.source + '-value')}")
     print(f"writes {', '.join(filter(None, (args.target, args.parquet, args.quarantine, args.late)))}")
+    if args.rules:
+        _doubts(args.rules, schema or registry.latest(args.subject or f"{args.source}-value").schema)
     return 0
+
+
+def _doubts(rules: Iterable[Rule], schema: str) -> None:
+    """Name what a rule uses and the schema does not have. Only Spark can say that a rule fits, and it is not started."""
+    from kqlib.spark.rules import unknown
+
+    tree = json.loads(schema)
+    fields = [each["name"] for each in tree["fields"]] if isinstance(tree, dict) and "fields" in tree else []
+    for rule in rules:
+        for name in unknown(rule.that, fields):
+            guess = near(name, fields)
+            tell(
+                f"kq: rule '{rule.name}': the schema has no field '{name}'{guess or '.'} If Spark does not know it either, run refuses"
+            )
 
 
 def status(args: argparse.Namespace, cluster: Kafka) -> int:
