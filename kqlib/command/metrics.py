@@ -36,6 +36,7 @@ HELP = {
     "pipeline_state_bytes": "Bytes of the stream's state.",
     "pipeline_lag_records": "Records of a partition that no committed batch has read.",
     "pipeline_aside_records": "Records in a topic for rows that were put aside: quarantined or late ones.",
+    "pipeline_broken_rows": "Rows that broke a rule since the stream's process was started, by the schema's id and version.",
     "pipeline_restarts": "How often the stream was started again, by hand or for a new schema.",
 }
 

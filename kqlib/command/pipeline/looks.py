@@ -122,7 +122,7 @@ def _text(found: dict[str, Any], where: str) -> str:
     now = Progress.noted(found["progress"])
     last = [f"last seen: {now!r} · {now.details}"] if now.batch >= 0 else []
     kept = [f"{topic}: {count:,} records" for topic, count in found["aside"].items()]
-    return "\n".join([found["running"] or "does not run", where, *last, *kept])
+    return "\n".join([found["running"] or "does not run", where, *last, *kept, *map(repr, now.broke)])
 
 
 # --- kq metrics ---------------------------------------------------------------------------------------------------------
@@ -157,6 +157,13 @@ def gauges(cluster: Kafka, home: str) -> Iterator[Metric]:
         yield "pipeline_aside_records", labels | {"topic": topic}, count
     now = Progress.noted(noted["progress"])
     yield "pipeline_restarts", labels, now.restarts
+    for each in now.broke:
+        version = "" if each.version is None else str(each.version)
+        yield (
+            "pipeline_broken_rows",
+            labels | {"rule": each.rule, "schema": str(each.schema), "version": version},
+            each.rows,
+        )
     if found["running"] and now.batch >= 0:
         yield "pipeline_rows_per_second", labels, now.rate
         yield "pipeline_batch_seconds", labels, now.seconds
