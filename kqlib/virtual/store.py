@@ -325,15 +325,19 @@ class ItemStore:
 
     def ack(self, name: Name, receipts: Sequence[str], out: Writes) -> list[str]:
         """Mark the items of these receipts as done."""
-        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.ack([n]))
+        return self._each(name, receipts, out, lambda ledger, numbers: ledger.partition.ack(numbers))
 
     def release(self, name: Name, receipts: Sequence[str], delay: float, out: Writes) -> list[str]:
         """Give these items back: they come again, at once or after the delay."""
-        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.release(n, delay))
+        return self._each(
+            name, receipts, out, lambda ledger, numbers: [ledger.partition.release(n, delay) for n in numbers]
+        )
 
     def extend(self, name: Name, receipts: Sequence[str], lease: float, out: Writes) -> list[str]:
         """Give these items new leases, from now."""
-        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.extend(n, lease))
+        return self._each(
+            name, receipts, out, lambda ledger, numbers: [ledger.partition.extend(n, lease) for n in numbers]
+        )
 
     def bury(self, name: Name, receipts: Sequence[str], reason: str, out: Writes) -> list[str]:
         """Write these items to the dead letters, in the same transaction."""
@@ -345,9 +349,10 @@ class ItemStore:
         if entry and ledger and (missing := ledger.fetch(entry, [_number(each) for each in receipts], self.cache.get)):
             raise Missing(missing)
 
-        def bury(ledger: ConsumerLedger, n: int) -> None:
-            self._bury(ledger, n, reason, out)
-            ledger.partition.ack([n])
+        def bury(ledger: ConsumerLedger, numbers: list[int]) -> None:
+            for n in numbers:
+                self._bury(ledger, n, reason, out)
+                ledger.partition.ack([n])  # a later letter may be too large
 
         return self._each(name, receipts, out, bury)
 
@@ -387,19 +392,25 @@ class ItemStore:
         out.outs.append(Out(self.place.topic, letter.value, (queue + DEAD).encode(), letter.headers, where))
 
     def _each(
-        self, name: Name, receipts: Sequence[str], out: Writes, do: Callable[[ConsumerLedger, int], object]
+        self, name: Name, receipts: Sequence[str], out: Writes, do: Callable[[ConsumerLedger, list[int]], object]
     ) -> list[str]:
-        """Do it to each item whose lease holds. `LeaseLost` names those that were refused; the others are done."""
+        """Do it to the items whose leases hold, at once. `LeaseLost` names those that were refused; the others are done."""
         ledger, done, refused = self.ledgers.get(name), list[str](), dict[str, str]()
+        hold: dict[int, None] = {}
         for receipt in receipts:
             n, epoch, number = map(int, receipt.split("."))
+            if n in hold and ledger is not None:  # twice in one request: it is done before it is refused
+                do(ledger, [*hold])
+                hold = {}
             if ledger is None:
                 refused[receipt] = "nobody has it: its lease ended, or it is done already"
             elif why := ledger.partition.why_not(n, epoch, number):
                 refused[receipt] = why
             else:
-                do(ledger, n)
+                hold[n] = None
                 done.append(receipt)
+        if hold and ledger is not None:
+            do(ledger, [*hold])
         entry = self.index.entries.get(name[0])
         if ledger is not None and entry is not None:
             self._save(name, ledger, entry, out)
