@@ -19,6 +19,7 @@ KAFKAS = ("consumer_offsets", "transaction_state", "share_group_state", "cluster
 RESERVED = {f"__{name}": "Kafka" for name in KAFKAS} | dict.fromkeys((QUEUES, "kq.schemas", "kq.labs"), "kqlib")
 LONGEST = 249  # a partition's directory is NAME-NUMBER, and file systems stop at 255
 MOST_PARTITIONS = 10_000  # the controller refuses more in one request
+VIRTUAL = (".offsets", ".partitions")  # a topic with such companions holds virtual queues
 FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 RECORD_BYTES = 1_048_588  # Kafka's default for max.message.bytes
 DEAD_MORE_BYTES = 65_536  # a dead letter carries its whole story in headers
@@ -194,13 +195,15 @@ class Diff:
 
 def compare(plan: Mapping[str, Topic], there: Mapping[str, Existing], names: Iterable[str] = ()) -> Diff:
     """What it takes to have the topics of `plan`. there: what exists of them; names: every topic of the cluster."""
-    diff = Diff()
+    diff, names = Diff(), list(names)
     strangers = [name for name in names if name not in plan and name not in RESERVED]
     rivals = {metric(name): name for name in strangers}
+    known = {*names, *there}
     for name, want in plan.items():
         rival = rivals.get(metric(name))
         if have := there.get(name):
-            diff.lines.extend(_compare_one(diff, name, want, have) or [f"= {name}: as planned"])
+            virtual = known.issuperset(name + end for end in VIRTUAL)
+            diff.lines.extend(_compare_one(diff, name, want, have, virtual) or [f"= {name}: as planned"])
         elif rival:
             why = f"it collides with '{rival}', which is on the cluster{alike(name, rival)}"
             diff.refusals.append(errors.BadTopicName(topic=name, why=why))
@@ -214,14 +217,24 @@ def compare(plan: Mapping[str, Topic], there: Mapping[str, Existing], names: Ite
     return diff
 
 
-def _compare_one(diff: Diff, name: str, want: Topic, have: Existing) -> list[str]:
+def _compare_one(diff: Diff, name: str, want: Topic, have: Existing, virtual: bool) -> list[str]:
     lines = []
     if have.leaderless:
         diff.leaderless.append(name)
     if have.partitions > want.partitions:
         diff.refusals.append(errors.CannotShrink(topic=name, have=have.partitions, want=want.partitions))
         lines.append(f"! {name}: has {have.partitions} partitions, the plan says {want.partitions} (CannotShrink)")
-    if have.partitions < want.partitions:
+    if have.partitions < want.partitions and virtual:
+        why = (
+            f"'{name}' has virtual queues in {count(have.partitions, 'partition')}, and the plan says {want.partitions}. "
+            "partition = hash(queue) % partitions, so most queues would not find their records, and no node would serve any. "
+            f"Keep {have.partitions}, or make new topics of another name and put the items there."
+        )
+        diff.refusals.append(errors.NotAllowed(why))
+        lines.append(
+            f"! {name}: its virtual queues have {have.partitions} partitions, the plan says {want.partitions} (NotAllowed)"
+        )
+    elif have.partitions < want.partitions:
         diff.grow[name] = want.partitions
         lines.append(f"~ {name}: {have.partitions} → {want.partitions} partitions; keys move to others (notebook 03)")
     for key, value in want.settings.items():

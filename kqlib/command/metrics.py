@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kqlib.command.output import tell
@@ -17,7 +18,7 @@ from kqlib.text import Metric, as_metrics
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
-    from kqlib.queue import Site
+    from kqlib.queue.connection import Connection
 
 HELP = {
     "queue_items": "Items that are not acknowledged, claimed ones included.",
@@ -35,6 +36,7 @@ HELP = {
     "pipeline_state_bytes": "Bytes of the stream's state.",
     "pipeline_lag_records": "Records of a partition that no committed batch has read.",
     "pipeline_aside_records": "Records in a topic for rows that were put aside: quarantined or late ones.",
+    "pipeline_broken_rows": "Rows that broke a rule since the stream's process was started, by the schema's id and version.",
     "pipeline_restarts": "How often the stream was started again, by hand or for a new schema.",
 }
 
@@ -65,11 +67,10 @@ def measured(cluster: Kafka, sites: list[str]) -> Iterator[Metric]:
     from kqlib.command.queue.site import queues, users
     from kqlib.errors import KqError
     from kqlib.kafka.reading import described
-    from kqlib.queue import Site
 
     topics = cluster.describe().topics
     names = queues(list(topics))
-    with Site(cluster, sites[0] if sites else "kq-metrics") as site:
+    with _looking(cluster, sites[0] if sites else "kq-metrics") as site:
         site._notes.catch_up()
         used = {name: users(site, name) for name in names}
         gone = _gone(site, topics)
@@ -85,11 +86,25 @@ def measured(cluster: Kafka, sites: list[str]) -> Iterator[Metric]:
             yield "site_members", {"site": each}, len(described(cluster, each))
         except KqError as error:
             tell(f"kq: {error}")
-        with Site(cluster, each) as site:
+        with _looking(cluster, each) as site:
             yield from _of_site(site, [name for name in names if each in used[name]])
 
 
-def _gone(site: Site, topics: Container[str]) -> list[tuple[str, str]]:
+@contextmanager
+def _looking(cluster: Kafka, name: str) -> Iterator[Connection]:
+    """What a look at a site needs. A `Site` would close the one of this name that this process has open."""
+    from kqlib.queue import arguments
+    from kqlib.queue.connection import Connection
+
+    arguments.site_name(name)
+    site = Connection(cluster, name)
+    try:
+        yield site
+    finally:
+        site._disconnect(give_back=True)
+
+
+def _gone(site: Connection, topics: Container[str]) -> list[tuple[str, str]]:
     """Sites and queues, by the notes that were read last: the site has a state of the queue, and there is no topic."""
     from kqlib.queue.dead import DEAD
 
@@ -98,7 +113,7 @@ def _gone(site: Site, topics: Container[str]) -> list[tuple[str, str]]:
     return sorted(each for each in gone if site._notes.get(*each, "status") != "deleted")
 
 
-def _of_site(site: Site, names: list[str]) -> Iterator[Metric]:
+def _of_site(site: Connection, names: list[str]) -> Iterator[Metric]:
     from kqlib.command.queue.site import partitions
     from kqlib.queue import look
     from kqlib.queue.dead import DEAD

@@ -79,7 +79,7 @@ def read(path: str) -> PipelineFile:
     for name in ("home", "parquet", "schema"):
         value = found.get(name, "://")
         if "://" not in value and (name != "schema" or value.endswith(AVSC)):
-            found[name] = str(Path(path).absolute().parent / value)
+            found[name] = str(Path(path).absolute().parent / Path(value).expanduser())
     return PipelineFile(**found | {"rules": tuple(_rule(path, *each) for each in found.get("rules", {}).items())})
 
 

@@ -29,6 +29,20 @@ Offsets = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True, repr=False)
+class Broke:
+    """How many rows of a schema broke a rule: its id, and its version of the subject if the registry knows it."""
+
+    rule: str
+    schema: int
+    version: int | None
+    rows: int
+
+    def __repr__(self) -> str:
+        which = "" if self.version is None else f" (version {self.version})"
+        return f"rule '{self.rule}': {self.rows:,} rows of schema {self.schema}{which} broke it"
+
+
+@dataclass(frozen=True, repr=False)
 class Progress:
     """A stream after a batch: its number, its rows, rows a second, and the lag (records that are not read yet).
 
@@ -47,6 +61,7 @@ class Progress:
     state_rows: int = 0
     state_bytes: int = 0
     restarts: int = 0  # of the query, for new schemas
+    broke: list[Broke] = field(default_factory=list)  # by rule and schema, since the process was started
 
     @classmethod
     def read(cls, reports: list[Any]) -> Progress:
@@ -75,8 +90,9 @@ class Progress:
     @classmethod
     def noted(cls, values: dict[str, Any] | None) -> Progress:
         """From its `asdict`, as JSON has it."""
-        counted = (values or {}).get("counted")
-        return cls(**(values or {}) | {"counted": Counted(**counted) if counted else None})
+        found = dict(values or {})
+        counted, broke = found.get("counted"), [Broke(**each) for each in found.get("broke", ())]
+        return cls(**found | {"counted": Counted(**counted) if counted else None, "broke": broke})
 
     def __repr__(self) -> str:
         if self.batch < 0:
@@ -228,7 +244,13 @@ def seen(running: Any, reports: list[Any] | None = None) -> Progress:
     now = Progress.read(list(running.query.recentProgress) if reports is None else reports)
     rows, size = running.state(now.batch)
     more = {"state_rows": now.state_rows + rows, "state_bytes": now.state_bytes + size}
-    return replace(now, counted=running.counted, restarts=running.restarts, **more)
+    return replace(now, counted=running.counted, restarts=running.restarts, broke=broken(running), **more)
+
+
+def broken(running: Any) -> list[Broke]:
+    """How many rows broke which rule, by schema, since the stream was started."""
+    found = sorted(running.broke.items())
+    return [Broke(rule, number, running.version(number), rows) for (rule, number), rows in found]
 
 
 def show(

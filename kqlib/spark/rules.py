@@ -14,8 +14,9 @@ each batch writes the values of the last seconds as Parquet beside the checkpoin
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
 THEN = ("keep", "quarantine", "stop")
 DAY = 24 * 3600.0
 SEEN = "id string, timestamp timestamp, that string"  # that: of the rule whose value it is; null in those of older versions
+TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")  # a text in SQL
+UNIT = re.compile(r"(?i)(?:\b\d+|''|\bas)\s+[a-z_]+|\b[a-z_]+\s*(?='')")  # 3 days, AS int, DATE '2026-05-01'
+NAME = re.compile(r"`([^`]+)`|(?<![\w.])([A-Za-z_]\w*)(?!\w*\s*\()")  # not a.name, not name(
+WORDS = (
+    "and or not is null true false in between like ilike rlike regexp escape any some all case when then else end distinct from div "
+    "interval current_date current_timestamp current_time current_user"
+)
+SQL = {*WORDS.split()}
 Broken = Counter[tuple[str, int]]  # how many rows broke a rule, by its name and the id of their schema
 
 
@@ -169,6 +178,15 @@ class Rules:
         """The condition for a row that is put aside."""
         names = ", ".join(_text(rule.name) for rule in self.rules if rule.then != "keep")
         return f"arrays_overlap(_broke, array({names}))" if names else "false"
+
+
+def unknown(that: str, fields: Iterable[str]) -> list[str]:
+    """Names in a condition that are no fields, as far as words show it: not of functions, not SQL. Only Spark knows for sure."""
+    if "->" in that:
+        return []
+    found = [quoted or name for quoted, name in NAME.findall(UNIT.sub(" ", TEXT.sub("''", that)))]
+    known = {each.lower() for each in fields}
+    return [each for each in dict.fromkeys(found) if each.lower() not in known | SQL]
 
 
 def _check(fields: DataFrame, rule: Rule) -> None:

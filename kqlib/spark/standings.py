@@ -14,9 +14,11 @@ that comes again writes the same again. Spark keeps no state: its checkpoint has
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaException
 
@@ -183,9 +185,22 @@ def advance(kept: Snapshot, good: DataFrame, late: float, batch: int, before: in
 def check_folder(found: Files | LocalFiles, home: str) -> None:
     """`NotAllowed` if this folder has other files than Parquet of Spark: a batch would delete them."""
     folder, others = found.home, sorted(name for name in found.sizes("") if not PARQUET.fullmatch(name))
-    if others or f"{folder}/".startswith(f"{home}/"):
-        has = f"has other files, such as {others[0]}" if others else f"is in {home}, which has other files"
+    one, other = _real(folder), _real(home)
+    if f"{one}/".startswith(f"{other}/"):
+        others, has = [home], f"is in {home}, which has other files"
+    elif f"{other}/".startswith(f"{one}/"):
+        others, has = [home], f"is the one in which {home} is"
+    elif others:
+        has = f"has other files, such as {others[0]}"
+    if others:
         raise NotAllowed(f"each batch replaces the folder {folder}, and it {has}: name an empty one")
+
+
+def _real(path: str) -> str:
+    """A path on this machine without links and '..'; one on another file system as it is."""
+    if "://" in path and not path.startswith("file:"):
+        return path.rstrip("/")
+    return os.path.realpath(urlsplit(path).path if path.startswith("file:") else path)
 
 
 def export(teams: DataFrame, folder: str) -> None:

@@ -70,6 +70,7 @@ class Running(Batches):
         self.restarts = 0  # for new schemas
         self.error: BaseException | None = None
         self.measure: Callable[[], tuple[int, int]] = lambda: (0, 0)  # rows and bytes of the state that `each` keeps
+        self.version: Callable[[int], int | None] = lambda number: None  # of the subject, by a schema's id
         self._state = -1, (0, 0)  # after which batch
         self._start, self._stopping = start, False
         self._lock = threading.Lock()
@@ -169,7 +170,23 @@ def stream(
         writer = writer.option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
-    return Running(start)
+    running = Running(start)
+    running.version = _versions(registry, subject)
+    return running
+
+
+def _versions(registry: Registry, subject: str) -> Callable[[int], int | None]:
+    """The function that gives the version of a subject by its schema's id. The registry is asked about an id once."""
+    known: dict[int, int | None] = {}
+
+    def version(number: int) -> int | None:
+        if number not in known:
+            known[number] = None
+            with suppress(KqError):
+                known.update({registry.version(subject, each).id: each for each in registry.versions(subject)})
+        return known[number]
+
+    return version
 
 
 def batch_of(

@@ -172,6 +172,16 @@ class ConsumerLedger:
         return not (self.partition.leases or self.partition.ending or self.partition.order.later)
 
 
+def done_place(entry: QueueEntry, state: dict[str, Any]) -> int:
+    """The queue's end - its depth for a consumer of which only the stored state is there. It stays when records come."""
+    if "tracked" in state:
+        return entry.place(state["tracked"] + 1)
+    ledger = Ledger.read(state["state"], state["floor"])
+    base = ledger.top - entry.place(state["at"])
+    ledger.purge(min(max(0, base + entry.gone), ledger.top))
+    return ledger.top - base - ledger.open
+
+
 def check_terms(state: dict[str, Any], order: str | None, max_attempts: int | None) -> None:
     """The terms of a consumer are those of its first claim. None: whatever they are."""
     for what, now, asked in (("order", state["order"], order), ("max_attempts", state["most"], max_attempts)):

@@ -47,12 +47,13 @@ class QueueEntry:
         return self.gone + bisect_left(self.offsets, offset)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class StoredState:
     """A consumer's state as it was stored, and when."""
 
     value: bytes
     at: float  # seconds since 1970
+    done: int | None = None  # the queue's end - its depth for this consumer, once that was counted
 
 
 class QueueIndex:
@@ -109,6 +110,8 @@ class QueueIndex:
                 many = bisect_left(entry.offsets, low)
                 entry.gone += many
                 del entry.offsets[:many]
+                for state in (entry.consumers or {}).values():
+                    state.done = None  # what it had not done yet may be gone
                 self._drop_if_empty(queue, entry)
 
     def _drop_if_empty(self, queue: str, entry: QueueEntry) -> None:

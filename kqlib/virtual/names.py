@@ -14,9 +14,9 @@ from typing import Any
 
 from kqlib import keys
 from kqlib.errors import NotAllowed
-from kqlib.topic_rules import DEAD_MORE_BYTES, FOR_EVER, RECORD_BYTES, Topic, check_name
+from kqlib.topic_rules import DEAD_MORE_BYTES, FOR_EVER, RECORD_BYTES, VIRTUAL, Topic, check_name
 
-OFFSETS, PARTITIONS = ".offsets", ".partitions"
+OFFSETS, PARTITIONS = VIRTUAL
 DEAD = ".dead"  # the queue of a queue's dead letters
 FORM = r"[A-Za-z0-9_:@~-][A-Za-z0-9_:@~.-]{0,199}"
 CLOCK = {"message.timestamp.type": "LogAppendTime"}  # Kafka's own: nodes' clocks may differ

@@ -23,6 +23,7 @@ import asyncio
 import html
 import math
 import time
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
@@ -34,6 +35,7 @@ from kqlib.errors import KqError
 from kqlib.queue.item import Put
 from kqlib.text import Metric, as_metrics
 from kqlib.virtual import bodies
+from kqlib.virtual.consumer import Name
 from kqlib.virtual.errors import MEMBERS, PROBLEM, STATUS, NotFound, NotMine, Unavailable, problem
 from kqlib.virtual.index import StoredRecord
 from kqlib.virtual.names import FORM
@@ -43,6 +45,7 @@ from kqlib.virtual.record_json import headers_to_text, to_text
 from kqlib.virtual.request_limits import RequestLimits
 from kqlib.virtual.store import NOTHING, ClaimedItem, ItemStore, Writes
 
+SLICE = 500  # consumers that one operation counts
 ANSWER_IN = 20.0  # seconds, beside the seconds that a request wants to wait
 CONSUMER = "/queues/{q}/consumers/{c}"
 TITLE = "Virtual queues"
@@ -311,21 +314,41 @@ async def queues(node: Node, prefix: Text = "", after: Text = "", limit: Limit =
     def run(store: ItemStore, _: Writes) -> list[dict[str, Any]]:
         return [store.queue(name) for name in store.index.names(prefix, after, limit)]
 
-    pages = [await ask(server, run) for server in node.servers().values()]
+    pages = []
+    for server in node.servers().values():
+        await _count(server, await ask(server, lambda store, _: store.index.names(prefix, after, limit)))
+        pages.append(await ask(server, run))
     found = sorted((each for page in pages for each in page), key=lambda each: each["queue"])[:limit]
     return {"queues": found, "after": found[-1]["queue"] if len(found) == limit else None}
 
 
 @router.get("/queues/{q}")
-async def queue(server: Server, q: Queue) -> dict[str, Any]:
-    """One queue and its consumers."""
-    return await ask(server, lambda store, _: store.queue(q) | {"consumers": store.consumers(q)})
+async def queue(server: Server, q: Queue, after: Text = "", limit: Limit = 100) -> dict[str, Any]:
+    """One queue and its consumers in the order of their names, a page of them."""
+    await _count(server, [q])
+    return await ask(server, lambda store, _: store.queue(q) | _consumers(store, q, after, limit))
 
 
 @router.get("/queues/{q}/consumers")
-async def consumers(server: Server, q: Queue) -> dict[str, Any]:
-    """A queue's consumers."""
-    return {"consumers": await ask(server, lambda store, _: store.consumers(q))}
+async def consumers(server: Server, q: Queue, after: Text = "", limit: Limit = 100) -> dict[str, Any]:
+    """A queue's consumers in the order of their names, a page of them."""
+    return await ask(server, lambda store, _: _consumers(store, q, after, limit))
+
+
+def _consumers(store: ItemStore, queue: str, after: str, limit: int) -> dict[str, Any]:
+    found = store.consumers(queue, after, limit)
+    return {"consumers": found, "after": found[-1]["consumer"] if len(found) == limit else None}
+
+
+async def _count(server: PartitionServer, names: list[str]) -> None:
+    """Count what the consumers of these queues have done, some at a time: the partition's other requests come between."""
+    left = await ask(server, lambda store, _: store.uncounted(names))
+    for at in range(0, len(left), SLICE):
+        await ask(server, partial(_depths, left[at : at + SLICE]))
+
+
+def _depths(names: list[Name], store: ItemStore, _: Writes) -> list[int]:
+    return [store.depth(*each) for each in names]
 
 
 @router.get(CONSUMER)

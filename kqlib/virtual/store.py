@@ -26,7 +26,7 @@ from kqlib.queue.item import Headers, Out, Put
 from kqlib.queue.partition import Claimed
 from kqlib.queue.terms import Terms
 from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES
-from kqlib.virtual.consumer import ConsumerLedger, Name, check_terms
+from kqlib.virtual.consumer import ConsumerLedger, Name, check_terms, done_place
 from kqlib.virtual.errors import NotFound, Rewind
 from kqlib.virtual.index import KEY, PUT, QueueEntry, QueueIndex, RecordCache, StoredRecord, StoredState
 from kqlib.virtual.names import DEAD, OFFSETS, checked, partition_of
@@ -128,14 +128,20 @@ class ItemStore:
 
     def depth(self, queue: str, consumer: str) -> int:
         """How many records this consumer has not done; all of them if the consumer is not known."""
-        entry, state = self.index.entries.get(queue), self._state(queue, consumer)
+        entry, stored = self.index.entries.get(queue), self.index.stored(queue, consumer)
         if entry is None:
             return 0
-        if state is None:
+        if stored is None:
             return len(entry.offsets)
-        if "tracked" in state:
-            return entry.end - entry.place(state["tracked"] + 1)
-        return self._ledger((queue, consumer), entry, state).depth(entry)
+        if stored.done is None:
+            ledger = self.ledgers.get((queue, consumer))
+            stored.done = entry.end - ledger.depth(entry) if ledger else done_place(entry, json.loads(stored.value))
+        return entry.end - stored.done
+
+    def uncounted(self, queues: Iterable[str]) -> list[Name]:
+        """The consumers of these queues whose depth was not counted since they changed."""
+        entries = [(queue, self.index.entries.get(queue)) for queue in queues]
+        return [(q, c) for q, entry in entries if entry for c, at in (entry.consumers or {}).items() if at.done is None]
 
     def consumer(self, queue: str, consumer: str) -> dict[str, Any]:
         """What is known of a consumer."""
@@ -154,19 +160,23 @@ class ItemStore:
             "idle": max(0.0, self.now() - stored.at),
         }
 
-    def consumers(self, queue: str) -> list[dict[str, Any]]:
-        """What is known of a queue's consumers."""
-        return [self.consumer(queue, name) for name in sorted(self._entry(queue).consumers or {})]
+    def consumers(self, queue: str, after: str = "", limit: int = 100) -> list[dict[str, Any]]:
+        """What is known of a queue's consumers, in the order of their names, a page of them."""
+        names = (name for name in self._entry(queue).consumers or () if name > after)
+        return [self.consumer(queue, name) for name in heapq.nsmallest(limit, names)]
 
     def queue(self, queue: str) -> dict[str, Any]:
         """What is known of a queue. Its depth is that of its slowest consumer."""
         entry = self._entry(queue)
-        offsets = entry.offsets
+        offsets, consumers = entry.offsets, entry.consumers or {}
+        for name in self.uncounted([queue]):
+            self.depth(*name)
+        first = min((stored.done or 0 for stored in consumers.values()), default=entry.gone)
         return {
             "queue": queue,
             "partition": self.place.partition,
             "records": len(offsets),
-            "depth": max((self.depth(queue, consumer) for consumer in entry.consumers or ()), default=len(offsets)),
+            "depth": entry.end - first,
             "first": offsets[0] if offsets else None,
             "last": offsets[-1] if offsets else None,
         }
@@ -315,15 +325,19 @@ class ItemStore:
 
     def ack(self, name: Name, receipts: Sequence[str], out: Writes) -> list[str]:
         """Mark the items of these receipts as done."""
-        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.ack([n]))
+        return self._each(name, receipts, out, lambda ledger, numbers: ledger.partition.ack(numbers))
 
     def release(self, name: Name, receipts: Sequence[str], delay: float, out: Writes) -> list[str]:
         """Give these items back: they come again, at once or after the delay."""
-        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.release(n, delay))
+        return self._each(
+            name, receipts, out, lambda ledger, numbers: [ledger.partition.release(n, delay) for n in numbers]
+        )
 
     def extend(self, name: Name, receipts: Sequence[str], lease: float, out: Writes) -> list[str]:
         """Give these items new leases, from now."""
-        return self._each(name, receipts, out, lambda ledger, n: ledger.partition.extend(n, lease))
+        return self._each(
+            name, receipts, out, lambda ledger, numbers: [ledger.partition.extend(n, lease) for n in numbers]
+        )
 
     def bury(self, name: Name, receipts: Sequence[str], reason: str, out: Writes) -> list[str]:
         """Write these items to the dead letters, in the same transaction."""
@@ -335,9 +349,10 @@ class ItemStore:
         if entry and ledger and (missing := ledger.fetch(entry, [_number(each) for each in receipts], self.cache.get)):
             raise Missing(missing)
 
-        def bury(ledger: ConsumerLedger, n: int) -> None:
-            self._bury(ledger, n, reason, out)
-            ledger.partition.ack([n])
+        def bury(ledger: ConsumerLedger, numbers: list[int]) -> None:
+            for n in numbers:
+                self._bury(ledger, n, reason, out)
+                ledger.partition.ack([n])  # a later letter may be too large
 
         return self._each(name, receipts, out, bury)
 
@@ -377,19 +392,25 @@ class ItemStore:
         out.outs.append(Out(self.place.topic, letter.value, (queue + DEAD).encode(), letter.headers, where))
 
     def _each(
-        self, name: Name, receipts: Sequence[str], out: Writes, do: Callable[[ConsumerLedger, int], object]
+        self, name: Name, receipts: Sequence[str], out: Writes, do: Callable[[ConsumerLedger, list[int]], object]
     ) -> list[str]:
-        """Do it to each item whose lease holds. `LeaseLost` names those that were refused; the others are done."""
+        """Do it to the items whose leases hold, at once. `LeaseLost` names those that were refused; the others are done."""
         ledger, done, refused = self.ledgers.get(name), list[str](), dict[str, str]()
+        hold: dict[int, None] = {}
         for receipt in receipts:
             n, epoch, number = map(int, receipt.split("."))
+            if n in hold and ledger is not None:  # twice in one request: it is done before it is refused
+                do(ledger, [*hold])
+                hold = {}
             if ledger is None:
                 refused[receipt] = "nobody has it: its lease ended, or it is done already"
             elif why := ledger.partition.why_not(n, epoch, number):
                 refused[receipt] = why
             else:
-                do(ledger, n)
+                hold[n] = None
                 done.append(receipt)
+        if hold and ledger is not None:
+            do(ledger, [*hold])
         entry = self.index.entries.get(name[0])
         if ledger is not None and entry is not None:
             self._save(name, ledger, entry, out)

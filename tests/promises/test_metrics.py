@@ -44,7 +44,9 @@ def test_the_numbers_are_those_of_each_site_and_nobody_who_works_is_asked(
         queue.bury(bad, "broken")
         assert second.queue(name).claim(wait=WAIT) is not None
         found = numbers(capsys)
-        assert numbers(capsys, "--site", eu).keys() == {key for key in found if eu in key}  # one site alone
+        alone = numbers(capsys, "--site", eu)
+        assert alone.keys() == {key for key in found if eu in key} and alone["site_members", eu] == 1
+        assert not first._closed  # a look closes no site that is open in its process
         ages = [found.pop(("queue_oldest_item_age_seconds", name, site)) for site in (eu, us)]
         assert {key: value for key, value in found.items() if name in key or eu in key or us in key} == {
             ("queue_items", name, eu): 5,

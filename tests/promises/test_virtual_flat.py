@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,9 +23,13 @@ import pytest
 from kqlib.errors import KqError
 from kqlib.kafka import Kafka
 from kqlib.queue.item import Put
+from kqlib.queue.ledger import Ledger
 from kqlib.virtual import node as nodes
 from kqlib.virtual.client import Client
+from kqlib.virtual.index import StoredState
 from kqlib.virtual.node import Node
+from kqlib.virtual.partition import Operation, PartitionServer
+from kqlib.virtual.store import ItemStore
 from kqlib.workshop.cluster.node import free_ports
 from tests.patience import PATIENCE, WAIT
 from tests.promises.virtual_nodes import serving
@@ -122,6 +127,41 @@ def test_no_request_holds_up_the_others_for_long(node: Node, monkeypatch: pytest
             assert response.status_code in (201, 400, 413, 422), response.text
     gc.unfreeze()
     assert min(longest.values()) > 0, "a request was not timed"
+    assert {what: took for what, took in longest.items() if took > LONGEST * PATIENCE} == {}
+
+
+def test_a_look_at_a_queue_with_many_consumers_holds_up_neither_the_loop_nor_its_partition(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their depths are counted some at a time, and again only for those that changed. An answer has a page of them."""
+    many, longest, read = 20_000, Counter[str](), Ledger.read
+    state = {"floor": 1, "state": Ledger(1, 1, 1).text(), "order": "any", "most": 5}  # the first item is done
+
+    def timed(what: str, run: Callable[..., None]) -> Callable[..., None]:
+        def timed_run(*args: Any) -> None:
+            start = time.thread_time()
+            run(*args)
+            longest[what] = max(longest[what], time.thread_time() - start)  # type: ignore[assignment]
+
+        return timed_run
+
+    def consumers(store: ItemStore, _: Any) -> None:
+        value = json.dumps(state | {"at": store.index.entries["busy"].offsets[0] + 1}).encode()
+        for n in range(many):
+            store.index.store("busy", f"c{n:05}", StoredState(value, time.time()))
+
+    with Client(node.url) as client, httpx.Client(base_url=node.url, timeout=WAIT, trust_env=False) as http:
+        client.queue("busy").put_many([(b"goal", None)] * 3)
+        node.server(0).ask(Operation(consumers)).result(WAIT)
+        monkeypatch.setattr(PartitionServer, "_do", timed("an operation", PartitionServer._do))
+        monkeypatch.setattr(asyncio.Handle, "_run", timed("a callback", asyncio.Handle._run))  # type: ignore[attr-defined]
+        monkeypatch.setattr(Ledger, "read", lambda *state: longest.update(read=1) or read(*state))
+        looks = [http.get("/queues/busy", params={"after": f"c{n:05}", "limit": 2}).json() for n in (7, many - 2)]
+        monkeypatch.undo()
+    node.server(0).ask(Operation(lambda store, _: store.index.delete("busy", store.index.head))).result(WAIT)
+    assert [[each["consumer"] for each in look["consumers"]] for look in looks] == [["c00008", "c00009"], ["c19999"]]
+    assert [(look["depth"], look["after"]) for look in looks] == [(2, "c00009"), (2, None)]
+    assert longest.pop("read") == many
     assert {what: took for what, took in longest.items() if took > LONGEST * PATIENCE} == {}
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka.admin import NewPartitions
 
-from kqlib.errors import KqError
+from kqlib.errors import KqError, NotAllowed
 from kqlib.kafka import Kafka
 from kqlib.topics import Plan, Topic
 from kqlib.virtual import partition
 from kqlib.virtual.index import RecordCache
+from kqlib.virtual.names import topics
 from kqlib.virtual.node import Node
 from kqlib.virtual.record_json import to_bytes, to_text
 from tests.patience import PATIENCE, WAIT, until
@@ -390,13 +392,15 @@ def test_topics_that_do_not_fit_are_refused(kq_cluster: Kafka, case: str) -> Non
         Node(kq_cluster, name)
 
 
-def test_a_topic_that_grows_under_its_nodes_is_not_served_any_more(
+def test_a_plan_does_not_grow_virtual_queues_and_if_they_grow_no_node_serves_them(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float]
 ) -> None:
     monkeypatch.setattr("kqlib.virtual.node.WATCH", 0.5)
     with serving(kq_cluster) as node, httpx.Client(base_url=node.url, timeout=WAIT, trust_env=False) as http:
         put(http, "q", b"0")
-        Plan({node.topic: Topic(2)}).apply(kq_cluster, quiet=True)
+        with pytest.raises(NotAllowed, match="Keep 1, or make new topics of another name and put the items there"):
+            Plan(topics(node.topic, 2)).apply(kq_cluster, quiet=True)
+        kq_cluster.admin.create_partitions([NewPartitions(node.topic, 2)])[node.topic].result(WAIT)
         within(60, lambda: http.get("/queues/q/records").status_code == 503, "it is served")
         refused = http.get("/queues/q/records")
         assert refused.headers["retry-after"] == "1" and "has 2 partitions and " in refused.json()["detail"]

@@ -217,7 +217,9 @@ def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
         and "runs already: process" in err
     )
     assert f"{high} of 200 rows could not be decoded or broke a rule: they are in '{games}.bad'" in err
-    assert f"rule 'points': {high} rows of schema " in err and "two sides" not in err and high > 5
+    newest = registry.latest(f"{games}-value")
+    text = f"rule 'points': {high} rows of schema {newest.id} (version {newest.number}) broke it\n"
+    assert text in err and text in out and "two sides" not in err and high > 5
     assert main(["pipeline", "status", "--json", *words]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["running"], sum(found["lag"].values()), found["aside"]) == (None, 0, {f"{games}.bad": high})
@@ -225,6 +227,7 @@ def test_a_stream_of_a_file_runs_is_seen_and_is_stopped(
     assert f"kqlib_pipeline_running{{{labels}}} 1\n" in out
     assert f"kqlib_pipeline_state_rows{{{labels}}} {seen['state_rows']}\n" in out
     assert f'kqlib_pipeline_aside_records{{{labels},topic="{games}.bad"}} {high}\n' in out
+    assert f'{labels},rule="points",schema="{newest.id}",version="{newest.number}"}} {high}\n' in out
     teams = {team for each in events for team in each.game.split("-")}
     assert (
         seen["state_rows"] == len(teams) + len({(each.round, each.game) for each in events}) and seen["state_bytes"] > 0
@@ -318,6 +321,10 @@ def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
             assert says in capsys.readouterr().err, again
     schema.write_text(reader())
     file.write_text(f'{least}schema = "reader.avsc"\nrules = {{a = "minute < 90"}}\n')
+    assert main(["pipeline", "plan", str(file)]) == 0
+    assert capsys.readouterr().err.startswith(
+        "kq: rule 'a': the schema has no field 'minute'. If Spark does not know it"
+    )
     assert main(["pipeline", "run", str(file), "--once"]) == 2
     assert "rule 'a': Spark cannot read 'minute < 90': " in capsys.readouterr().err
     for name, says in [

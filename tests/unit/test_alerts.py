@@ -15,7 +15,11 @@ from kqlib.virtual import outbox
 ROOT = Path(__file__).parents[2]
 STREAM = {"stream", "source", "target"}
 OF_KIND = {"queue": {"queue", "site"}, "site": {"site"}, "pipeline": STREAM, "outbox": set[str]()}
-OWN = {"pipeline_lag_records": STREAM | {"partition"}, "pipeline_aside_records": STREAM | {"topic"}}
+OWN = {
+    "pipeline_lag_records": STREAM | {"partition"},
+    "pipeline_aside_records": STREAM | {"topic"},
+    "pipeline_broken_rows": STREAM | {"rule", "schema", "version"},
+}
 LABELS = {PREFIX + name: OWN.get(name, OF_KIND[name.partition("_")[0]]) for name in {**metrics.HELP, **outbox.METRICS}}
 """Of each metric. Where metrics are printed, test_metrics and test_spark_seen compare."""
 

@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -23,7 +24,7 @@ from kqlib.workshop.gameday import game as games, holder, system
 from kqlib.workshop.gameday.faults import FAULTS, Fault, Made
 from kqlib.workshop.gameday.game import MOST, Game, draw
 from kqlib.workshop.gameday.grade import Entry, Report
-from kqlib.workshop.gameday.system import Counts
+from kqlib.workshop.gameday.system import COUNTED, GAMES, Counts, System, database
 from tests.faults.gameday import FAULTS_EACH, MINUTES, SEEDS
 
 MINUTE = 60.0
@@ -124,6 +125,9 @@ def test_wrong_answers_and_lost_items_cost_points_of_the_score() -> None:
 def test_the_debrief_says_what_happened_over_time() -> None:
     samples = [{"eu": 1, "us": 2}, {"eu": 40, "us": 2}, {"eu": 3, "us": 2}]
     report = Report(7, 90, [entry(made=31.0, found=50.0, repaired=70.0)], ["full-disk"], 99, 1, 2, samples, 30.0)
+    named = replace(report, names=["us: item 41 of game-1"])
+    assert "1 lost (us: item 41 of game-1), 2 doubled" in str(named)
+    assert "9 lost (us: item 41 of game-1, …), 2 doubled" in replace(named, lost=9).audit
     text = str(report)
     assert "Game day, seed 7: 65 of 100 points" in text
     assert "99 items put for each site; 1 lost, 2 doubled; wrong answers: full-disk" in text
@@ -132,6 +136,20 @@ def test_the_debrief_says_what_happened_over_time() -> None:
     assert "<img" in report.page and "look 3: ✓ quota" in report.page
     assert report.plain()["score"] == report.score
     assert report.plain()["entries"][0]["points"] == report.entries[0].points(90)
+
+
+def test_lost_items_are_named_by_site_and_game(tmp_path: Path) -> None:
+    played: Any = object.__new__(System)
+    played.folder, played._db = tmp_path, database(str(tmp_path))
+    played._db.execute("CREATE TABLE put (number INTEGER PRIMARY KEY)")
+    played._db.executemany("INSERT INTO put VALUES (?)", [(number,) for number in range(1, 5)])
+    for site in COUNTED:
+        (tmp_path / f"{site}.done").write_text("1\n2\n3\n4\n")
+    assert played.lost() == []
+    (tmp_path / f"{COUNTED[0]}.done").write_text("1\n1\n3\n")
+    first, second = (f"{COUNTED[0]}: item {number} of game-{number % GAMES}" for number in (2, 4))
+    assert (played.lost(), played.lost(most=1)) == ([first, second], [first])
+    played._db.close()
 
 
 # --- a game, with a clock and a system of the test's own ------------------------------------------------------------------

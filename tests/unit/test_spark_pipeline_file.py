@@ -43,6 +43,8 @@ def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
         "standings", "games", "table", home="hdfs://host/home", parquet="s3a://table", schema="reader"
     )
     assert pipeline_file.read(str(path)) == elsewhere
+    path.write_text(LEAST + 'parquet = "~/table"')
+    assert pipeline_file.read(str(path)).parquet == str(Path.home() / "table")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from kqlib.command.metrics import HELP, exposed
 from kqlib.command.pipeline import looks, streams
 from kqlib.kafka import reading
 from kqlib.spark import running, snapshot
-from kqlib.spark.progress import Progress, seen
+from kqlib.spark.progress import Broke, Progress, seen
 from kqlib.spark.stream import Counted
 from kqlib.text import PREFIX
 from tests.unit.test_alerts import LABELS
@@ -42,13 +42,18 @@ NOW = Progress(
     state_rows=15,
     state_bytes=1_124,
     restarts=2,
+    broke=[Broke("points", 7, 2, 40), Broke("points", 9, None, 1)],
 )
 
 
 def test_one_look_at_a_stream_has_its_speed_its_state_and_its_lag() -> None:
     query = SimpleNamespace(recentProgress=[REPORT])
-    counted = SimpleNamespace(query=query, counted=NOW.counted, restarts=2, state=lambda batch: (batch + 3, 100))
+    state, broke = (lambda batch: (batch + 3, 100)), {("points", 9): 1, ("points", 7): 40}
+    counted = SimpleNamespace(
+        query=query, counted=NOW.counted, restarts=2, state=state, broke=broke, version={7: 2}.get
+    )
     assert seen(counted) == NOW
+    assert repr(NOW.broke[0]) == "rule 'points': 40 rows of schema 7 (version 2) broke it"
     assert NOW.details == (
         "0.50 s a batch · state 15 rows, 1,124 bytes · watermark 2026-05-01T12:00:00.000Z · restarts 2"
     )
@@ -83,6 +88,8 @@ def test_the_gauges_of_a_stream_that_runs_and_of_one_that_has_ended(home: str) -
         'lag_records,partition="1"': 2,
         'aside_records,topic="bad"': 7,
         "restarts": 2,
+        'broken_rows,rule="points",schema="7",version="2"': 40,
+        'broken_rows,rule="points",schema="9",version=""': 1,
     }
     assert metrics(home) == ended
     with running.alone(home):

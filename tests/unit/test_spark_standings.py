@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.schemas import Registry
 from kqlib.spark import form, standings
-from kqlib.spark.standings import FORM, STANDING
+from kqlib.spark.snapshot import LocalFiles
+from kqlib.spark.standings import FORM, STANDING, check_folder
 from kqlib.spark.table import COLUMNS, facts, games
 
 
@@ -68,3 +70,19 @@ def test_a_wrong_argument_is_named(call: Callable[[], object], sentence: str) ->
     with pytest.raises(NotAllowed) as caught:
         call()
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "folder", ["link", "link/../teams", "home/../home/teams", "home", "beside/..", "linked/teams", ""]
+)
+def test_a_folder_of_parquet_that_is_in_the_state_or_around_it_is_refused_by_whatever_path(
+    folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "home/teams").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "home/teams")
+    (tmp_path / "linked").symlink_to(tmp_path / "home")
+    for home in ("home", "linked", "beside/../home"):
+        with pytest.raises(NotAllowed, match="name an empty one"):
+            check_folder(LocalFiles(f"{tmp_path}/{folder}"), f"{tmp_path}/{home}")
+    check_folder(LocalFiles(f"{tmp_path}/home2"), f"{tmp_path}/home")
+    check_folder(LocalFiles("s3a://home/teams"), "s3a://home2")

@@ -305,6 +305,15 @@ COMPARED: list[tuple[dict[str, Topic], dict[str, Existing], list[str], list[str]
         ["scores", "b", "__consumer_offsets", "kq.labs"],
         ["= scores: as planned", OTHER],
     ),
+    (
+        SCORES,
+        {"scores": Existing(2)},
+        ["scores", "scores.offsets", "scores.partitions"],
+        [
+            "! scores: its virtual queues have 2 partitions, the plan says 3 (NotAllowed)",
+            "2 other topics on this cluster: left alone.",
+        ],
+    ),
     ({}, {}, ["a.b", "a_b"], ["2 other topics on this cluster: left alone."]),
 ]
 

@@ -7,6 +7,7 @@ The process that runs the stream notes how far it is (`running.note`). The rest 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from kqlib.command.output import tell
 from kqlib.command.pipeline import streams
 from kqlib.errors import KqError
-from kqlib.text import Metric
+from kqlib.text import Metric, near
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
+    from kqlib.spark.rules import Rule
 
 EVERY = 1.0  # seconds between two looks of `status --watch`
 
@@ -30,15 +32,30 @@ def plan(args: argparse.Namespace, cluster: Kafka) -> int:
     from kqlib.spark.snapshot import LocalFiles
     from kqlib.spark.standings import check_folder
 
-    home = _home(args, cluster)
-    if args.schema:
-        streams.schema_of(args, streams.registry_of(args, cluster))  # NotAllowed
+    home, registry = _home(args, cluster), streams.registry_of(args, cluster)
+    schema = streams.schema_of(args, registry)  # NotAllowed
     if args.parquet:
         check_folder(LocalFiles(args.parquet), home)
     print(repr(plan(cluster, home, args.source, args.target, tables=args.word == "standings")))
     print(f"reads values with {args.schema or 'the latest schema of ' + (args.subject or args.source + '-value')}")
     print(f"writes {', '.join(filter(None, (args.target, args.parquet, args.quarantine, args.late)))}")
+    if args.rules:
+        _doubts(args.rules, schema or registry.latest(args.subject or f"{args.source}-value").schema)
     return 0
+
+
+def _doubts(rules: Iterable[Rule], schema: str) -> None:
+    """Name what a rule uses and the schema does not have. Only Spark can say that a rule fits, and it is not started."""
+    from kqlib.spark.rules import unknown
+
+    tree = json.loads(schema)
+    fields = [each["name"] for each in tree["fields"]] if isinstance(tree, dict) and "fields" in tree else []
+    for rule in rules:
+        for name in unknown(rule.that, fields):
+            guess = near(name, fields)
+            tell(
+                f"kq: rule '{rule.name}': the schema has no field '{name}'{guess or '.'} If Spark does not know it either, run refuses"
+            )
 
 
 def status(args: argparse.Namespace, cluster: Kafka) -> int:
@@ -105,7 +122,7 @@ def _text(found: dict[str, Any], where: str) -> str:
     now = Progress.noted(found["progress"])
     last = [f"last seen: {now!r} · {now.details}"] if now.batch >= 0 else []
     kept = [f"{topic}: {count:,} records" for topic, count in found["aside"].items()]
-    return "\n".join([found["running"] or "does not run", where, *last, *kept])
+    return "\n".join([found["running"] or "does not run", where, *last, *kept, *map(repr, now.broke)])
 
 
 # --- kq metrics ---------------------------------------------------------------------------------------------------------
@@ -140,6 +157,13 @@ def gauges(cluster: Kafka, home: str) -> Iterator[Metric]:
         yield "pipeline_aside_records", labels | {"topic": topic}, count
     now = Progress.noted(noted["progress"])
     yield "pipeline_restarts", labels, now.restarts
+    for each in now.broke:
+        version = "" if each.version is None else str(each.version)
+        yield (
+            "pipeline_broken_rows",
+            labels | {"rule": each.rule, "schema": str(each.schema), "version": version},
+            each.rows,
+        )
     if found["running"] and now.batch >= 0:
         yield "pipeline_rows_per_second", labels, now.rate
         yield "pipeline_batch_seconds", labels, now.seconds

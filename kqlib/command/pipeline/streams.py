@@ -129,6 +129,7 @@ def backfill(args: argparse.Namespace, cluster: Kafka) -> int:
 def _stream(args: argparse.Namespace, cluster: Kafka, home: str, running: Any) -> int:
     """Show the progress until the stream ends or is stopped."""
     from kqlib.spark import follow, show
+    from kqlib.spark.progress import broken
     from kqlib.text import how_long
 
     group = args.group or f"kq-{args.word}-{args.source}"
@@ -142,8 +143,8 @@ def _stream(args: argparse.Namespace, cluster: Kafka, home: str, running: Any) -
         where = f"they are in '{kept}' with their causes" if kept else see
         ruled = " or broke a rule" if running.broke else ""
         print(f"{counted.broken:,} of {counted.rows:,} rows could not be decoded{ruled}: {where}", file=sys.stderr)
-    for (rule, schema), count in sorted(running.broke.items()):
-        print(f"rule '{rule}': {count:,} rows of schema {schema} broke it", file=sys.stderr)
+    for broke in broken(running):
+        print(repr(broke), file=sys.stderr)
     if counted.late:
         late = (
             f"{counted.late:,} of {counted.rows:,} rows came more than {how_long(args.lateness)} late and do not count"

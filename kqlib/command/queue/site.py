@@ -17,6 +17,7 @@ from kqlib.kafka import Kafka
 from kqlib.kafka.reading import described
 from kqlib.queue import Site, look
 from kqlib.queue.answers import not_there
+from kqlib.queue.connection import Connection
 from kqlib.queue.dead import DEAD
 from kqlib.queue.incidents import Incident, Seen
 from kqlib.queue.ledger import Ledger
@@ -71,7 +72,7 @@ class Partition(NamedTuple):
     incidents: list[Incident]
 
 
-def partitions(site: Site, queue: str) -> Iterator[Partition]:
+def partitions(site: Connection, queue: str) -> Iterator[Partition]:
     """Each partition of a queue, as it is for a site."""
     for number, (each, mark) in look.seen(site, queue).items():
         at = (queue, number)
@@ -86,7 +87,7 @@ def queues(topics: list[str]) -> list[str]:
     return sorted(name for name in topics if f"{name}{DEAD}" in topics)
 
 
-def users(site: Site, queue: str) -> list[str]:
+def users(site: Connection, queue: str) -> list[str]:
     """The sites that have used a queue, by the notes that were read last."""
     return sorted({key[0] for key in site._notes.keys() if len(key) > 1 and key[1] == queue})  # noqa: SIM118 - no dict
 

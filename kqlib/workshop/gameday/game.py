@@ -180,6 +180,7 @@ class Game:
             counts.doubled,
             self.samples,
             self.length / SAMPLES,
+            self.system.lost() if any(counts.missing.values()) else [],
         )
         return self.report
 

@@ -57,6 +57,7 @@ class Report:
     doubled: int = 0
     samples: Sequence[Mapping[str, int]] = field(default_factory=list)  # items not done, by site
     every: float = 30.0  # seconds from one sample to the next
+    names: Sequence[str] = ()  # of the first lost items
 
     @property
     def score(self) -> int | None:
@@ -88,7 +89,8 @@ class Report:
     def audit(self) -> str:
         """What was put, and what became of it."""
         wrong = f"; wrong answers: {', '.join(self.wrong)}" if self.wrong else ""
-        return f"{count(self.put, 'item')} put for each site; {self.lost} lost, {self.doubled} doubled{wrong}"
+        named = f" ({', '.join([*self.names, *['…'] * (self.lost > len(self.names))])})" if self.names else ""
+        return f"{count(self.put, 'item')} put for each site; {self.lost} lost{named}, {self.doubled} doubled{wrong}"
 
     @property
     def picture(self) -> Picture:

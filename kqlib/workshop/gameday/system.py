@@ -300,6 +300,14 @@ class System:
         doubled = sum(times > 1 for found in done.values() for times in found.values())
         return Counts(put, self._outbox.waiting(), len(self._outbox.aside()), missing, doubled)
 
+    def lost(self, most: int = 10) -> list[str]:
+        """The first items that a site has not done, by name."""
+        put = [number for (number,) in self._db.execute("SELECT rowid FROM put ORDER BY 1")]
+        left = [
+            (site, number) for site in COUNTED for done in [{*self._done(site)}] for number in put if number not in done
+        ]
+        return [f"{site}: item {number} of game-{number % GAMES}" for site, number in left[:most]]
+
     def _done(self, site: str) -> Iterator[int]:
         """The numbers of the items that a site has done."""
         for file in self.folder.glob(f"{site}*.done"):
