@@ -107,8 +107,8 @@ def _metrics() -> str:
     """Where the broker's metrics are read."""
     jcmd = [str(Path(java.find().command).with_name("jcmd")), str(broker().broker(1).pid)]
     subprocess.run([*jcmd, "ManagementAgent.start_local"], check=True, capture_output=True)
-    said = subprocess.run([*jcmd, "ManagementAgent.status"], check=True, capture_output=True, text=True).stdout
-    return said[said.index("service:jmx:") :].split()[0]
+    status = subprocess.run([*jcmd, "ManagementAgent.status"], check=True, capture_output=True, text=True).stdout
+    return status[status.index("service:jmx:") :].split()[0]
 
 
 def requests() -> Counter[str]:

@@ -5,7 +5,7 @@ In:  nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints 
 One worker, items of 100 bytes with 97 keys. Each contestant reads the topic from its beginning; its first items, with the joining, do
 not count. Ours claims a batch and acks it: durable, or riding on the next commit (wait=False). The attempts are stored before anybody
 sees an item; what that costs is shown by the same code without it, which no user gets. The share group acknowledges each record and
-commits each poll, and waits for the answer or not; it takes what a poll gives, up to a batch, since it gives out whole record batches.
+commits each poll, and waits for the answer or not. It takes what a poll gives, up to a batch: it gives out whole record batches.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from confluent_kafka import ShareConsumer
 
 import kqlib as kq
 from bench.broker import Spent, broker, drawn, filled, fresh, share_group, spent
-from kqlib.queue.fetch import MOST_CACHED, SETTINGS
 from kqlib.queue.order import NOTHING, Ahead
 
-WARM_UP, COUNTED = 20_000, 100_000  # items
+# Items of each run. Those that are left: our client reads up to so many ahead, and all that counts shall be read while it counts.
+WARM_UP, COUNTED, LEFT = 40_000, 100_000, 100_000
 KEYS = tuple(b"game-%d" % number for number in range(97))
 SHAPES = [(partitions, sent, 2_000) for partitions in (1, 4, 16) for sent in (1, 100, 2_000)] + [(1, 100, 500)]
-# Records of a partition that our client may have read ahead. So many are left in the end: what counts was read while it counted.
-READ_AHEAD = SETTINGS["queued.min.messages"] + MOST_CACHED
 SHARE, SHARE_ASYNC = "share group", "share group, async commit"
 BESIDE = {
     "durable": (SHARE, " (≥ 1.0)"),
@@ -39,8 +37,7 @@ def measured() -> dict[str, float]:
     ratios, costs = dict[str, float](), dict[str, float]()
     for partitions, sent, batch in SHAPES:
         shape = f"{partitions} × {sent:,}, {batch:,} at once"
-        many = WARM_UP + COUNTED + READ_AHEAD * partitions
-        topic = filled(f"bench-shape-{partitions}-{sent}", many, partitions, sent, KEYS)
+        topic = filled(f"bench-shape-{partitions}-{sent}", WARM_UP + COUNTED + LEFT, partitions, sent, KEYS)
         ways = {
             "durable": ours(topic, batch),
             "riding": ours(topic, batch, wait=False),
