@@ -88,9 +88,10 @@ def fresh(what: str) -> str:
 
 
 def share_group(what: str) -> str:
-    """A new share group that begins at the first item, with its lock limit raised."""
+    """A new share group that begins at the first item, with its lock limit raised. It beats as often as a lab's other groups."""
     group = fresh(what)
     own = {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": LOCKS}
+    own |= {"share.heartbeat.interval.ms": "500"}  # by default five seconds, and so long until it has partitions
     entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in own.items()]
     resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
     broker().admin.incremental_alter_configs([resource])[resource].result(15)
