@@ -23,11 +23,6 @@ from bench import broker
 
 PARTS = (
     "starts",
-    "keys",
-    "schemas",
-    "ledger",
-    "scale",
-    "queue",
     "shapes",
     "puts",
     "pace",
@@ -48,11 +43,11 @@ PARTS = (
 )
 ROUNDS = 9
 ONCE = ("latency", "workers", "deploy", "waiting", "growth", "memory", "peers", "profile", "audit", "spark")
-FEWER = {"starts": 4, "keys": 5, "ledger": 5, "virtual": 3, "size": 3, "outbox": 5, **dict.fromkeys(ONCE, 1)}
+FEWER = {"starts": 4, "virtual": 3, "size": 3, "outbox": 5, **dict.fromkeys(ONCE, 1)}
 # Only when they are asked for: nearly all take minutes.
 NAMED = {"audit", "outbox", "peers", "profile", "size", "spark", "virtual", "workers"}
 # One round before is not counted: the broker's JVM compiles what it does often.
-WARM = {"queue", "shapes", "puts", "pace", "threads", "virtual"}
+WARM = {"shapes", "puts", "pace", "threads", "growth", "virtual"}
 TARGET = re.compile(r" \(([≥≤]) ([\d.]+)\)$")
 
 

@@ -1,7 +1,7 @@
 """A deployment: eight processes of four threads work, and each is replaced by a new one in turn. How many items are late?
 
-In:  nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints it. A late item was acked more than a second after it
-should have been put. The new process has joined before the old one is asked to end, as rolling deployments do.
+In:  nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints it. A late item reached its handler more than a
+second after it should have been put. The new process has joined before the old one is asked to end, as rolling deployments do.
 """
 
 from __future__ import annotations

@@ -1,19 +1,22 @@
-"""How the cost of an item grows: with partitions, open items, the size of an item, and sites.
+"""How the cost of an item grows: with partitions, open items, the size of an item, sites, and processes.
 
 In:  nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints it.
 
 Each row is the cost at the last size next to the cost at the first, as a factor per doubling. 1 does not grow, and 2 is linear.
-Measured is the CPU of this process and of the broker, for the same number of items each time.
+Measured is the CPU of this process (or of those that work) and of the broker, for the same number of items each time. One round before
+is not counted, since the broker's JVM still compiles.
 """
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from math import log2
 
 import kqlib as kq
 from bench.broker import Spent, broker, filled, fresh, spent
+from bench.workers import worked
 
 ITEMS = 6_000
 Work = Callable[[int], Spent]
@@ -26,10 +29,12 @@ def measured() -> dict[str, float]:
         "open items of one partition, one claimed and one acked": (_open, 10, 3_000),
         "bytes of an item, claim and ack of 20": (_bytes, 100, 900_000),
         "sites that all do everything": (_sites, 1, 20),
+        "processes of four threads": (lambda many: worked("kqlib", many, 0)[1], 1, 8),
     }
     found: dict[str, float] = {}
     for name, (work, low, high) in rows.items():
-        few, many = work(low), work(high)
+        took = {size: work(size) for size in random.sample([low, high], 2)}
+        few, many = took[low], took[high]
         for whose in ("ours", "theirs"):
             ratio = max(getattr(many, whose), 0.01) / max(getattr(few, whose), 0.01)
             who = "here" if whose == "ours" else "broker"

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psutil
+
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE = 120.0
 
@@ -30,6 +32,11 @@ class Process:
         if not self._here.poll(seconds):
             raise RuntimeError(f"no answer within {seconds:g} s")
         return self._here.recv()
+
+    def cpu(self) -> float:
+        """Seconds of CPU until now."""
+        times = psutil.Process(self.child.pid).cpu_times()
+        return float(times.user + times.system)
 
     def stop(self) -> None:
         """Ask it to end; its result is the next answer."""

@@ -3,61 +3,42 @@
 In:  nothing. Out: `measured()`: one round, {what: figure}, and build/profile.svg. Only when named: `python -m bench 1 profile`.
 
 py-spy looks at this process from outside, from an environment of its own under build/peers. Where it cannot be installed or may not
-look, cProfile writes build/profile-THREAD.txt for each of the two threads instead. librdkafka's statistics count the requests.
+look, cProfile writes build/profile-THREAD.txt for each of the two threads instead. The broker's own metrics count the requests.
 """
 
 from __future__ import annotations
 
 import cProfile
-import json
 import os
 import pstats
 import subprocess
 import sys
-from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import patch
 
-from bench.broker import filled
-from bench.queue import ours, run
+from bench.broker import KINDS, filled, requests
+from bench.shapes import ours, run
 from kqlib.queue import session
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 PARTITIONS, BATCH, ITEMS, SENT = 4, 2_000, 600_000, 100
-KINDS = ("Fetch", "OffsetCommit", "ListOffsets", "ConsumerGroupHeartbeat", "Metadata")
-
-
-class Counted(session.Consumer):  # type: ignore[misc]
-    """The site's consumer; it notes how many requests of each kind were sent."""
-
-    sent: ClassVar[Counter[str]] = Counter()
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        super().__init__(settings | {"statistics.interval.ms": 100, "stats_cb": self._note})
-
-    @classmethod
-    def _note(cls, text: str) -> None:
-        brokers = json.loads(text)["brokers"].values()
-        cls.sent = Counter({kind: sum(each["req"].get(kind, 0) for each in brokers) for kind in KINDS})
 
 
 def measured() -> dict[str, float]:
     """One round."""
     topic = filled("bench-profile", ITEMS, PARTITIONS, SENT)
-    before, session.Consumer = session.Consumer, Counted
-    try:
-        looks = _spy()
-        done, times, _ = run(ours(topic, BATCH, True), ITEMS * 9 // 10)
-        if looks is None or looks.wait(60):
-            _profiled(topic)
-    finally:
-        session.Consumer = before
+    before = requests()
+    looks = _spy()
+    done, batches, _ = run(ours(topic, BATCH), ITEMS * 9 // 10)
+    sent = requests() - before
+    if looks is None or looks.wait(60):
+        _profiled(topic)
     return {
-        "items of a batch": done / len(times),
-        **{f"{kind} requests for each batch": Counted.sent[kind] / len(times) for kind in KINDS},
+        "items of a batch": done / batches,
+        **{f"{kind} requests for each batch, with the joining": sent[kind] / batches for kind in KINDS},
     }
 
 
@@ -68,7 +49,7 @@ def _profiled(topic: str) -> None:
         profile = cProfile.Profile()
         watched: Any = lambda self, profile=profile: profile.runcall(whole, self)  # noqa: E731
         with patch.object(session.Session, "_run", watched if thread == "session" else whole):
-            work = partial(run, ours(topic, BATCH, True), ITEMS // 2)
+            work = partial(run, ours(topic, BATCH), ITEMS // 2)
             _ = profile.runcall(work) if thread == "caller" else work()
         with (BUILD / f"profile-{thread}.txt").open("w") as out:
             pstats.Stats(profile, stream=out).sort_stats("tottime").print_stats(40)

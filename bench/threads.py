@@ -2,6 +2,7 @@
 
 In: nothing. Out: `measured()`: one round, {what: figure}. `make bench` prints it. The bare queue loses all it has when its process
 ends: what it gives is what sixteen threads of this Python can do at all. The work is a sleep, so that it takes no core from others.
+The order of the four is drawn.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kqlib as kq
-from bench.broker import Spent, broker, filled, fresh, spent
+from bench.broker import Spent, broker, drawn, filled, fresh, spent
 
 ITEMS, THREADS, WORK, SOME = 6_000, 16, 0.001, 8
 
@@ -21,10 +22,12 @@ ITEMS, THREADS, WORK, SOME = 6_000, 16, 0.001, 8
 def measured() -> dict[str, float]:
     """One round: bare, by `queue.work`, and by a loop of one's own that claims one or eight."""
     bare, one, some = "SimpleQueue", "claim and ack by hand", f"claim {SOME} and ack by hand"
-    costs = {bare: _bare()}
-    for way, run in {"queue.work": _by_work, one: _by_hand(1), some: _by_hand(SOME)}.items():
+    ways = {bare: _bare, "queue.work": _by_work, one: _by_hand(1), some: _by_hand(SOME)}
+    took = {}
+    for way, run in drawn(ways):
         with kq.Site(broker(), fresh("threads")) as site:
-            costs[way] = run(site.queue(filled("bench-threads", ITEMS + 1), lease=300))
+            took[way] = run(site.queue(filled("bench-threads", ITEMS + 1), lease=300))
+    costs = {way: took[way] for way in ways}
     return {
         **{f"{way}, k/s": ITEMS / cost.seconds / 1e3 for way, cost in costs.items()},
         **{f"{way} ÷ {bare} (≥ 0.6)": costs[bare].seconds / costs[way].seconds for way in ("queue.work", some)},
@@ -42,7 +45,7 @@ def _together(work: Callable[[], None]) -> None:
         thread.join()
 
 
-def _bare() -> Spent:
+def _bare(_: Any) -> Spent:
     items: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(ITEMS):
         items.put(number)

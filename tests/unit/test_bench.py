@@ -19,7 +19,7 @@ def test_every_part_is_a_file_and_every_file_that_measures_is_a_part() -> None:
 
 
 def test_a_part_that_is_misspelt_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="there is no part 'latencies' to measure; there are starts, keys"):
+    with pytest.raises(SystemExit, match="there is no part 'latencies' to measure; there are starts, shapes"):
         main("1", "latencies")
 
 
