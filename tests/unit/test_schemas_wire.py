@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -305,6 +306,32 @@ def test_a_missing_field_is_never_written_as_null_and_an_unknown_one_never_left_
 def test_a_missing_field_takes_its_default(schema: Any, value: Any, back: Any) -> None:
     codec = SHARED.codec("default", schema)
     assert codec.decode(codec.encode(value)) == back
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+        ([{"type": "int", "logicalType": "date"}, "null"], 1, date(1970, 1, 2)),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0001", Decimal("0.01")),
+        (inner(field("q", "int", default=3)), {}, {"q": 3}),
+        (array(inner(field("b", "bytes", default="\u00ff"))), [{}], [{"b": b"\xff"}]),
+        (table("int"), {"k": 1}, {"k": 1}),
+        ("float", "NaN", "NaN"),  # no number: it stays as it is written
+    ],
+    ids=str,
+)
+def test_an_old_message_gets_a_default_as_it_would_have_been_read_and_never_that_of_another_message(
+    kind: Any, default: Any, value: Any
+) -> None:
+    registry = Registry(level="NONE")
+    old = registry.codec("s", record()).encode({})
+    codec = registry.codec("s", one(kind, default=default))
+    first = codec.decode(old)["a"]
+    assert (first, type(first)) == (value, type(value))
+    if isinstance(first, dict | list):
+        first.clear()
+    assert codec.decode(old)["a"] == value
 
 
 class Whole(int):
