@@ -27,6 +27,7 @@ def canonical(schema: Any) -> str:
     tree = _tree(schema)
     try:
         text = json.dumps(_ordered(tree), ensure_ascii=False, separators=(",", ":"))
+        text.encode()  # a lone surrogate is no text
         parsed(text)
         checked(text)
     except Exception as error:  # each library raises its own kinds of error
