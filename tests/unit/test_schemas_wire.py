@@ -238,6 +238,7 @@ DEEP = record(
         ({"n": 1, "e": "z"}, "'e' takes one of 'x', 'y', not 'z' (str)"),
         ({"n": 1, "x": b"abc"}, "'x' takes 2 bytes, not b'abc' (bytes)"),
         ({"n": 1, "when": "today"}, "'when' takes a value of type date, not 'today' (str)"),
+        ({"n": 1, "when": 10**7}, "'when' takes a value of type date, not 10000000 (int)"),  # a year above 9999
         (5, "this schema takes a dict, not 5 (int)"),
         ({"n": "x" * 100}, f"'n' takes a whole number of 32 bits, not '{'x' * 59} … (str)"),
     ],
@@ -249,6 +250,18 @@ def test_a_value_that_does_not_fit_names_the_field(wrong: Any, words: str) -> No
     start = f"this value does not fit schema {codec.id} of 'deep': "
     assert str(caught.value).startswith(start + words)
     assert str(caught.value).endswith(". Nothing was written")
+
+
+UUID = {"type": "string", "logicalType": "uuid"}
+
+
+@pytest.mark.parametrize("schema", [UUID, ["null", UUID], array(UUID)], ids=str)
+def test_a_text_that_no_reader_could_read_as_its_logical_type_is_not_written(schema: Any) -> None:
+    codec = Registry().codec("s", one(schema))
+    good, wrong = ([text] if "items" in schema else text for text in ("00000000-0000-0000-0000-000000000001", "no"))
+    assert codec.decode(codec.encode({"a": good}))
+    with pytest.raises(BadPayload, match="type uuid, not 'no'"):
+        codec.encode({"a": wrong})
 
 
 MAYBE = field("m", ["null", "int"])
