@@ -41,9 +41,9 @@ def _measure(text: str, units: Mapping[str, float], before: str, wrong: str) -> 
     found = re.fullmatch(rf"(\d+(?:\.\d+)?)\s*{before}([a-zA-Z]*)", text.strip())
     if not found or found[2] not in units:
         raise NotAllowed(f"{wrong}, not {text!r}")
-    if float(found[1]) == 0:
-        raise NotAllowed(f"{text!r} must be above 0")
-    return float(found[1]) * units[found[2]]
+    if not 0 < (number := float(found[1])) < 1e15:
+        raise NotAllowed(f"{text!r} must be above 0 and below 1e15")
+    return number * units[found[2]]
 
 
 def rate(text: str) -> float:

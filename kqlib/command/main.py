@@ -372,9 +372,19 @@ def _named(words: Sequence[str]) -> str:
     return parser.prog
 
 
+def _writable(stream: Any) -> Any:
+    """A stream that takes all text: a terminal may not know –, and Python has None for a stream that is closed (`kq … >&-`)."""
+    if stream is None:
+        return open(os.devnull, "w")
+    stream.reconfigure(errors="backslashreplace")
+    return stream
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `kq` with these arguments (None: those that were typed) and return its exit status."""
     words = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)
     try:
         try:
             return _run(words)

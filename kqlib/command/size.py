@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     """Compute it and print it."""
     from kqlib.sizing import Load, data, rate, size, span
 
-    if args.sites < 1:
-        raise NotAllowed(f"--sites: a whole number from 1, not {args.sites}")
+    if not 1 <= args.sites < 1e15:
+        raise NotAllowed(f"--sites: a whole number from 1, below 1e15, not {args.sites}")
     items, keep, handler = _read(args, "items", rate), _read(args, "keep", span), _read(args, "handler", span)
     found = size(Load(items, _read(args, "bytes", data), keep, handler, args.sites))
     answer(args, found.as_dict(), found)

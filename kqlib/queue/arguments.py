@@ -5,7 +5,6 @@ In:  an argument. Out: the same, or the error. Pure.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +21,10 @@ NAMES = re.compile("[^\0\ud800-\udfff]+")
 
 def seconds(what: str, value: Any, least: float, most: float, why: str = "") -> float:
     """A number of seconds from least to most. why: what is wrong with more."""
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not whole or not least <= value <= most:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= most:
         raise NotAllowed(
-            f"{what} is a number of seconds from {least:g} to {most:g}, not {value!r}{why * (whole and value > most)}"
+            f"{what} is a number of seconds from {least:g} to {most:g}, not {value!r}{why * (number and value > most)}"
         )
     return float(value)
 

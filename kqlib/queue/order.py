@@ -173,7 +173,7 @@ class Order:
         """The next fresh items, up to the first that cannot be handed out now."""
         records, row = self.window.records, list[int]()
         by_key, keys = self.terms.order == "key", set[bytes]()
-        for offset in islice(self.fresh, most):
+        for offset in islice(self.fresh, min(most, len(self.fresh))):
             record = records[offset]
             if record.headers() and (self.foreign(offset) or self._due(offset) > self.terms.clock()):
                 break

@@ -159,12 +159,12 @@ class Queue(Claiming, WorkMixin):
                 job.outcome = Outcome.BURIED
 
     def _check_bury(self) -> None:
-        if self.name.endswith(dead.DEAD):
-            raise NotAllowed(f"'{self.name}' holds dead letters already: ack, discard or redrive one")
         if self.dead_facts is None:
             raise self._no_letters()
 
     def _no_letters(self) -> NotAllowed:
+        if self.name.endswith(dead.DEAD):
+            return NotAllowed(f"'{self.name}' holds dead letters already: ack, discard or redrive one")
         why = "there is no dead-letter topic, so nothing can be buried"
         return NotAllowed(
             f"'{self.name}{dead.DEAD}' does not exist: {why}. Add '{self.name}' to the plan as a QueueTopic"

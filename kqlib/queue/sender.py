@@ -13,6 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from kqlib.errors import Closed
 from kqlib.kafka.clients import Producer
 from kqlib.kafka.cluster import Kafka
 from kqlib.queue.answers import fatal
@@ -102,16 +103,20 @@ class Sender:
         It connects before its first record, which would else wait for half a second (seen: 0.51 s instead of 0.05 s).
         """
         with self._making:
-            if self._producer is None:
-                self._producer = Producer(self._cluster.client(**self._settings))
-                hears(self._producer)
+            producer = self._producer
+            if producer is None:
+                if self._stop:
+                    raise Closed(thing="site")
+                producer = self._producer = Producer(self._cluster.client(**self._settings))
+                hears(producer)
                 self._thread.start()
-            return self._producer
+            return producer
 
     def send(self, topic: str, records: Iterable[Record], many: int) -> Sent:
         """Send them all, so many, and wait until each is durable or has failed."""
-        producer, deadline = self._made(), time.monotonic() + PATIENCE + 5
+        producer = self._made()
         sent = self.post(topic, records, many)
+        deadline = time.monotonic() + PATIENCE + 5  # from now on: many records take long until all are in the buffer
         while not sent.wait(SUSPECT_AFTER) and time.monotonic() < deadline and producer is self._producer:
             self._suspected = True
         return sent
@@ -121,7 +126,8 @@ class Sender:
     ) -> Sent:
         """Send them and do not wait. failed: called with the error of each that is not stored."""
         sent = Sent(topic, many, failed)
-        produce, delivered = self._made().produce, sent.delivered
+        producer = self._made()
+        produce, delivered = producer.produce, sent.delivered
         for at, (value, key, headers, partition) in enumerate(records):
             answer = MethodType(delivered, at)  # delivered(at, …), and the quickest to make and to call
             while True:
@@ -129,6 +135,8 @@ class Sender:
                     produce(topic, value, key, partition, answer, None, 0, headers)  # named, they take a third longer
                     break
                 except BufferError:  # back-pressure: the client's buffer is full
+                    if producer is not self._producer:  # closed or replaced: nothing empties its buffer any more
+                        return sent
                     time.sleep(0.005)
                 except KafkaException as error:  # known at once: no such partition, too large, fatal
                     sent.refused(at, error.args[0])
@@ -161,7 +169,8 @@ class Sender:
         producer = self._producer
         if producer is None:
             return
-        self._thread.join(0.5)
+        if self._thread.ident:  # else the first put just makes the producer
+            self._thread.join(0.5)
         if len(producer) and producer.flush(seconds):
             producer.purge()
             producer.flush(0.1)

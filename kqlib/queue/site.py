@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -191,10 +192,12 @@ def _one_a_process(site: Site) -> None:
 
 @atexit.register
 def _close_all() -> None:
+    # As in `__exit__`: an exception that ends the program is a crash. At a prompt it ends nothing.
+    crashed = hasattr(sys, "last_value") and not hasattr(sys, "ps1")
     for live in list(_LIVE.values()):
         if site := live():
             with suppress(Exception):
-                site.close()
+                site._close(give_back=not crashed)
 
 
 def _in_a_fork() -> None:

@@ -399,8 +399,8 @@ class Work:
 
 @contextmanager
 def _terminated(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM sets `stop`. Only the main thread can say so."""
-    if threading.current_thread() is not threading.main_thread():
+    """SIGTERM sets `stop`. Only the main thread can say so. A handler of a program in C, as uWSGI, stays: it could not come back."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is None:
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -10,6 +10,7 @@ With `strict_allow_default`, which `wire` sets, fastavro itself refuses missing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from numbers import Integral, Real
 from typing import Any
 
@@ -67,7 +68,7 @@ def misfit(schema: Any, value: Any) -> str:
 # --- the quick test: a Python expression made from the schema, as dataclasses make their __init__ ------------------------
 
 # {x}: an expression for the value. {y}: a name that has the value once {x} was evaluated. fastavro itself checks text, bytes, symbols,
-# unions, logical types and missing fields.
+# unions, missing fields, and logical types but for the plain value under one: 'no' as a uuid, a timestamp of the year 12,000.
 TESTS = {
     "null": "{x} is None",
     "boolean": "({x} is True or {y} is False)",
@@ -82,7 +83,11 @@ class _Tests:
     """Makes the test of one schema. Written for speed: `encode` should cost little more than fastavro alone."""
 
     def __init__(self) -> None:
-        self.known: dict[str, Any] = {"numbers": frozenset({int, float}), "values": dict.values}
+        self.known: dict[str, Any] = {
+            "numbers": frozenset({int, float}),
+            "plain": frozenset({int, str}),
+            "values": dict.values,
+        }
         self.records: dict[str, str] = {}  # a record's name -> the name of its test
 
     def function(self, expression: str) -> Callable[[Any], bool]:
@@ -92,7 +97,9 @@ class _Tests:
     def test(self, schema: Any, x: str, y: str) -> str:
         """The expression that tests x; '' where there is nothing to test."""
         kind = "union" if isinstance(schema, list) else schema["type"] if isinstance(schema, dict) else schema
-        if kind == "union" or (isinstance(schema, dict) and "logicalType" in schema):
+        if any(map(_is_logical, schema if kind == "union" else [schema])):
+            return f"type({x}) not in plain"
+        if kind == "union":
             return ""
         if kind in {"array", "map"}:
             inside = self.test(schema["items" if kind == "array" else "values"], "v", "v")
@@ -194,12 +201,29 @@ def _is_one(kind: Any, schema: Any, value: Any) -> bool:
     """Is the value one of this type? fastavro decides for types that are not in SOUND."""
     from fastavro.validation import validate
 
-    if kind in SOUND and not (isinstance(schema, dict) and "logicalType" in schema):
+    if kind in SOUND and not _is_logical(schema):
         return SOUND[kind](value)
     try:
-        return bool(validate(value, schema, raise_errors=False))
+        return bool(validate(value, schema, raise_errors=False)) and (
+            not _is_logical(schema) or _comes_back(schema, value)
+        )
     except Exception:  # fastavro's validation may fail on a value of a very different type
         return False
+
+
+def _is_logical(schema: Any) -> bool:
+    return isinstance(schema, dict) and "logicalType" in schema
+
+
+def _comes_back(schema: Any, value: Any) -> bool:
+    """Can it be read? Else this raises an error."""
+    from fastavro import schemaless_reader, schemaless_writer
+
+    buffer = BytesIO()
+    schemaless_writer(buffer, schema, value)
+    buffer.seek(0)
+    schemaless_reader(buffer, schema, None)
+    return True
 
 
 def _whole(value: Any, bits: int) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import warnings
 from functools import lru_cache
+from io import BytesIO
 from typing import Any
 
 from kqlib.errors import NotAllowed
@@ -26,6 +27,7 @@ def canonical(schema: Any) -> str:
     tree = _tree(schema)
     try:
         text = json.dumps(_ordered(tree), ensure_ascii=False, separators=(",", ":"))
+        text.encode()  # a lone surrogate is no text
         parsed(text)
         checked(text)
     except Exception as error:  # each library raises its own kinds of error
@@ -89,14 +91,31 @@ def _ordered(tree: Any) -> Any:
 
 
 def _mend_defaults(schema: Any, types: dict[str, Any]) -> None:
-    """Turn defaults of bytes into bytes. JSON has none, so Avro writes a character for each byte; fastavro would take the text."""
+    """Turn defaults into what a reader gets: bytes, dates, whole records. fastavro would give the reader the schema's own JSON."""
     for each in schema if isinstance(schema, list) else [schema]:
         if isinstance(each, dict):
             for field in each.get("fields", ()):
+                _mend_defaults(field["type"], types)  # first: a default record takes the defaults of its fields
                 if "default" in field:
-                    field["default"] = _with_bytes(field["type"], field["default"], types)
-                _mend_defaults(field["type"], types)
+                    value = _with_bytes(field["type"], field["default"], types)
+                    field["default"] = _as_read(field["type"], value, types)
             _mend_defaults([each.get("items"), each.get("values")], types)
+
+
+def _as_read(schema: Any, value: Any, types: dict[str, Any]) -> Any:
+    """A default, written and read; as it is, if it is no value of its type."""
+    from fastavro import schemaless_reader, schemaless_writer
+
+    if not (isinstance(schema, list | dict) or schema in types) or value is None:
+        return value
+    one = {"type": "record", "name": "one", "fields": [{"name": "value", "type": schema}]}
+    whole, buffer = {**one, "__fastavro_parsed": True, "__named_schemas": types}, BytesIO()
+    try:
+        schemaless_writer(buffer, whole, {"value": value})
+        buffer.seek(0)
+        return schemaless_reader(buffer, whole)["value"]
+    except Exception:  # fastavro lets such a schema pass, and old ones must stay readable
+        return value
 
 
 def _with_bytes(schema: Any, value: Any, types: dict[str, Any]) -> Any:

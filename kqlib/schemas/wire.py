@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any, Protocol
 
@@ -134,7 +136,11 @@ class Codec:
         if ours and (wrong := [each for each in rules.compare(ours, text) if each.rule == rules.LOGICAL]):
             raise self._cannot_read(number, wrong[0])  # fastavro and Java would read different values
         read = _read_bare if writer == "bytes" else _read_deep if fits.holds_itself(writer) else self._plain_read
-        self._writers[number] = read, writer, form.parsed(ours) if ours and ours != text else None
+        reader = form.parsed(ours) if ours and ours != text else None
+        fields = [field for each in fits.named(reader).values() for field in each.get("fields", ())]
+        if any(isinstance(field.get("default"), dict | list) for field in fields):
+            read = partial(_read_own, read)
+        self._writers[number] = read, writer, reader
         return self._writers[number]
 
     def _misfit(self, value: Any, why: str) -> BadPayload | NotAllowed:
@@ -174,6 +180,11 @@ def _read_deep(buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
 
     read = schemaless_reader if len(buffer.getbuffer()) <= SHALLOW else _read_py.schemaless_reader
     return read(buffer, writer, reader)
+
+
+def _read_own(read: Callable[..., Any], buffer: BytesIO, writer: Any, reader: Any = None) -> Any:
+    """Copy what was read: fastavro gives every value the same list or dict as a default, and a program may change it."""
+    return deepcopy(read(buffer, writer, reader))
 
 
 def _reads(read: Callable[..., Any], writer: Any, data: bytes) -> bool:

@@ -5,10 +5,13 @@ In:  a cluster, a queue. Out: names, items. The fixtures to it (`name`, `here`, 
 
 from __future__ import annotations
 
+import ctypes
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from confluent_kafka import cimpl
 
 from kqlib.kafka import Kafka
 from kqlib.queue import Item, Queue, Site
@@ -38,6 +41,19 @@ def topic(cluster: Kafka, partitions: int = 1, **config: Any) -> str:
 def put(cluster: Kafka, name: str, *values: bytes, partition: int = 0) -> None:
     """As a client would that knows nothing of queues."""
     play.put(cluster, name, *({"value": value, "partition": partition} for value in values))
+
+
+def put_with_header(cluster: Kafka, name: str, header: bytes) -> None:
+    """As a client in C would, whose headers have any bytes as names; this client's library is asked directly."""
+    c = ctypes.CDLL(cimpl.__file__)
+    c.rd_kafka_conf_new.restype = c.rd_kafka_new.restype = c.rd_kafka_headers_new.restype = ctypes.c_void_p
+    conf, headers, none = (ctypes.c_void_p(each) for each in (c.rd_kafka_conf_new(), c.rd_kafka_headers_new(8), None))
+    c.rd_kafka_conf_set(conf, b"bootstrap.servers", cluster.bootstrap.encode(), none, 0)
+    c.rd_kafka_header_add(headers, header, len(header), b"1", 1)
+    producer, topic_is, headers_are = ctypes.c_void_p(c.rd_kafka_new(0, conf, none, 0)), 1, 10
+    assert c.rd_kafka_producev(producer, topic_is, name.encode(), headers_are, headers, 0) == 0
+    assert c.rd_kafka_flush(producer, round(WAIT * 1000)) == 0
+    c.rd_kafka_destroy(producer)
 
 
 def data(items: Any) -> list[bytes]:

@@ -35,6 +35,17 @@ def test_a_killed_workers_items_come_back_counted_within_a_session(
     assert drained(queue, 2) == [(b"c", 2), (b"d", 1)] and queue.depth() == 1
 
 
+@pytest.mark.parametrize("end", ["raise SystemExit", "raise LookupError"])
+def test_a_program_that_an_exception_ends_has_made_its_attempt_although_it_closed_no_site(
+    kq_cluster: Kafka, name: str, here: Site, python: Callable[..., Any], end: str
+) -> None:
+    put(kq_cluster, name, b"a")
+    claims = f"item = Site(Kafka({kq_cluster.bootstrap!r}), {name!r}).queue({name!r}).claim(wait={WAIT})"
+    out, _ = python("from kqlib import Kafka, Site", claims, "print(item.attempt)", end).communicate(timeout=WAIT)
+    assert out == "1\n"
+    assert taken(here.queue(name), 1)[0].attempt == 1 + (end == "raise LookupError")
+
+
 def test_a_large_claim_that_was_counted_with_the_acks_before_it_comes_back_counted_but_not_after_a_close(
     kq_cluster: Kafka, name: str, start: Start, here: Site
 ) -> None:

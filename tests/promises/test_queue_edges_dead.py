@@ -17,7 +17,7 @@ from confluent_kafka.admin import ResourceType
 import kqlib.queue.queue
 from kqlib.errors import NotAllowed, PayloadTooLarge, QueueDeleted
 from kqlib.kafka import Kafka
-from kqlib.queue import Item, Put, Queue, Site, fetch, redrive
+from kqlib.queue import Item, Put, Queue, Retry, Site, fetch, redrive
 from kqlib.queue.drupal import DrupalQueue
 from kqlib.topics import Plan, QueueTopic
 from tests.patience import PATIENCE, WAIT, until
@@ -397,3 +397,10 @@ def closing_transaction(cluster: Kafka, name: str, seconds: float) -> Iterator[N
     timer.start()
     yield
     timer.join()
+
+
+def test_a_letter_that_fails_again_for_good_waits_and_the_reason_asks_for_no_topic(queue: Queue) -> None:
+    queue.dead.put(b"letter")
+    with pytest.raises(NotAllowed, match="holds dead letters already: ack, discard or redrive one"):
+        queue.dead.work(lambda item: 1 / 0, retry=Retry(attempts=1), until="empty")
+    assert queue.dead.depth() == 1

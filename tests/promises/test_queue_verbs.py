@@ -25,7 +25,7 @@ from kqlib.kafka import Kafka
 from kqlib.queue import Queue, Site
 from tests.patience import PATIENCE, WAIT
 from tests.promises.play import put
-from tests.promises.queues import SESSION, data, taken, topic
+from tests.promises.queues import SESSION, data, put_with_header, taken, topic
 
 
 def test_what_is_put_comes_out_as_it_was_put(queue: Queue) -> None:
@@ -46,6 +46,16 @@ def test_null_empty_and_strangers_records_are_items(queue: Queue, kq_cluster: Ka
     queue.put(b"")
     put(kq_cluster, queue.name, b"by someone else")
     assert data(taken(queue, 3)) == [None, b"", b"by someone else"]
+
+
+def test_a_strangers_header_whose_name_is_no_text_stops_nothing(queue: Queue, kq_cluster: Kafka) -> None:
+    put_with_header(kq_cluster, queue.name, b"\xff\xfe")
+    queue.put(b"next", headers={"ok": b"1"})
+    assert (queue.depth(), data(queue.peek())) == (2, [None, b"next"])
+    first, second = taken(queue, 2)
+    assert (first.data, first.headers, second.headers) == (None, {}, {"ok": b"1"})
+    queue.bury(first)
+    assert queue.redrive() == 1
 
 
 def test_a_released_item_comes_back_before_newer_ones(queue: Queue) -> None:

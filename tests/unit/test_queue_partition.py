@@ -63,6 +63,12 @@ def test_what_came_back_goes_before_what_is_new_and_in_the_logs_order() -> None:
     assert take(some, 3) == [(0, 2), (2, 2), (3, 1)]
 
 
+def test_a_claim_of_more_than_a_machine_can_count_takes_what_is_there() -> None:
+    some = owner()
+    arrive(some, Rec(0))
+    assert take(some, 10**30) == [(0, 1)]
+
+
 def test_ctrl_c_while_an_expired_lease_is_given_back_drops_the_partition_which_would_lose_the_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

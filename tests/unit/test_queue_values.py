@@ -77,6 +77,11 @@ WRONG = {
         NotAllowed,
         "delay is a number of seconds from 0 to 900, not True",
     ),
+    "a delay above every number": (
+        lambda: Put(b"a", delay=10**400),
+        NotAllowed,
+        "delay is a number of seconds from 0 to 900, not 1000",
+    ),
     "half a pair": (
         lambda: put_of((b"a",)),
         BadPayload,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -61,6 +62,13 @@ def test_what_no_handler_began_with_is_given_back_and_does_not_count() -> None:
     mine = handled(some)
     some.unclaim(0)
     assert (mine.outcome, opened(some.ledger), take(some)) == (None, {0: 0}, [(0, 1)])
+
+
+def test_a_handler_of_sigterm_that_python_cannot_put_back_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)  # so it is in a Python inside of uWSGI
+    monkeypatch.setattr(signal, "signal", lambda *_: pytest.fail("it was replaced"))
+    with work._terminated(threading.Event()):
+        pass
 
 
 class Memory(work.WorkMixin):

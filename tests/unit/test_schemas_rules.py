@@ -259,6 +259,7 @@ def test_a_default_is_a_value_and_stays_as_it_is() -> None:
         (record(name="a-b"), "this is no Avro schema: a-b is not a valid Avro name"),
         (record({"name": "a"}), "this is no Avro schema: Record field 'a' is missing 'type'"),
         (record(field("a", "int"), field("a", "int")), "this is no Avro schema: Field name a already in use"),
+        (one("int", doc="\ud800"), "this is no Avro schema: 'utf-8' codec can't encode character '\\ud800'"),
         (one("int", default="x"), "this is no Avro schema: Default value <x> must match schema type: int"),
         (enum("x", "x"), "this is no Avro schema: All symbols in an enum must be unique"),
         (["int", "int"], "this is no Avro schema: int type already in Union"),

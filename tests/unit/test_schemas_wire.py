@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -237,6 +238,7 @@ DEEP = record(
         ({"n": 1, "e": "z"}, "'e' takes one of 'x', 'y', not 'z' (str)"),
         ({"n": 1, "x": b"abc"}, "'x' takes 2 bytes, not b'abc' (bytes)"),
         ({"n": 1, "when": "today"}, "'when' takes a value of type date, not 'today' (str)"),
+        ({"n": 1, "when": 10**7}, "'when' takes a value of type date, not 10000000 (int)"),  # a year above 9999
         (5, "this schema takes a dict, not 5 (int)"),
         ({"n": "x" * 100}, f"'n' takes a whole number of 32 bits, not '{'x' * 59} … (str)"),
     ],
@@ -248,6 +250,18 @@ def test_a_value_that_does_not_fit_names_the_field(wrong: Any, words: str) -> No
     start = f"this value does not fit schema {codec.id} of 'deep': "
     assert str(caught.value).startswith(start + words)
     assert str(caught.value).endswith(". Nothing was written")
+
+
+UUID = {"type": "string", "logicalType": "uuid"}
+
+
+@pytest.mark.parametrize("schema", [UUID, ["null", UUID], array(UUID)], ids=str)
+def test_a_text_that_no_reader_could_read_as_its_logical_type_is_not_written(schema: Any) -> None:
+    codec = Registry().codec("s", one(schema))
+    good, wrong = ([text] if "items" in schema else text for text in ("00000000-0000-0000-0000-000000000001", "no"))
+    assert codec.decode(codec.encode({"a": good}))
+    with pytest.raises(BadPayload, match="type uuid, not 'no'"):
+        codec.encode({"a": wrong})
 
 
 MAYBE = field("m", ["null", "int"])
@@ -305,6 +319,32 @@ def test_a_missing_field_is_never_written_as_null_and_an_unknown_one_never_left_
 def test_a_missing_field_takes_its_default(schema: Any, value: Any, back: Any) -> None:
     codec = SHARED.codec("default", schema)
     assert codec.decode(codec.encode(value)) == back
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+        ([{"type": "int", "logicalType": "date"}, "null"], 1, date(1970, 1, 2)),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0001", Decimal("0.01")),
+        (inner(field("q", "int", default=3)), {}, {"q": 3}),
+        (array(inner(field("b", "bytes", default="\u00ff"))), [{}], [{"b": b"\xff"}]),
+        (table("int"), {"k": 1}, {"k": 1}),
+        ("float", "NaN", "NaN"),  # no number: it stays as it is written
+    ],
+    ids=str,
+)
+def test_an_old_message_gets_a_default_as_it_would_have_been_read_and_never_that_of_another_message(
+    kind: Any, default: Any, value: Any
+) -> None:
+    registry = Registry(level="NONE")
+    old = registry.codec("s", record()).encode({})
+    codec = registry.codec("s", one(kind, default=default))
+    first = codec.decode(old)["a"]
+    assert (first, type(first)) == (value, type(value))
+    if isinstance(first, dict | list):
+        first.clear()
+    assert codec.decode(old)["a"] == value
 
 
 class Whole(int):

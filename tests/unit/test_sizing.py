@@ -101,12 +101,15 @@ def test_a_unit_is_read(read: object, text: str, value: float) -> None:
         ({"--items": "2000"}, "--items: a rate is a number of items with /s, /min, /h or /d, as in 2000/s, not '2000'"),
         ({"--items": "20/ms"}, "--items: a rate is"),
         ({"--items": "0/s"}, "--items: '0/s' must be above 0"),
+        ({"--keep": "9" * 400 + "d"}, f"--keep: '{'9' * 400}d' must be above 0 and below 1e15"),
+        ({"--bytes": "9" * 400}, f"--bytes: '{'9' * 400}' must be above 0"),
+        ({"--sites": "9" * 400}, "--sites: a whole number from 1, below 1e15, not 99"),
         ({"--keep": "7"}, "--keep: a time is a number with ms, s, min, h or d, as in 40ms or 7d, not '7'"),
         ({"--handler": "5m"}, "--handler: a time is"),
         ({"--handler": ""}, "--handler: a time is"),
         ({"--bytes": "9GB"}, "--bytes: a size is a number of bytes, or one with B, kB or MB"),
         ({"--bytes": "2MB"}, "--bytes: an item has at most"),
-        ({"--sites": "0"}, "--sites: a whole number from 1, not 0"),
+        ({"--sites": "0"}, "--sites: a whole number from 1, below 1e15, not 0"),
     ],
 )
 def test_a_wrong_unit_is_an_error_that_shows_a_right_one(

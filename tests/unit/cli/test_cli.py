@@ -201,6 +201,14 @@ def test_a_mistake_of_our_own_keeps_its_traceback(monkeypatch: pytest.MonkeyPatc
         run("progress")
 
 
+@pytest.mark.parametrize("end", ["", ">&-"], ids=["no UTF-8", "closed"])
+def test_an_answer_goes_to_any_stdout(end: str) -> None:
+    kq = [sys.executable, "-m", "kqlib", "size", "--items=1/s", "--bytes=9", "--keep=7d", "--handler=1s"]
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    ran = subprocess.run(["sh", "-c", f'"$@" {end}', "sh", *kq], capture_output=True, text=True, check=False, env=env)
+    assert (ran.returncode, ran.stderr, "\\xd7" in ran.stdout) == (0, "", not end)
+
+
 def test_a_reader_that_has_seen_enough_ends_it_in_silence() -> None:
     read, write = os.pipe()
     os.close(read)
