@@ -41,7 +41,9 @@ def test_a_program_that_an_exception_ends_has_made_its_attempt_although_it_close
 ) -> None:
     put(kq_cluster, name, b"a")
     claims = f"item = Site(Kafka({kq_cluster.bootstrap!r}), {name!r}).queue({name!r}).claim(wait={WAIT})"
-    out, _ = python("from kqlib import Kafka, Site", claims, "print(item.attempt)", end).communicate(timeout=WAIT)
+    out, _ = python(
+        "from kqlib import Site", "from kqlib.kafka import Kafka", claims, "print(item.attempt)", end
+    ).communicate(timeout=WAIT)
     assert out == "1\n"
     assert taken(here.queue(name), 1)[0].attempt == 1 + (end == "raise LookupError")
 
