@@ -410,15 +410,32 @@ def test_the_only_broker_is_asked_for_each_partition_instead_of_looking_again_an
     assert (len(seen), cluster.late) == (1, [])
 
 
-def test_a_plan_of_many_topics_has_time_for_each_of_them() -> None:
+def test_a_plan_of_many_topics_has_time_for_each_of_them_and_asks_for_many_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One request a topic kept a broker busy for longer than the client waits for an answer: 1,000 queues could not be planned."""
     given: list[float] = []
+    asked: list[int] = []
 
     class Asked:
         def create_topics(self, new: list[Any], validate_only: bool, request_timeout: float) -> dict[str, Any]:
             given.append(request_timeout)
-            return {new[0].topic: SimpleNamespace(result=lambda: None)}
+            asked.append(sum(each.num_partitions for each in new))
+            return {each.topic: SimpleNamespace(result=lambda: None) for each in new}
 
     for many in (1, 101):
-        plan = {f"scores-{n}": Topic(partitions=1) for n in range(many)}
+        plan = {f"scores-{n}": Topic(partitions=10) for n in range(many)} | {"wide": Topic(partitions=1_000)}
         topics._send(SimpleNamespace(admin=Asked()), compare(plan, {}), trial=False)  # type: ignore[arg-type]
     assert given[-1] - given[0] == pytest.approx(100 * topics.EACH)
+    assert asked == [10, 1_000, 500, 500, 10, 1_000]  # as many as one request takes, or one topic
+
+
+def test_applying_waits_longer_for_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "APPLIED", 0.0)
+    monkeypatch.setattr(topics, "EACH", 0.01)
+    plan = {f"scores-{n}": Topic(partitions=1) for n in range(7)}
+    monkeypatch.setattr(Plan, "diff", lambda *_: compare(plan, {}))
+    monkeypatch.setattr(topics, "_send", lambda *_, trial: "")
+    with pytest.raises(NotInTime) as late:
+        Plan(plan).apply(Answers(0), quiet=True)  # type: ignore[arg-type]
+    assert late.value.facts["seconds"] == pytest.approx(0.07)
