@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import tempfile
 from datetime import UTC, datetime
 from functools import partial
@@ -16,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.cases import BROKEN, CASES, KNOWN, PLANTED, Case, Outcome, run
+from tests.faults.flatness import picture, section
 from tests.faults.mutants import MUTANTS
 from tests.faults.world import ROOT
 
 DOCS = ROOT / "docs"
+SOAK = "soak"
 PLANT = 2_000  # items for a mutant
 COUNTS = (
     "put",
@@ -133,7 +136,8 @@ def page(figures: dict[str, Any]) -> str:
     rows = "".join(row(case, figures.get(case.name)) for case in [*CASES, BROKEN])
     known = "".join(f"\n*{name}*: {why}.\n" for name, why in KNOWN.items())
     judged = "".join(planted_row(case, figures.get(key_of(case))) for case in PLANTED)
-    return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}"
+    soak = section(figures.get(SOAK))
+    return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}{soak}"
 
 
 def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:
@@ -151,6 +155,19 @@ def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:
     return found | {"histories": histories, "seeds": seeds, "day": datetime.now(UTC).date().isoformat()}
 
 
+def store(key: str = "", found: dict[str, Any] | None = None) -> None:
+    """Keep these figures, and write the page and its picture anew."""
+    figures: dict[str, Any] = json.loads((DOCS / "faults.json").read_text(encoding="utf-8"))
+    if found:
+        figures[key] = found
+        text = json.dumps(figures, indent=1)
+        text = re.sub(r"\[[^][{}]*\]", lambda some: re.sub(r"\s+", " ", some[0]), text)  # a list is a line
+        (DOCS / "faults.json").write_text(text + "\n", encoding="utf-8")
+    (DOCS / "faults.md").write_text(page(figures), encoding="utf-8")
+    if SOAK in figures:
+        (DOCS / "soak.svg").write_text(picture(figures[SOAK]).svg, encoding="utf-8")
+
+
 def main() -> None:
     """Run these cases and write the page."""
     parser = argparse.ArgumentParser(
@@ -160,14 +177,11 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="of cases or mutants; without: all of them")
     parser.add_argument("--seeds", type=int, nargs="+", help="one run for each; without: one, drawn")
     asked = parser.parse_args()
-    stored = DOCS / "faults.json"
-    figures: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
     for case in [*CASES, BROKEN, *PLANTED]:
         if asked.items and (case.name in asked.names or not asked.names):
             items = min(asked.items, PLANT) if case.caught else asked.items
-            figures[key_of(case)] = measured(case, items, asked.seeds or [random.randrange(1000)])
-            stored.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (DOCS / "faults.md").write_text(page(figures), encoding="utf-8")
+            store(key_of(case), measured(case, items, asked.seeds or [random.randrange(1000)]))
+    store()
 
 
 if __name__ == "__main__":
