@@ -20,7 +20,7 @@ from tests.faults.history import Did, Verdict, judge
 
 WINDOW = 10.0  # seconds
 PER_ITEM = ("values", "attempts", "ids")
-SLICES = 16  # the judge holds one of them at a time: millions of items are some gigabytes
+SLICE = 250_000  # items that the judge holds at a time: millions are some gigabytes
 LEAST = 0.9  # × the rate of the second third
 MOST = {
     "p99": (1.5, 0.0),
@@ -81,9 +81,10 @@ def percentile(values: list[float], part: float) -> float:
     return sorted(values)[int(part * len(values))] if values else 0.0
 
 
-def judged(history: Sequence[Did], slices: int = SLICES) -> dict[str, int]:
+def judged(history: Sequence[Did], most: int = SLICE) -> dict[str, int]:
     """The judge's counts, a slice of all numbers after the other."""
     total: defaultdict[str, int] = defaultdict(int)
+    slices = 1 + sum(len(did.values) for did in history if did.verb == "put") // most
     for number in range(slices):
         verdict = judge(part for did in history if (part := _slice(did, number, slices)).values)
         for name in ("put", "doubled", "dead", *verdict.wrong):

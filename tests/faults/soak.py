@@ -25,7 +25,7 @@ import psutil
 from kqlib.workshop.cluster import Cluster
 from tests.faults import accidents, broker_accidents, page, wire_accidents
 from tests.faults.cases import OVER, PLAIN, PRODUCERS, TRANSACTION
-from tests.faults.flatness import WINDOW, by_window, drifts, judged, thirds
+from tests.faults.flatness import WINDOW, by_window, drifts, judged
 from tests.faults.world import World
 
 WORKERS, BATCH, SHARE = 3, 50, 0.6
@@ -93,6 +93,7 @@ def soak(minutes: float, seed: int, folder: Path, measure: float = MEASURE) -> d
     chance, happened = random.Random(seed), list[str]()
     with Cluster(wire=True) as cluster:
         most = at_most(cluster, folder, measure)
+        print(f"{most:,.0f} items a second without a pause", flush=True)
         (own := folder / "soak").mkdir()
         with World(cluster, own, seed=seed, **WORK) as world:
             begin(world, rate=SHARE * most / PRODUCERS)
@@ -144,7 +145,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         found = soak(asked.minutes, asked.seed, Path(scratch))
     for name, values in found["series"].items():
-        print(f"{name:<10}", *(f"{each:>10,.1f}" for each in thirds(values)), found["drifts"].get(name, "flat"))
+        print(name, *(f"{each:,.0f}" for each in values), found["drifts"].get(name, "flat"))
     print({name: value for name, value in found.items() if name != "series"}, flush=True)
     if not asked.no_page:
         page.store(page.SOAK, found)
