@@ -19,6 +19,7 @@ from kqlib.workshop.view.picture import Picture
 from tests.faults.history import Did, Verdict, judge
 
 WINDOW = 10.0  # seconds
+ALLOWED = ("put", "doubled", "dead")
 PER_ITEM = ("values", "attempts", "ids")
 SLICE = 250_000  # items that the judge holds at a time: millions are some gigabytes
 LEAST = 0.9  # × the rate of the second third
@@ -28,7 +29,7 @@ MOST = {
     "threads": (1.0, 1.0),
     "files": (1.0, 2.0),
 }  # × the second third, and so much more
-UNITS = {"rate": "items a second", "p99": "ms", "memory": "MB", "threads": "threads", "files": "files"}
+UNITS = {"rate": "items a second", "p99": "ms", "memory": "MB"}
 HEAD = """
 ## A soak: load with a fault every minute
 
@@ -52,7 +53,7 @@ def drifts(series: Series) -> dict[str, str]:
         _, second, last = thirds(values)
         factor, more = MOST.get(name, (1.0, 0.0))
         if (last < LEAST * second) if name == "rate" else (last > factor * second + more):
-            found[name] = f"{second:,.0f}, then {last:,.0f} {UNITS[name]}"
+            found[name] = f"{second:,.0f}, then {last:,.0f}"
     return found
 
 
@@ -87,7 +88,7 @@ def judged(history: Sequence[Did], most: int = SLICE) -> dict[str, int]:
     slices = 1 + sum(len(did.values) for did in history if did.verb == "put") // most
     for number in range(slices):
         verdict = judge(part for did in history if (part := _slice(did, number, slices)).values)
-        for name in ("put", "doubled", "dead", *verdict.wrong):
+        for name in (*ALLOWED, *verdict.wrong):
             total[name] += getattr(verdict, name)
     return {name: total[name] for name in Verdict.__dataclass_fields__ if name in total}
 
@@ -120,16 +121,12 @@ def section(found: Mapping[str, Any] | None) -> str:
     faults = "; ".join(f"{name} {', '.join(map(str, at))}" for name, at in sorted(_at(found["faults"]).items()))
     rows = []
     for name, values in found["series"].items():
+        unit = f", {UNITS[name]}" if name in UNITS else ""
         first, second, last = (f"{each:,.0f}" for each in thirds(values))
-        rows.append(f"| {name}, {UNITS[name]} | {first} | {second} | {last} | {found['drifts'].get(name, 'flat')} |\n")
+        rows.append(f"| {name}{unit} | {first} | {second} | {last} | {found['drifts'].get(name, 'flat')} |\n")
     counts = found["counts"]
-    names = {
-        "lost": "lost",
-        "unexpected": "unexpected",
-        "shared": "two leases",
-        "twice": "twice",
-        "revived": "handed out after it was done",
-    }
+    names = {"lost": "lost", "unexpected": "unexpected", "shared": "two leases", "twice": "twice"}
+    names |= {name: name for name in counts if name not in {*names, *ALLOWED}}
     wrong = ", ".join(f"{shown} {counts.get(name, 0):,}" for name, shown in names.items())
     return (
         f"{HEAD}{found['day']}, seed {found['seed']}: {count(found['minutes'], 'minute')} at {found['asked']:,.0f} items a second. "

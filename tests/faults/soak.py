@@ -25,7 +25,7 @@ import psutil
 from kqlib.workshop.cluster import Cluster
 from tests.faults import accidents, broker_accidents, page, wire_accidents
 from tests.faults.cases import OVER, PLAIN, PRODUCERS, TRANSACTION
-from tests.faults.flatness import WINDOW, by_window, drifts, judged
+from tests.faults.flatness import ALLOWED, WINDOW, by_window, drifts, judged
 from tests.faults.world import World
 
 WORKERS, BATCH, SHARE = 3, 50, 0.6
@@ -130,8 +130,7 @@ def soak(minutes: float, seed: int, folder: Path, measure: float = MEASURE) -> d
 
 def wrong(found: dict[str, Any]) -> dict[str, Any]:
     """What must not be."""
-    allowed = ("put", "doubled", "dead")
-    return {name: count for name, count in found["counts"].items() if name not in allowed} | found["drifts"]
+    return {name: count for name, count in found["counts"].items() if name not in ALLOWED} | found["drifts"]
 
 
 def main() -> None:

@@ -69,13 +69,16 @@ def test_judged_in_slices_a_history_comes_to_the_same(most: int) -> None:
 def test_the_page_says_what_was_measured_and_what_drifts() -> None:
     found: dict[str, Any] = {
         "faults": ["broker SIGKILL", "worker SIGKILL", "broker SIGKILL"],
-        "counts": {"put": 4, "doubled": 2, "lost": 1},
+        "counts": {"put": 4, "doubled": 2, "lost": 1, "copied": 3},
         "series": FLAT | {"memory": DRIFTS["memory"]},
     }
     found |= {"minutes": 40, "seed": 7, "most": 2000, "asked": 1200, "histories": 9, "day": "2026-11-28"}
     text = section(found | {"drifts": drifts(found["series"])})
-    assert "40 minutes at 1,200 items a second" in text and "lost 1, unexpected 0" in text
+    assert (
+        "40 minutes at 1,200 items a second" in text
+        and "lost 1, unexpected 0, two leases 0, twice 0, copied 3; 2 leases" in text
+    )
     assert "Faults, by the minute: broker SIGKILL 1, 3; worker SIGKILL 2." in text
-    assert "| threads, threads | 12 | 12 | 12 | flat |" in text and "| memory, MB | 62 | 66 | 70 | 66, then 70" in text
+    assert "| threads | 12 | 12 | 12 | flat |" in text and "| memory, MB | 62 | 66 | 70 | 66, then 70" in text
     assert "5 lines, 40 minutes" in picture(found).title
     assert section(None).endswith("Not measured.\n")
