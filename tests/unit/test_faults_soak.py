@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults import soak
 from tests.faults.flatness import by_window, drifts, judged, picture, section, thirds
 from tests.faults.history import Did, judge
 
@@ -82,3 +83,8 @@ def test_the_page_says_what_was_measured_and_what_drifts() -> None:
     assert "| threads | 12 | 12 | 12 | flat |" in text and "| memory, MB | 62 | 66 | 70 | 66, then 70" in text
     assert "5 lines, 40 minutes" in picture(found).title
     assert section(None).endswith("Not measured.\n")
+
+
+def test_what_was_lost_or_drifts_is_wrong_and_what_came_again_after_a_kill_is_not() -> None:
+    found = {"counts": {"put": 9, "doubled": 2, "dead": 3, "lost": 1}, "drifts": {"memory": "50, then 90"}}
+    assert soak.wrong(found) == {"lost": 1, "memory": "50, then 90"}
