@@ -28,6 +28,8 @@ def measured() -> dict[str, float]:
     with ThreadPoolExecutor(AT_ONCE) as threads, kq.Site(broker(), "planned") as site:
         for many in CLAIMED:
             row |= claimed(site, threads.map, many)
+    with kq.Site(broker(), "one-thread") as site:
+        row |= {f"one thread: {name}": value for name, value in claimed(site, map, CLAIMED[1]).items()}
     return row
 
 

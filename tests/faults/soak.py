@@ -30,7 +30,7 @@ from tests.faults.world import World
 
 WORKERS, BATCH, SHARE = 3, 50, 0.6
 MEASURE = 30.0  # seconds of load without a pause, before
-WORK = {"batch": BATCH, "hold": 0.01, "bury": 1_000}
+WORK: dict[str, Any] = {"batch": BATCH, "hold": 0.01, "bury": 1_000}
 FAULTS: dict[str, Callable[[World], None]] = {
     "worker SIGKILL": partial(accidents.sigkill, times=1),
     "worker SIGTERM": partial(accidents.sigterm, times=1),
