@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "compare", "existing", "partitions_of"]
 ANSWER = 10.0 * PATIENCE  # seconds for one answer of the cluster
 EACH = 0.2 * PATIENCE  # seconds more for each change that is asked for: a broker makes one topic after the other
-TOGETHER = 500  # new partitions in one request, or one topic; Kafka refuses more than 10,000
+TOGETHER = 100  # new partitions in one request, or one topic; Kafka refuses more than 10,000
 APPLIED = 30.0 * PATIENCE  # seconds until a plan is in force everywhere
 AGREED = 8  # looks in a row that must see what was done: each asks some broker, and brokers learn of it a little apart
 
@@ -259,11 +259,12 @@ def _answers(cluster: Kafka, futures: Mapping[Any, Any], right: str) -> dict[str
 
 def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
     """Ask for every change; on trial only whether it would be accepted. Returns where another process was faster, if so."""
-    seconds = ANSWER + EACH * len(diff.waits)
+    seconds = ANSWER + EACH * max(TOGETHER, len(diff.grow) + len(diff.alter))
     admin, how = cluster.admin, {"validate_only": trial, "request_timeout": seconds}
     asked = {}  # by what is asked, and the right that it needs
     for new in _together(diff.create):
         for name, future in admin.create_topics(new, **how).items():
+            future.exception()  # it waits: of many requests at once a controller answers the last ones too late
             asked[f"create '{name}'", f"CREATE on topic '{name}'"] = future
     for name, count in diff.grow.items():
         key = f"grow '{name}'", f"ALTER on topic '{name}'"
@@ -294,7 +295,7 @@ def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
 
 
 def _together(create: Mapping[str, Topic]) -> Iterator[list[ka.NewTopic]]:
-    """The new topics of each request. One request a topic takes a controller ten times longer: it syncs its log for each."""
+    """The new topics of each request. A request for each, all at once, is more than a controller answers in time."""
     some, partitions = list[ka.NewTopic](), 0
     for name, topic in create.items():
         if some and partitions + topic.partitions > TOGETHER:
