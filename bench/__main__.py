@@ -1,7 +1,7 @@
 """Prints what things cost: what `make bench` calls.
 
     python -m bench [ROUNDS] [PART…]    # 9 rounds, fewer where nothing is compared
-    python -m bench all                 # audit, outbox, peers, profile, size, spark, virtual and workers too: else only when named
+    python -m bench all                 # those of NAMED too
 
 In: a number of rounds, parts. Out: a table for each, of medians with the smallest and largest, and how many times the first row a
 row took. The rows of a part are measured in turn, round after round. A noisy neighbour disturbs all of them alike: look at the
@@ -31,9 +31,11 @@ PARTS = (
     "workers",
     "deploy",
     "waiting",
+    "idle",
     "growth",
     "memory",
     "peers",
+    "planned",
     "profile",
     "size",
     "audit",
@@ -42,10 +44,23 @@ PARTS = (
     "outbox",
 )
 ROUNDS = 9
-ONCE = ("latency", "workers", "deploy", "waiting", "growth", "memory", "peers", "profile", "audit", "spark")
+ONCE = (
+    "latency",
+    "workers",
+    "deploy",
+    "waiting",
+    "idle",
+    "growth",
+    "memory",
+    "peers",
+    "planned",
+    "profile",
+    "audit",
+    "spark",
+)
 FEWER = {"starts": 4, "virtual": 3, "size": 3, "outbox": 5, **dict.fromkeys(ONCE, 1)}
 # Only when they are asked for: nearly all take minutes.
-NAMED = {"audit", "outbox", "peers", "profile", "size", "spark", "virtual", "workers"}
+NAMED = {"audit", "outbox", "peers", "planned", "profile", "size", "spark", "virtual", "workers"}
 # One round before is not counted: the broker's JVM compiles what it does often.
 WARM = {"shapes", "puts", "pace", "threads", "growth", "virtual"}
 TARGET = re.compile(r" \(([≥≤]) ([\d.]+)\)$")

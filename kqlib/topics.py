@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "compare", "existing", "partitions_of"]
 ANSWER = 10.0 * PATIENCE  # seconds for one answer of the cluster
 EACH = 0.2 * PATIENCE  # seconds more for each change that is asked for: a broker makes one topic after the other
+TOGETHER = 100  # new partitions in one request, or one topic; Kafka refuses more than 10,000
 APPLIED = 30.0 * PATIENCE  # seconds until a plan is in force everywhere
 AGREED = 8  # looks in a row that must see what was done: each asks some broker, and brokers learn of it a little apart
 
@@ -94,7 +95,8 @@ class Plan:
         first = now = self.diff(cluster)
         if not quiet:
             print(first)
-        deadline = time.monotonic() + APPLIED
+        limit = APPLIED + EACH * len(first.waits)
+        deadline = time.monotonic() + limit
         faster = ""
         agreed = 0
         while True:
@@ -105,7 +107,7 @@ class Plan:
                 return first if quiet else None
             if time.monotonic() > deadline:
                 last = faster or f"not yet so: {', '.join(now.waits)}"
-                raise errors.NotInTime(seconds=APPLIED, why="the planned topics and all their leaders", last=last)
+                raise errors.NotInTime(seconds=limit, why="the planned topics and all their leaders", last=last)
             faster = _send(cluster, now, trial=True) or _send(cluster, now, trial=False)
             time.sleep(0.02)
             now = self.diff(cluster)
@@ -257,29 +259,29 @@ def _answers(cluster: Kafka, futures: Mapping[Any, Any], right: str) -> dict[str
 
 def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
     """Ask for every change; on trial only whether it would be accepted. Returns where another process was faster, if so."""
-    seconds = ANSWER + EACH * (len(diff.create) + len(diff.grow) + len(diff.alter))
+    seconds = ANSWER + EACH * max(TOGETHER, len(diff.grow) + len(diff.alter))
     admin, how = cluster.admin, {"validate_only": trial, "request_timeout": seconds}
     asked = {}  # by what is asked, and the right that it needs
-    for name, topic in diff.create.items():
-        new = ka.NewTopic(name, topic.partitions, topic.replicas or -1, config=topic.settings)
-        asked[f"create '{name}'", f"CREATE on topic '{name}'"] = admin.create_topics([new], **how)
+    for new in _together(diff.create):
+        for name, future in admin.create_topics(new, **how).items():
+            future.exception()  # it waits: of many requests at once a controller answers the last ones too late
+            asked[f"create '{name}'", f"CREATE on topic '{name}'"] = future
     for name, count in diff.grow.items():
-        asked[f"grow '{name}'", f"ALTER on topic '{name}'"] = admin.create_partitions(
-            [ka.NewPartitions(name, count)], **how
-        )
+        key = f"grow '{name}'", f"ALTER on topic '{name}'"
+        asked[key] = admin.create_partitions([ka.NewPartitions(name, count)], **how)[name]
     for name, config in diff.alter.items():
         entries = [
             ka.ConfigEntry(key, value, incremental_operation=ka.AlterConfigOpType.SET) for key, value in config.items()
         ]
         resource = ka.ConfigResource(ka.ResourceType.TOPIC, name, incremental_configs=entries)
         key = f"set {', '.join(config)} of '{name}'", f"ALTER_CONFIGS on topic '{name}'"
-        asked[key] = admin.incremental_alter_configs([resource], **how)
+        asked[key] = admin.incremental_alter_configs([resource], **how)[resource]
     faster = ""
     done = []
     refused = []
-    for (doing, right), futures in asked.items():
+    for (doing, right), future in asked.items():
         try:
-            next(iter(futures.values())).result()
+            future.result()
             done.append(doing)
         except KafkaException as error:
             if error.args[0].code() in _FASTER:
@@ -290,6 +292,19 @@ def _send(cluster: Kafka, diff: Diff, trial: bool) -> str:
         known = f"Known to be done: {', '.join(done) or 'nothing'}. Applying again is safe."
         raise _refused(cluster, *refused[0], "Nothing was changed." if trial else known) from None
     return faster
+
+
+def _together(create: Mapping[str, Topic]) -> Iterator[list[ka.NewTopic]]:
+    """The new topics of each request. A request for each, all at once, is more than a controller answers in time."""
+    some, partitions = list[ka.NewTopic](), 0
+    for name, topic in create.items():
+        if some and partitions + topic.partitions > TOGETHER:
+            yield some
+            some, partitions = [], 0
+        some.append(ka.NewTopic(name, topic.partitions, topic.replicas or -1, config=topic.settings))
+        partitions += topic.partitions
+    if some:
+        yield some
 
 
 def _refused(cluster: Kafka, error: KafkaException, doing: str, right: str, safe: str = "") -> errors.KqError:

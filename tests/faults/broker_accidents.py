@@ -94,6 +94,12 @@ def restarted(world: World) -> None:
     world.cluster.broker(1).start()
 
 
+def only_one_killed(world: World) -> None:
+    """The only broker dies by SIGKILL and is started at once."""
+    again(world.cluster.broker(1).kill())
+    world.busy()
+
+
 def leader_frozen(world: World) -> None:
     """The leader of a partition is stopped (SIGSTOP), connected and silent, until others lead and work goes on; then it goes on."""
     ready(world)

@@ -145,7 +145,8 @@ def judge(history: Iterable[Did], by_key: bool = False) -> Verdict:
     finished = {item[0] for item in items | ends.keys() if _finished(ends[item], letters[item])}
     missing = kept - finished
     vanished = missing.difference(*left) if left else set[int]()
-    per_item = [_of_item(leases[item], ends[item], letters[item]) for item in items]
+    special = (item for item in items if letters.get(item) or not _once(leases[item], ends[item]))
+    per_item = [_of_item(leases[item], ends[item], letters[item]) for item in special]
     total: Counter[str] = sum(per_item, Counter())
     return Verdict(
         put=len(stored),
@@ -185,6 +186,11 @@ def _by_item(history: list[Did]) -> Items:
 def _finished(ends: list[End], letters: int) -> bool:
     """Did anybody finish with it? An ack without an answer counts, a bury does not: its letter says whether it was."""
     return letters > 0 or any(end.verb == "ack" and end.outcome != "refused" for end in ends)
+
+
+def _once(leases: list[Lease], ends: list[End]) -> bool:
+    """Had one process this item, once, and is there no more to say? So it is with nearly all items of a long run."""
+    return len(leases) == len(ends) == 1 and (leases[0].who, leases[0].attempt) == (ends[0].who, ends[0].attempt)
 
 
 def _of_item(leases: list[Lease], ends: list[End], letters: int) -> Counter[str]:

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import tempfile
 from datetime import UTC, datetime
@@ -21,10 +22,12 @@ from xml.etree import ElementTree
 
 from tests.__main__ import PLAIN
 from tests.faults.cases import BROKEN, CASES, KNOWN, PLANTED, Case, Outcome, run
+from tests.faults.flatness import picture, section
 from tests.faults.mutants import MUTANTS
 from tests.faults.world import ROOT
 
 DOCS = ROOT / "docs"
+SOAK = "soak"
 PLANT = 2_000  # items for a mutant
 COUNTS = (
     "put",
@@ -180,7 +183,8 @@ def page(figures: dict[str, Any]) -> str:
     known = "".join(f"\n*{name}*: {why}.\n" for name, why in KNOWN.items())
     judged = "".join(planted_row(case, figures.get(key_of(case))) for case in PLANTED)
     beside = NEIGHBOURS + "".join(beside_rows(name, figures.get(name)) for name in BESIDE)
-    return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}{beside}"
+    soak = section(figures.get(SOAK))
+    return f"{ABOUT}{head}{rows}\nWhat Kafka or its client does wrong, and is counted apart:\n{known}{JUDGES}{judged}{beside}{soak}"
 
 
 def measured(case: Case, items: int, seeds: list[int]) -> dict[str, Any]:
@@ -203,6 +207,19 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
+def store(key: str = "", found: dict[str, Any] | None = None) -> None:
+    """Keep these figures, and write the page and its picture anew."""
+    figures: dict[str, Any] = json.loads((DOCS / "faults.json").read_text(encoding="utf-8"))
+    if found:
+        figures[key] = found
+        text = json.dumps(figures, indent=1)
+        text = re.sub(r"\[[^][{}]*\]", lambda some: re.sub(r"\s+", " ", some[0]), text)  # a list is a line
+        (DOCS / "faults.json").write_text(text + "\n", encoding="utf-8")
+    (DOCS / "faults.md").write_text(page(figures), encoding="utf-8")
+    if SOAK in figures:
+        (DOCS / "soak.svg").write_text(picture(figures[SOAK]).svg, encoding="utf-8")
+
+
 def main() -> None:
     """Run these cases and write the page."""
     parser = argparse.ArgumentParser(
@@ -212,18 +229,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="of cases, mutants or neighbours; without: all of them")
     parser.add_argument("--seeds", type=int, nargs="+", help="one run for each; without: one, drawn")
     asked = parser.parse_args()
-    stored = DOCS / "faults.json"
-    figures: dict[str, Any] = json.loads(stored.read_text()) if stored.exists() else {}
     for case in [*CASES, BROKEN, *PLANTED]:
         if asked.items and (case.name in asked.names or not asked.names):
             items = min(asked.items, PLANT) if case.caught else asked.items
-            figures[key_of(case)] = measured(case, items, asked.seeds or [random.randrange(1000)])
-            stored.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+            store(key_of(case), measured(case, items, asked.seeds or [random.randrange(1000)]))
     for name in BESIDE:
         if asked.items and (name in asked.names or not asked.names):
-            figures[name] = beside_queue(name, asked.items)
-            stored.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (DOCS / "faults.md").write_text(page(figures), encoding="utf-8")
+            store(name, beside_queue(name, asked.items))
+    store()
 
 
 if __name__ == "__main__":

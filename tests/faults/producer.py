@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import count
@@ -32,11 +33,12 @@ def main(
     batch: int,
     pause: float,
     late: float = 0,
+    rate: float = 0,
     clock: float = 0,
     mutant: str = "",
     nodes: Sequence[str] = (),
 ) -> None:
-    """Put the numbers from `first` on. late: the delay of each fiftieth. nodes: of virtual queues."""
+    """Put the numbers from `first` on. late: the delay of each fiftieth. rate: items a second on average. nodes: of virtual queues."""
     stop, written = until_sigterm(), Writing(history)
     changed(clock, mutant)
     with ExitStack() as stack:
@@ -45,11 +47,12 @@ def main(
             if nodes
             else stack.enter_context(Site(Kafka(bootstrap), site)).queue(topic)
         )
+        begun = time.monotonic()
         for start in count(first, batch):
             if stop.is_set() and start >= first + many:
                 return
             put(queue, list(range(start, start + batch)), written, late)
-            stop.wait(pause)
+            stop.wait(max(0.0, begun + (start + batch - first) / rate - time.monotonic()) if rate else pause)
 
 
 def put(queue: Any, values: list[int], written: Writing, late: float) -> None:

@@ -14,6 +14,7 @@ from tests.nightly import mutants, pythons
 from tests.nightly.run import ROOT, Done, Night, Part, Unit, passed
 from tests.notebooks import gate
 
+SOAK = 35  # minutes of load: with what is before and after it a call of 40 is full
 STORMS, DRIVERS = "tests/faults/test_storms.py", "tests/faults/test_pipeline.py"
 RESTART = "tests/promises/test_virtual_restart.py"  # its figure is a promise: no pause above 2 s
 SITE, TWICE = "tests/browser/test_site.py", "tests/notebooks/test_run_twice.py"
@@ -57,6 +58,21 @@ def faults(night: Night) -> list[Unit]:
 def storms(night: Night) -> list[Unit]:
     """Groups whose members join, stop, die and lose their brokers, 200 times."""
     return tests(night, collected(STORMS))
+
+
+def soak(night: Night) -> list[Unit]:
+    """Load for 35 minutes and a fault in each; the long form is `python -m tests.faults.soak`."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.faults.soak",
+        "--minutes",
+        str(SOAK),
+        "--seed",
+        str(night.seed),
+        "--no-page",
+    ]
+    return [Unit("soak", lambda: night.call("soak", command))]
 
 
 def drivers(night: Night) -> list[Unit]:
@@ -110,6 +126,7 @@ def figures(night: Night) -> list[Unit]:
 PARTS = {
     "faults": Part(faults, at_once=2),
     "storms": Part(storms),
+    "soak": Part(soak),
     "drivers": Part(drivers, judge=points, nights=NIGHTS),
     "proofs": Part(proofs),
     "notebooks": Part(notebooks, at_once=2),

@@ -14,6 +14,8 @@ FIGURES = json.loads((page.DOCS / "faults.json").read_text(encoding="utf-8"))
 
 def test_the_page_is_made_of_the_stored_figures() -> None:
     assert (page.DOCS / "faults.md").read_text(encoding="utf-8") == page.page(FIGURES)
+    if found := FIGURES.get(page.SOAK):
+        assert (page.DOCS / "soak.svg").read_text(encoding="utf-8") == page.picture(found).svg
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

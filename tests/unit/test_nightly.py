@@ -208,7 +208,7 @@ def test_all_parts_run_one_after_the_other_and_those_that_are_over_only_once(
     [
         (
             ["nope"],
-            "there is no part 'nope'; there are faults, storms, drivers, proofs, notebooks, figures, mutants, pythons",
+            "there is no part 'nope'; there are faults, storms, soak, drivers, proofs, notebooks, figures, mutants, pythons",
         ),
         (["mutants", "--share", "0/3"], "a share is K/N, for example 1/3, and this is '0/3'"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -419,15 +420,33 @@ def test_the_only_broker_is_asked_for_each_partition_instead_of_looking_again_an
     assert (len(seen), cluster.late) == (1, [])
 
 
-def test_a_plan_of_many_topics_has_time_for_each_of_them() -> None:
-    given: list[float] = []
+def test_many_topics_are_asked_for_together_and_one_request_after_the_other() -> None:
+    """With a request for each, all at once, a plan of 300 queues got no answer in time, and the controller lost its broker."""
+    asked: list[int] = []
+    open_ones: set[str] = set()
 
     class Asked:
         def create_topics(self, new: list[Any], validate_only: bool, request_timeout: float) -> dict[str, Any]:
-            given.append(request_timeout)
-            return {new[0].topic: SimpleNamespace(result=lambda: None)}
+            assert not open_ones, "the request before was not answered yet"
+            assert request_timeout >= topics.ANSWER + topics.EACH * len(new)
+            asked.append(sum(each.num_partitions for each in new))
+            open_ones.update(each.topic for each in new)
+            return {
+                name: SimpleNamespace(exception=partial(open_ones.remove, name), result=int)
+                for name in open_ones.copy()
+            }
 
-    for many in (1, 101):
-        plan = {f"scores-{n}": Topic(partitions=1) for n in range(many)}
-        topics._send(SimpleNamespace(admin=Asked()), compare(plan, {}), trial=False)  # type: ignore[arg-type]
-    assert given[-1] - given[0] == pytest.approx(100 * topics.EACH)
+    plan = {f"scores-{n}": Topic(partitions=10) for n in range(21)} | {"wide": Topic(partitions=1_000)}
+    topics._send(SimpleNamespace(admin=Asked()), compare(plan, {}), trial=False)  # type: ignore[arg-type]
+    assert asked == [100, 100, 10, 1_000]  # as many as one request takes, or one topic
+
+
+def test_applying_waits_longer_for_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "APPLIED", 0.0)
+    monkeypatch.setattr(topics, "EACH", 0.01)
+    plan = {f"scores-{n}": Topic(partitions=1) for n in range(7)}
+    monkeypatch.setattr(Plan, "diff", lambda *_: compare(plan, {}))
+    monkeypatch.setattr(topics, "_send", lambda *_, trial: "")
+    with pytest.raises(NotInTime) as late:
+        Plan(plan).apply(Answers(0), quiet=True)  # type: ignore[arg-type]
+    assert late.value.facts["seconds"] == pytest.approx(0.07)
