@@ -25,6 +25,7 @@ import pytest
 
 from kqlib.command import main as cli
 from kqlib.kafka import Kafka
+from kqlib.queue import gc
 from tests.patience import WAIT
 
 KQ = [sys.executable, "-m", "kqlib", "queue"]
@@ -65,6 +66,10 @@ class Desk:
         named = [] if word in {"list", "story"} else [on or self.name]
         code = cli.main(["queue", word, *named, *rest])
         return Ran(code, *self.capsys.readouterr())
+
+    def no_tool(self) -> None:
+        """From now on no share group is looked for: Kafka's tool for that is a JVM of two seconds for each `gc`."""
+        self.patch.setattr(gc, "_sharing", lambda *_: set())
 
     def start(self, word: str, *rest: str, **pipes: Any) -> subprocess.Popen[str]:
         """The same in a process of its own."""

@@ -35,16 +35,20 @@ USUAL = [f"{each} {kind} *" for kind, operations in OPERATIONS.items() for each 
 
 
 def may(cluster: Cluster, *rules: str) -> None:
-    """From now on `app` may do exactly this. A rule: "WRITE topic football", or "WRITE transactional-id kq-fans-*" for a prefix."""
+    """From now on `app` may do exactly this. A rule: "WRITE topic football", or "WRITE transactional-id kq-fans-*" for a prefix.
+
+    What stays is not taken away for a moment: in it a client of the test would be refused something that the test does not mean.
+    """
     ours = (None, ResourcePatternType.ANY, USER, None, AclOperation.ANY, AclPermissionType.ANY)
-    old = cluster.admin.delete_acls([AclBindingFilter(ResourceType.ANY, *ours)])
-    for done in old.values():
-        done.result(WAIT)
-    expected = [_binding(rule) for rule in rules]
-    for made in cluster.admin.create_acls(expected).values() if expected else ():
-        made.result(WAIT)
-    known = AclBindingFilter(ResourceType.ANY, *ours)
-    until(lambda: set(cluster.admin.describe_acls(known).result(WAIT)) == set(expected))
+    known, expected = AclBindingFilter(ResourceType.ANY, *ours), {_binding(rule) for rule in rules}
+    old = set(cluster.admin.describe_acls(known).result(WAIT))
+    if expected - old:
+        for made in cluster.admin.create_acls([*expected - old]).values():
+            made.result(WAIT)
+    if old - expected:
+        for done in cluster.admin.delete_acls([the_one(rule) for rule in old - expected]).values():
+            done.result(WAIT)
+    until(lambda: set(cluster.admin.describe_acls(known).result(WAIT)) == expected)
 
 
 def the_one(rule: AclBinding) -> AclBindingFilter:

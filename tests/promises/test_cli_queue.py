@@ -378,6 +378,7 @@ def done(desk: Desk, site: str, n: int) -> None:
 
 
 def test_garbage_is_reported_first_and_goes_with_yes_down_to_the_lowest_floor(desk: Desk) -> None:
+    desk.no_tool()  # the next test has it
     desk("put", "-", typed=b"x\n" * 5)
     done(desk, desk.site, 5)
     done(desk, gone := f"gone-{desk.site}", 2)
@@ -399,6 +400,7 @@ def test_garbage_is_reported_first_and_goes_with_yes_down_to_the_lowest_floor(de
 
 
 def commit_as_a_stranger(desk: Desk, group: str) -> None:
+    desk.no_tool()
     commit(desk.cluster, group, desk.name)
 
 

@@ -24,6 +24,7 @@ from kqlib.topics import Plan, Topic
 from kqlib.workshop.cluster import Cluster, node
 from kqlib.workshop.cluster.__main__ import record, use
 from kqlib.workshop.cluster.embedded import START
+from kqlib.workshop.lab import Lab
 from tests.patience import PATIENCE, WAIT, until
 from tests.promises.play import create, put, setting, values
 
@@ -170,6 +171,9 @@ def test_each_verb_does_to_a_broker_what_it_says_and_one_that_is_away_costs_its_
         assert list(state.topic_ids(each, ["football"], 10 * PATIENCE)) == ["football"]
         assert topics.partitions_of(each, "football") == 1
     assert time.process_time() - begun < 1 + (time.monotonic() - since) / 3
+    lab = Lab("92-cluster", three)
+    for _ in range(2):  # made, and made anew; at night beside each broker that is dead
+        assert set(three.partitions(lab.topic("made", 3))) == {0, 1, 2}
     broker.stop().kill()  # nothing to do is no error
     for verb in (broker.pause, broker.resume):
         with pytest.raises(NotAllowed, match=f"broker {broker.id} does not run; start"):

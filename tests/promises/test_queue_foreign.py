@@ -194,6 +194,7 @@ def test_what_left_the_log_before_it_was_done_is_reported_until_it_is_known(kq_c
 
 
 def test_garbage_collection_leaves_what_a_commit_skipped(kq_cluster: Kafka, desk: Desk) -> None:
+    desk.no_tool()
     put(kq_cluster, desk.name, *[b"%d" % n for n in range(6)])
     with alone(kq_cluster, desk.site) as site:
         site.queue(desk.name).ack(taken(site.queue(desk.name), 1)[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,13 @@ def test_a_current_cluster_that_does_not_answer_is_reported_once(
         err = capsys.readouterr().err
         assert err.startswith(f"kq: No Kafka answered at {OURS}: ")
         assert "keeps a cluster" not in err
+
+
+def test_a_broker_at_whose_port_nothing_listens_is_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listens, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        addresses = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in (listens, taken))
+        assert up._answering(up.Running(addresses, 2, os.getpid())) == {1: "up", 2: "down"}
 
 
 EVAL = 'eval "$(kq up)"'
