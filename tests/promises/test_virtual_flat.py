@@ -24,7 +24,6 @@ from kqlib.errors import KqError
 from kqlib.kafka import Kafka
 from kqlib.queue.item import Put
 from kqlib.queue.ledger import Ledger
-from kqlib.virtual import node as nodes
 from kqlib.virtual.client import Client
 from kqlib.virtual.index import StoredState
 from kqlib.virtual.node import Node
@@ -177,19 +176,22 @@ def broken(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "what", ["Ownership", "set_session_timeout", "_shown", "RecordFetcher", "GroupMember", "routes.app", "session"]
+    "what",
+    [
+        *("Ownership", "set_session_timeout", "_shown", "RecordFetcher", "GroupMember", "routes.app", "session"),
+        "GroupMember.start",
+    ],
 )
 def test_a_node_that_cannot_be_made_leaves_no_port_bound_and_no_thread(
     kq_cluster: Kafka, node: Node, monkeypatch: pytest.MonkeyPatch, within: Callable[..., float], what: str
 ) -> None:
-    """`session` is the real thing: the broker refuses half a second."""
+    """`session` is the real thing: the broker refuses half a second. `GroupMember.start` fails while the node already answers."""
     (port,) = free_ports(1)  # not one that the system may give to a client meanwhile
     before = set(threading.enumerate())
-    where, _, name = what.rpartition(".")
     if what != "session":
-        monkeypatch.setattr(nodes.routes if where else nodes, name, broken)
+        monkeypatch.setattr(f"kqlib.virtual.node.{what}", broken)
     with pytest.raises(KqError) as kept:  # its traceback holds the half-made node, as a notebook does
-        Node(kq_cluster, node.topic, port=port, session=0.5 if what == "session" else 4)
+        Node(kq_cluster, node.topic, port=port, session=0.5 if what == "session" else 4).start()
     with socket.socket() as again:
         again.bind(("127.0.0.1", port))
 
