@@ -106,16 +106,21 @@ def certify(home: Path, **days: float) -> None:
             now + datetime.timedelta(days=days)
         )
         for extension in extensions:
-            builder = builder.add_extension(extension, critical=False)
+            builder = builder.add_extension(extension, isinstance(extension, x509.BasicConstraints | x509.KeyUsage))
         return builder.sign(by, SHA256())
 
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca = signed("kqlib lab authority", ca_key, None, ca_key, 365, x509.BasicConstraints(ca=True, path_length=0))
+    signs = {"key_cert_sign": True, "crl_sign": True, "encipher_only": False, "decipher_only": False}
+    # since Python 3.13 a client refuses a chain without the identifiers and the usage
+    whose = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
+    may = x509.BasicConstraints(ca=True, path_length=0), x509.KeyUsage(*[False] * 5, **signs)
+    ca = signed("kqlib lab authority", ca_key, None, ca_key, 365, *may, whose)
+    by_whom = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(whose)
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")])
     (home / "ca.pem").write_bytes(ca.public_bytes(Encoding.PEM))
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for name, valid in (days or {"broker": 365}).items():
-        certificate = signed("127.0.0.1", key, ca.subject, ca_key, valid, names)
+        certificate = signed("127.0.0.1", key, ca.subject, ca_key, valid, names, by_whom)
         both = home / f"{name}.pem"
         both.touch(mode=0o600)
         both.write_bytes(secret + certificate.public_bytes(Encoding.PEM))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from functools import reduce
+from operator import add
 from typing import Any
 
 from kqlib.text import clean
@@ -92,7 +94,8 @@ def percent(svg: str) -> str:
 
 def width(words: str, size: int, bold: bool = False) -> float:
     """How wide words get in a wide system font (DejaVu): an upper bound, so that nothing touches in any font."""
-    return sum(_em(c) for c in clean(words)) * size * (1.1 if bold else 1)
+    # not sum(): since Python 3.12 it rounds otherwise, and pictures would differ
+    return reduce(add, map(_em, clean(words)), 0.0) * size * (1.1 if bold else 1)
 
 
 def fit(words: str, size: int, space: float, bold: bool = False) -> str:
