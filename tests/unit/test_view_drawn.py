@@ -202,4 +202,4 @@ def test_any_picture_is_honest_and_well_drawn(any_lanes, colour):
 
 def test_words_are_as_wide_in_each_python() -> None:
     """`sum` is more exact since Python 3.12, and a stored picture would differ there by a tenth of a pixel."""
-    assert svg.width("a broker that holds 150 ms", 10) == 147.10000000000002
+    assert svg.width("a broker that holds 150 ms", 1) == 14.710000000000003
