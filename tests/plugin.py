@@ -34,8 +34,10 @@ MAY_SKIP = {  # in CI every other skip is a failure
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known, and the signal that ends a test."""
+    """Make the markers known, and the signals that end a test or its processes."""
     signal.signal(signal.SIGALRM, _fail)
+    # a shell's background job ignores Ctrl-C, and so would every process that a test starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "limit(seconds): how long this test may take, × patience")
     config.addinivalue_line("markers", "nightly: a proof that takes over 20 s; `make nightly` runs it (KQ_NIGHTLY)")
 
