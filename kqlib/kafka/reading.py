@@ -32,6 +32,8 @@ MOVING = {
     *("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART"),
     *("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_TIMED_OUT", "_TRANSPORT", "_DESTROY", "_WAIT_COORD"),
     "_NOENT",  # the AdminClient knows no leader of any partition that was asked for
+    # A client whose last connection closed forgets its brokers, fails what it asked them, and for a moment knows no partition.
+    *("_DESTROY_BROKER", "_UNKNOWN_PARTITION"),
     *("NOT_CONTROLLER", "REQUEST_TIMED_OUT"),
     *("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"),
 }

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from kqlib import Plan, QueueTopic, Site
 from kqlib.errors import Closed, NotAllowed, Unreachable
-from kqlib.kafka import Kafka, tools
+from kqlib.kafka import Kafka, reading, tools
 from kqlib.queue import copying
 from kqlib.workshop import view
 from kqlib.workshop.cluster import Cluster
@@ -171,6 +171,15 @@ def test_a_lost_answer_makes_a_client_send_again(wired: Cluster) -> None:
     put(wired.wire, "lost", b"once", enable_idempotence=True, **quick)
     assert [each.accident for each in wired.wire.seen() if each.api == "Produce"] == ["answer lost", ""]
     assert values(wired, "lost") == [b"once"]
+
+
+def test_a_reader_whose_only_connection_closes_while_it_asks_for_bounds_gets_them(wired: Cluster) -> None:
+    """It forgets its broker then, and starts anew from the bootstrap servers. What it says meanwhile differs from time to time."""
+    kafka, wire = wired.wire.cluster, wired.wire
+    for _ in range(12):
+        wire.disconnect("ListOffsets")
+        assert list(reading.bounds(kafka, "lost")) == [("lost", 0)]
+        assert wire.wait(0)
 
 
 def test_a_java_client_is_seen_and_gets_over_errors_in_its_newest_versions(wired: Cluster) -> None:

@@ -45,6 +45,7 @@ MOVING = [
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
     KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
 ]
 
 
