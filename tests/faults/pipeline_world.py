@@ -31,10 +31,11 @@ from kqlib.workshop.driver import LIFE
 from kqlib.workshop.games import seasons
 from kqlib.workshop.games.seasons import FOR_EVER, produce
 from kqlib.workshop.wire.processes import GONE, process_state
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.spark.hand import by_hand
 
 ROWS = 30  # of each batch
+ENDS = 10.0 * PATIENCE  # seconds until a JVM that was killed is gone
 Row = list[Any]
 
 
@@ -71,11 +72,12 @@ class Season:
         produce(self.cluster, self.games, seasons.messages(more, self.registry, f"{self.games}-value"))
 
     def wrong(self, parquet: list[Row] | None) -> list[str]:
-        """The sinks that differ from the standings of all rows by hand. parquet: what the driver has read there."""
+        """The sinks that differ from the standings of all rows by hand. parquet: what a driver that lives has read there."""
+        assert parquet is not None, "the driver was killed: what it wrote is not judged"
         last = {each.key(): each.value() for each in snapshot.records(self.cluster, self.out)[0]}
         values = [self.registry.codec().decode(value) for value in last.values()]
         kafka = [[value[column] for column in COLUMNS] for value in values]
-        found = {"Parquet": parquet or [], "Kafka": kafka}
+        found = {"Parquet": parquet, "Kafka": kafka}
         return [sink for sink, rows in found.items() if table(rows) != self.truth]
 
 
@@ -101,7 +103,7 @@ class Driver:
         self.python, self.jvm = self._process.receive(LIFE)
 
     def work(self, season: Season, moment: int = -1, most: int = 10_000) -> list[Row] | None:
-        """The standings of all that is there, and their rows as Parquet. None: it was killed.
+        """The standings of all that is there, and their rows as Parquet. None: it was killed. `ChildEnded`: it failed by itself.
 
         moment: of its changes, when it kills itself. most: rows of a batch.
         """
@@ -109,8 +111,8 @@ class Driver:
             self._process.send((season.games, season.out, str(season.home), moment, most))
             rows: list[Row] = self._process.receive(LIFE)
         except ChildEnded as ended:
-            if why := ended.why:  # the JVM of a driver has closed its connections a moment before it is gone
-                until(lambda: process_state(self.jvm) in GONE, lambda: f"nobody killed it: {why}", 10)
+            if ended.why:
+                raise
             self.kill()
             return None
         return rows
@@ -158,14 +160,20 @@ def serve(
     small = {"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": "2"}
     spark = session(cluster, config=small | config)
     memory = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
-    line.send((os.getpid(), module._now.jvm._child.pid))
+    jvm = module._now.jvm._child
+    line.send((os.getpid(), jvm.pid))
     while True:
         source, out, home, left, most = line.recv()
-        until(lambda: memory().size() == executors + 1)  # the driver counts as one
-        how: dict[str, Any] = {"registry": Registry(cluster=cluster), "home": home, "once": True}
-        standings(spark, cluster, source, out, maxOffsetsPerTrigger=most, **how).wait()
-        left = -1
-        line.send([list(row) for row in Snapshot(spark, home).read("teams").collect()])
+        try:
+            until(lambda: memory().size() == executors + 1)  # the driver counts as one
+            how: dict[str, Any] = {"registry": Registry(cluster=cluster), "home": home, "once": True}
+            standings(spark, cluster, source, out, maxOffsetsPerTrigger=most, **how).wait()
+            left = -1
+            line.send([list(row) for row in Snapshot(spark, home).read("teams").collect()])
+        except Exception:
+            if jvm.wait(ENDS) != -signal.SIGKILL:
+                raise
+            return  # its JVM was killed: its connections close a moment before it is gone
 
 
 CREATED, MOVED = 0x100, 0x80  # inotify's events
