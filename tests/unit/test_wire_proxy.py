@@ -307,7 +307,8 @@ def sender(wire: Wire) -> Iterator[subprocess.Popen[str]]:
     """A process that sends a Produce for each line, and prints its number when it has the answer."""
     port = wire.bootstrap.split(":")[1]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", SENDER, port], text=True, **pipes) as process:
+    command = [sys.executable, "-c", SENDER, port]
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
         yield process
         process.kill()
 
@@ -330,6 +331,17 @@ def test_a_process_is_stopped_and_its_request_or_answer_waits_until_it_goes_on(w
     os.kill(sender.pid, 18)
     assert sender.stdout.readline() == "2\n"
     assert len(broker.came) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")
+def test_a_group_is_killed_at_the_request_of_one_process_and_not_at_those_of_others(wire, connect, sender):
+    assert sender.stdout.readline() == "1\n"
+    wire.set_group(sender.pid)
+    wire.kill_group("Produce", 2, pid=sender.pid)
+    client = connect()
+    assert client.ask(0) and client.ask(0) and not wire.wait(0)
+    more(sender)
+    assert sender.wait(WAIT) == -9
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose a connection is")

@@ -166,10 +166,12 @@ class Wire:
         whose = {"client": client} if client else {"pid": pid}
         self._rule("kill", api, nth, when, target=pid, signal=int(number), words=f"{KILLED[signal]} {when}", **whose)
 
-    def kill_group(self, api: str, nth: int = 1, when: str = "before", signal: str = "KILL") -> None:
-        """The same for the process group of `set_group`, at the nth request of all clients from now on."""
+    def kill_group(
+        self, api: str, nth: int = 1, when: str = "before", signal: str = "KILL", *, pid: int | None = None
+    ) -> None:
+        """The same for the process group of `set_group`, at the nth request of all clients from now on. pid: of this process."""
         number = signals.Signals[f"SIG{_one_of('signal', signal, SIGNALS)}"]
-        self._rule("kill", api, nth, when, signal=int(number), words=f"{KILLED[signal]} {when}")
+        self._rule("kill", api, nth, when, pid=pid, signal=int(number), words=f"{KILLED[signal]} {when}")
 
     def set_group(self, pid: int) -> None:
         """The process group that `kill_group` kills."""
