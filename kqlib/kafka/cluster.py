@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ANSWER = 3.5 * patience.PATIENCE  # seconds for one answer; "within 5 s" is the promise, on a quiet machine
 TIMEOUT = 15.0 * patience.PATIENCE  # seconds for a list of all topics
+ASK_AGAIN = 0.05  # seconds until a question whose connection closed is asked again
 # An AdminClient that connects only when it asks does so without a pause while the broker that it takes for the controller is
 # away: 10,000 attempts a second, a whole core, for as long as the question lasts. Connected to all, it pauses in between.
 ALL_CONNECTED: dict[str, Any] = {"enable.sparse.connections": False}
@@ -91,13 +92,17 @@ class Kafka:
 
         Not `describe_cluster`: that waits for "the controller", which may be a broker that has just been killed.
         """
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         self._check_open()
-        try:
-            return self.admin.list_topics(timeout=timeout)
-        except KafkaException as error:
-            raise Unreachable(address=self.bootstrap, why=words(error)) from None
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return self.admin.list_topics(timeout=max(0.1, deadline - time.monotonic()))
+            except KafkaException as error:  # at once, if the connection closed; while none can be made it waits
+                if error.args[0].code() != KafkaError._TRANSPORT or time.monotonic() + ASK_AGAIN > deadline:
+                    raise Unreachable(address=self.bootstrap, why=words(error)) from None
+            time.sleep(ASK_AGAIN)
 
     def describe_group(self, group: str, seconds: float = 5.0, operations: bool = False) -> Group:
         """A group's members. operations: also what this user may do with it.

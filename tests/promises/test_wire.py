@@ -182,6 +182,15 @@ def test_a_reader_whose_only_connection_closes_while_it_asks_for_bounds_gets_the
         assert wire.wait(0)
 
 
+def test_a_cluster_is_described_although_the_connection_closes_while_it_is_asked(wired: Cluster) -> None:
+    kafka, wire = wired.wire.cluster, wired.wire
+    kafka.describe()
+    for when in ("before", "after") * 6:  # half of them fail if it is asked once
+        wire.disconnect("Metadata", when=when)
+        assert set(kafka.describe().brokers) == {1}
+        assert wire.wait(0)
+
+
 def test_a_java_client_is_seen_and_gets_over_errors_in_its_newest_versions(wired: Cluster) -> None:
     put(wired, "java", b"one", b"two")
     for api, error, when in (
