@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -301,17 +300,16 @@ def test_a_start_that_is_interrupted_leaves_nothing_and_a_closed_cluster_says_th
 def test_a_cluster_beside_others_draws_a_taken_port_again_and_ends_when_nobody_holds_it_any_more(
     kq_cluster: Kafka, marked: Any, within: Callable[..., float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The port is taken by a broker with the same number, which answers in its place."""
     draw, draws = node.free_ports, []
-    with socket.socket() as squatter:
-        squatter.bind(("127.0.0.1", 0))
-        squatter.listen()
+    taken = int(kq_cluster.bootstrap.rpartition(":")[2])
 
-        def unlucky(count: int) -> list[int]:
-            draws.append(draw(count))
-            return [squatter.getsockname()[1], *draws[-1][1:]] if len(draws) == 1 else draws[-1]
+    def unlucky(count: int) -> list[int]:
+        draws.append(draw(count))
+        return [taken, *draws[-1][1:]] if len(draws) == 1 else draws[-1]
 
-        monkeypatch.setattr(node, "free_ports", unlucky)
-        made = Cluster(auto_create=True)
+    monkeypatch.setattr(node, "free_ports", unlucky)
+    made = Cluster(auto_create=True)
     assert len(draws) >= 2  # a third time if a cluster beside it was quicker
     assert (made.bootstrap, made.brokers, repr(made)) == (f"127.0.0.1:{draws[-1][0]}", [1], "Cluster(1 broker)")
     with pytest.raises(NotAllowed, match="no users; make it with secure=True"):

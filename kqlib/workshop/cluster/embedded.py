@@ -191,7 +191,8 @@ class Cluster(Kafka):
         """Format the disks, start every node, wait until the cluster says that all are in."""
         for each in self._nodes:
             program.write_properties(each.settings, nodes.properties(each, self._nodes, extra))
-        nodes.format_disks(self._nodes, extra, nodes.new_id())
+        self._id = nodes.new_id()
+        nodes.format_disks(self._nodes, extra, self._id)
         for broker in self._brokers.values():
             broker._launch()
         self.wait_for([n.id for n in self._nodes], START)
@@ -279,7 +280,9 @@ class Cluster(Kafka):
         if not all(nodes.open_port(self._brokers[number].node.port) for number in ids):
             return set()
         with contextlib.suppress(Unreachable):
-            return set(self.describe(2).brokers)
+            found = self.describe(2)
+            if found.cluster_id == self._id:  # else another cluster was quicker at this port, and ours ends
+                return set(found.brokers)
         return set()
 
     def close(self) -> None:
