@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = "Run a node: it owns some of the partitions and serves their queues until Ctrl-C or SIGTERM."
     add = under.add_parser("serve", description=text, help="run a node").add_argument
     add("topic", metavar="TOPIC", help="the data topic; TOPIC.offsets and TOPIC.partitions belong to it")
-    address = "the address to listen at (default: 127.0.0.1); any other one needs KQ_VIRTUAL_TOKEN"
+    address = "the address to listen at (default: 127.0.0.1); any other one needs a token"
     add("--host", default="127.0.0.1", metavar="ADDRESS", help=address)
     add("--port", type=int, default=0, metavar="N", help="the port (default: a free one)")
     add("--advertise", metavar="URL", help="the address that clients use (default: the one it listens on)")

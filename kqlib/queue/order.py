@@ -8,9 +8,8 @@ Pure and not locked. An item that is not leased is in one of these places:
     later       open, and due later
     waiting     open, while another item of its key is busy (order="key")
 
-`Ahead`: the commit that stores the acks of one claim counts the attempts of the next one too. They are stored before a worker sees
-an item, here one commit earlier. So an item may be counted once, and once only, although no worker has seen it: only where claims
-are large, since a crash counts for whole claims anyway.
+`Ahead`: the commit of one claim's acks also counts the attempts of the next claim, which then needs no commit of its own. If that
+claim never comes, an attempt is counted that nobody made. So only for large claims: there a crash counts all items anyway.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ TOO_FAR = (
     "item waits that long. Correct the clock of the machine that put it, or choose a shorter delay"
 )
 
-COUNT_FROM = 100  # items of one claim
-FEW = 3  # attempts at most: then one that nobody made would bury an item, or send it out alone
+COUNT_FROM = 100  # items of the smallest claim, from one partition, that is counted ahead
+FEW = 3  # max_attempts: with so few, one that nobody made buries an item or sends it out alone
 NOTHING = range(0)
 # Seconds for which a commit allows a claim. A process that stood still for longer may have lost the partition: its claim is committed.
 COUNTED_FOR = 0.5
@@ -241,7 +240,7 @@ class Order:
 
     @property
     def cached(self) -> int:
-        """How many were read and not handed out yet."""
+        """How many are in `fresh` or `back`."""
         return len(self.fresh) + len(self.back)
 
     def fresh_items(self) -> int:
@@ -277,7 +276,7 @@ class Ahead:
         return ledger, range(offsets[0], offsets[given - 1] + 1) if given else NOTHING
 
     def sent(self, counted: range) -> None:
-        """A state is on its way. It may be stored or not: only what the last one counts as well is certain."""
+        """A state is sent, and perhaps not stored: certain is only what the one before counts too."""
         if self.counted:
             self.counted = range(max(self.counted.start, counted.start), min(self.counted.stop, counted.stop))
 

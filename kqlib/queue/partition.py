@@ -195,7 +195,7 @@ class Partition:
                     break
                 row.append(offset)
             heapq.heappop(back)
-        given = self._hand_out(claimed, row)
+        given = self._lease(claimed, row)
         for offset in row[len(given) :]:
             heapq.heappush(back, offset)
         if alone and given:
@@ -234,7 +234,7 @@ class Partition:
         order = self.order
         while order.fresh and (left := most - len(claimed.offsets)) > 0 and not self.blocked:
             if row := order.row(left):
-                order.gone_out(self._hand_out(claimed, row))
+                order.gone_out(self._lease(claimed, row))
             else:
                 self._pass_over()
 
@@ -244,7 +244,7 @@ class Partition:
         else:
             self.blocked = FULL_OF_WAITING
 
-    def _hand_out(self, claimed: Claimed, offsets: list[int]) -> list[int]:
+    def _lease(self, claimed: Claimed, offsets: list[int]) -> list[int]:
         """Count the attempts of these and lease them. Returns those that fit into the ledger."""
         attempts = self.ledger.claim(offsets)
         given = offsets if len(attempts) == len(offsets) else offsets[: len(attempts)]

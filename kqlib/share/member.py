@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 QUANTUM = 0.2  # seconds of one poll, after which a member notices that it is to close; records end it at once
 ANSWER = 4.0  # seconds for one answer of the broker; closing waits as long
-# Seconds without a claim until a member that polled for nothing leaves: its open fetch would take a record.
+# Seconds without a claim until a member with nothing claimed leaves: its waiting fetch would lock records.
 LINGER = 1.5
-RENEW = 60.0  # seconds of polling for nothing until a new member goes on: a client may have lost its cluster (librdkafka 5301)
+RENEW = 60.0  # seconds of empty polls until a member is replaced: its client may know no broker (librdkafka 5301)
 LOOK = 0.25  # seconds after which a waiting thread looks at the clock
 SETTLED = 0.3 * PATIENCE  # seconds of polling that show that there is nothing: the client cannot ask where the log ends
 MAYBE = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
@@ -93,7 +93,7 @@ class Member:
 
     @property
     def stale(self) -> bool:
-        """Is its last poll so long ago that a record, taken by its open fetch, may have used up its lock?"""
+        """Is half of its batch's lease over? What its waiting fetch has locked may have no time left."""
         return self.polling is None and self.batch > 0 and time.monotonic() > self.deadline - self.lease / 2
 
     @property
@@ -172,7 +172,7 @@ class Member:
 
     def _poll(self, client: ShareConsumer) -> None:
         now = time.monotonic()
-        # A stopped process wakes up in a poll that returns nothing. The next one returns what was locked before the sleep.
+        # After a stop, an empty poll ends first; the next one returns records locked before it. So count from the empty one.
         began, self.began = self.began or now, now
         found = list(client.poll(QUANTUM))
         for message in found:

@@ -1,6 +1,6 @@
 """Joins by time: two streams whose events are close together, and events with the version that was valid at their time.
 
-    near(goals, odds, "game", within=30)    each goal with the odds of thirty seconds before or after it
+    near(goals, odds, "game", within=30)    each goal with the odds at most thirty seconds away
     as_of(goals, clubs, "team")             each goal with the row of its club at that time
 
 In:  frames with a column for the key and a column for the event's time; `as_of`: the rows of a compacted topic.
@@ -24,10 +24,10 @@ def near(
 ) -> DataFrame:
     """Each row of `left` with each row of `right` that has the same `on` and is at most `within` seconds away: `left`, `right`.
 
-    Rows that came more than `late` seconds after their event are left out: the rule of the standings (`came_late`). For it both frames
-    have `timestamp`, the record's time. Both may be streams. Their watermark is `late` behind the newest event, and only says what
-    Spark may forget. A left row without a right one comes with a batch after that. It is not corrected: for that, call this with
-    frames of both topics once the late rows are back.
+    Rows that came more than `late` seconds after their event are left out: the rule of the standings (`came_late`). Both frames
+    need `timestamp`, the record's time, and may be streams. Their watermark is `late` behind the newest event, and says what Spark may
+    forget. A left row without a right one comes in a later batch and stays so. To correct it, call this on frames of both topics
+    after the late rows were put back.
     """
     from pyspark.sql import functions as f
 

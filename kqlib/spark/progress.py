@@ -30,7 +30,7 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, repr=False)
 class Broke:
-    """How many rows of a schema broke a rule: its id, and its version of the subject if the registry knows it."""
+    """How many rows of a schema broke a rule. schema: its id. version: in its subject; None if unknown."""
 
     rule: str
     schema: int
@@ -109,7 +109,7 @@ class Progress:
 
     @property
     def facts(self) -> dict[str, int]:
-        """What is the same on every run."""
+        """Numbers that are equal on every run."""
         return {"rows": self.total, "lag": self.lag} | ({} if self.counted is None else asdict(self.counted))
 
 

@@ -51,13 +51,13 @@ class Writes:
     """What must be committed before an answer is given."""
 
     outs: list[Out] = field(default_factory=list)
-    woken: set[str] = field(default_factory=set)  # queues of which others may get something now
+    woken: set[str] = field(default_factory=set)  # queues whose waiting calls may go on now
     places: dict[int, int] = field(default_factory=dict)  # once committed: the offset of each
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which partition this is, of which topic."""
+    """Which partition of which topic, and its limits."""
 
     topic: str
     partition: int
@@ -394,12 +394,12 @@ class ItemStore:
     def _each(
         self, name: Name, receipts: Sequence[str], out: Writes, do: Callable[[ConsumerLedger, list[int]], object]
     ) -> list[str]:
-        """Do it to the items whose leases hold, at once. `LeaseLost` names those that were refused; the others are done."""
+        """Do it in one call to all items whose leases hold. `LeaseLost` names those that were refused; the others are done."""
         ledger, done, refused = self.ledgers.get(name), list[str](), dict[str, str]()
         hold: dict[int, None] = {}
         for receipt in receipts:
             n, epoch, number = map(int, receipt.split("."))
-            if n in hold and ledger is not None:  # twice in one request: it is done before it is refused
+            if n in hold and ledger is not None:  # twice in one request: first done, then refused
                 do(ledger, [*hold])
                 hold = {}
             if ledger is None:
@@ -437,7 +437,7 @@ class ItemStore:
         self._write(out, ["consumer", queue, consumer], None)
 
     def delete(self, queue: str, end: int, out: Writes) -> int:
-        """Delete a queue up to here, for every reader, and its consumers with it."""
+        """Delete a queue up to `end`, for all readers, and its consumers with it."""
         for consumer in list(self._entry(queue).consumers or {}):
             self._forget(queue, consumer, out)
         end = max(end, self.index.head)

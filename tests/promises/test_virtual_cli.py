@@ -71,9 +71,7 @@ def test_the_topics_are_planned_in_a_file(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("most", "files"), [(resource.RLIM_INFINITY, 16_384), (1_000, 1_000), (1_000_000, 16_384)])
-def test_a_node_asks_for_as_many_open_files_as_it_may_have(
-    most: int, files: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_asks_for_enough_open_files_if_it_may(most: int, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[tuple[int, int]]()
     monkeypatch.setattr("resource.getrlimit", lambda _: (256, most))
     monkeypatch.setattr("resource.setrlimit", lambda _, limits: asked.append(limits))
@@ -81,7 +79,7 @@ def test_a_node_asks_for_as_many_open_files_as_it_may_have(
     assert asked == [(files, most)]
 
 
-def test_a_node_does_all_that_the_cases_say_and_one_that_does_not_is_found(
+def test_check_passes_a_node_that_keeps_all_cases_and_finds_one_that_does_not(
     kq_cluster: Kafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def check(url: str, token: str = TOKEN) -> tuple[int, str, str]:

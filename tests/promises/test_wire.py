@@ -174,7 +174,7 @@ def test_a_lost_answer_makes_a_client_send_again(wired: Cluster) -> None:
 
 
 def test_a_reader_whose_only_connection_closes_while_it_asks_for_bounds_gets_them(wired: Cluster) -> None:
-    """It forgets its broker then, and starts anew from the bootstrap servers. What it says meanwhile differs from time to time."""
+    """The client forgets its broker then, and starts anew from the bootstrap servers. What it says meanwhile differs."""
     kafka, wire = wired.wire.cluster, wired.wire
     for _ in range(12):
         wire.disconnect("ListOffsets")
@@ -185,7 +185,7 @@ def test_a_reader_whose_only_connection_closes_while_it_asks_for_bounds_gets_the
 def test_a_cluster_is_described_although_the_connection_closes_while_it_is_asked(wired: Cluster) -> None:
     kafka, wire = wired.wire.cluster, wired.wire
     kafka.describe()
-    for when in ("before", "after") * 6:  # half of them fail if it is asked once
+    for when in ("before", "after") * 6:  # asked only once, half of them would fail
         wire.disconnect("Metadata", when=when)
         assert set(kafka.describe().brokers) == {1}
         assert wire.wait(0)
@@ -224,7 +224,7 @@ def test_a_broker_that_was_stopped_and_started_again_is_reached_through_the_same
     assert values(wired, "restarted") == [b"after"]
 
 
-def test_a_cluster_without_a_wire_says_so_and_a_wrong_one_is_refused() -> None:
+def test_a_wrong_value_for_wire_is_refused() -> None:
     for wrong in ("some", -1, 10, 1.5, None):
         with pytest.raises(NotAllowed, match='wire is True, a number of wires from 1 to 9, or "all", not'):
             Cluster(wire=wrong)  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def test_a_copy_is_over_when_its_last_records_can_be_read(secured: Cluster) -> N
     assert values(secured, "to") == [b"0", b"1", b"2"]
 
 
-def test_through_tls_and_a_login_and_after_the_close_nothing_of_it_runs(
+def test_a_wire_carries_tls_and_logins_and_ends_with_its_cluster(
     secured: Cluster, within: Callable[..., float]
 ) -> None:
     with secured:

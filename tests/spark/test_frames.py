@@ -95,7 +95,7 @@ def test_an_empty_topic_is_an_empty_frame_and_a_missing_one_an_error(
         ledger(spark, kq_cluster, "nobody-made-this", "eu")
 
 
-def test_a_queue_leaves_frames_behind(spark: Any, kq_cluster: Kafka) -> None:
+def test_ledger_and_letters_as_frames(spark: Any, kq_cluster: Kafka) -> None:
     name = f"football-{secrets.token_hex(3)}"
     kq.Plan({name: kq.QueueTopic(partitions=1)}).apply(kq_cluster, quiet=True)
     with kq.Site(kq_cluster, "eu") as site:

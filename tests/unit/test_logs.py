@@ -41,8 +41,8 @@ def test_each_line_of_the_log_has_fields() -> None:
 
 def test_the_how_to_lists_every_field_and_logging_takes_them_all() -> None:
     given = [each.value for _, call, _ in calls() for each in call.keywords if each.arg == "extra"]
-    named = {id(tree): tree for _, _, tree in calls()}.values()
-    dicts = [each for each in given if isinstance(each, ast.Dict)] + [each for tree in named for each in _named(tree)]
+    trees = {id(tree): tree for _, _, tree in calls()}.values()
+    dicts = [each for each in given if isinstance(each, ast.Dict)] + [each for tree in trees for each in _named(tree)]
     used = {ast.literal_eval(key) for each in dicts for key in each.keys if key is not None}
     page = (ROOT / "docs" / "how-to" / "run-in-production.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", page.partition("## Logs")[2], re.MULTILINE))

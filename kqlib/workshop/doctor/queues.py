@@ -1,7 +1,7 @@
 """What threatens the queues of the current cluster: states that will be forgotten, are gone or another program's; topics.
 
 In:  the cluster of KQ_BOOTSTRAP or `kq up`, if there is one. Out: findings; nothing is joined or changed. Topics: `topics.py`.
-When a commit was made is read from Kafka's own log of commits (`__consumer_offsets`): no client's question tells it.
+When a commit was made is read from Kafka's own log of commits (`__consumer_offsets`): no client can ask for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DAY = 86400.0
 ENOUGH = 30 * DAY  # a site that stands still for a month has other troubles
 FOR_EVER = 10 * 365 * DAY
-OLD = 2 / 3  # of the retention: owners commit again every day, so a state this old has none
+OLD = 2 / 3  # of the retention: owners commit every day, so a state this old has no owner
 OFFSETS = "__consumer_offsets"
 KEEP = "offsets.retention.minutes=2147483647 in the brokers' settings keeps them for ever"
 REWIND = "kq queue rewind {} --site {} puts back what is still in the log; --forget ends these reports instead"
@@ -231,7 +231,7 @@ def place(group: str, partitions: int) -> int:
 
 
 def committed(key: bytes | None) -> State | None:
-    """What a record of that log is about, if it is a commit: version, group, topic, partition."""
+    """The group, topic and partition of a record of that log; None if it is no commit."""
     if key is None or len(key) < 4 or struct.unpack_from(">h", key)[0] > 1:
         return None
     size = struct.unpack_from(">h", key, 2)[0]

@@ -60,7 +60,7 @@ class _NodesScene(OwningScene):
         self.map, self.states = PartitionMap(self.topic, PARTITIONS), dict.fromkeys(NODES, "off")
         self.nodes: dict[str, Fork] = {}
         self.names: dict[str, str] = {}  # of nodes, by address
-        self.seeds: list[str] = []  # addresses for the client: with one alone it would be lost without that node
+        self.seeds: list[str] = []  # the nodes' addresses; the client's own list, so it learns of later nodes
         self.controls = {"who": dropdown("node", NODES), "queue": dropdown("queue", GAMES)}
         self.children = self.owned.enter_context(Children(modules=["kqlib.virtual.node"]))
         self.change("start", "A")

@@ -50,7 +50,7 @@ class QueueAdapter:
         self._lock = threading.Lock()
 
     def put(self, data: str, key: str | None = None) -> None:
-        """Put an item. A key is one that the promise is about; without it each item has its own."""
+        """Put an item. key: given only if the promise is about keys; else each item has its own."""
         if key:
             self._call("put", data.encode(), must={"key": key.encode()})
         else:
@@ -101,7 +101,7 @@ class QueueAdapter:
         return depth
 
     def dead(self) -> list[str]:
-        """The data of the dead letters."""
+        """The data of the dead letters. A queue without `peek` has them claimed."""
         dead = self._dead()
         if callable(getattr(dead, "peek", None)):
             return [_text(item) for item in dead.peek(100)]

@@ -44,9 +44,9 @@ class Verdict:
     kept: bool | None
     trials: int = 0
     seen: str = ""
-    item: str = field(default="", compare=False)  # the one that broke it, else the busiest
+    item: str = field(default="", compare=False)  # the one that broke it, else the one that was delivered most often
     deliveries: tuple[Delivery, ...] = field(default=(), compare=False, repr=False)
-    answered: bool = field(default=True, compare=False, repr=False)  # False: a call of the trial got none in time
+    answered: bool = field(default=True, compare=False, repr=False)  # False: a call of the trial got no answer in time
 
 
 class Broken(Exception):  # noqa: N818
@@ -74,7 +74,7 @@ class Refused(Exception):  # noqa: N818
 
     @property
     def answered(self) -> bool:
-        """Did the queue refuse, or did its cluster not answer?"""
+        """True: the queue refused. False: no answer came."""
         return self.kind not in UNANSWERED
 
     def __str__(self) -> str:

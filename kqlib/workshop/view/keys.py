@@ -134,7 +134,7 @@ def _size(placed: Iterable[Placed]) -> int:
 
 
 def _counts(placings: Sequence[Placing]) -> str:
-    """'12 keys · 2 of them elsewhere', or for one placing '12 keys · 1,000 records · the fullest has 40 %, even is 25 %'."""
+    """'12 keys · 2 of them elsewhere', or for one placing '12 keys · 1,000 records · the fullest has 40%, even is 25%'."""
     distinct = len({one.key for placing in placings for one in placing.placed})
     words = count(distinct, "key")
     if len(placings) > 1:

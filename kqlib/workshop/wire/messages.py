@@ -83,14 +83,14 @@ class Messages:
         return list(dict.fromkeys(name for name, since in found if version >= int(since)))
 
     def read_request(self, frame: bytes) -> Values:
-        """The fields of a request as it crossed, with its length and its head."""
+        """The fields of a request. frame: all its bytes, with length and head."""
         _, number, version, _, size = HEAD.unpack_from(frame)
         known = self.request(self.kinds[number], version)
         at = HEAD.size + max(0, size)
         return known.read(frame, after_tags(frame, at) if known.flexible else at)
 
     def read_answer(self, kind: str, version: int, frame: bytes) -> Values:
-        """The fields of an answer as it crossed."""
+        """The fields of an answer. frame: all its bytes."""
         known = self.answer(kind, version)
         tagged = known.flexible and kind != PLAIN_HEAD
         return known.read(frame, after_tags(frame, ANSWER.size) if tagged else ANSWER.size)
@@ -109,7 +109,7 @@ class Messages:
         return ANSWER.pack(4 + len(body), correlation) + body
 
     def error_answer(self, kind: str, version: int, frame: bytes, code: int) -> bytes:
-        """The answer with an error to a request that the broker never gets: its topics and partitions are the request's."""
+        """An error answer to a request that the broker never gets, with the request's topics and partitions."""
         asked = self.request(kind, version)
         values = self.answer(kind, version).blank()
         _mirror(asked.fields, self.read_request(frame), self.answer(kind, version).fields, values)
@@ -123,7 +123,7 @@ class Messages:
 
     def _set_error(self, kind: str, version: int, correlation: int, values: Values, code: int) -> bytes:
         places = list(error_places(values))
-        # The innermost places; a group's or a coordinator's error in OffsetFetch belongs to the group.
+        # The innermost places, but in OffsetFetch the outermost: there the error is the group's.
         deepest = min(depth for depth, *_ in places) if kind == "OffsetFetch" else max(depth for depth, *_ in places)
         for depth, where, name in places:
             where[name] = code if depth == deepest else where[name]
