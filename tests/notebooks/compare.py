@@ -24,14 +24,13 @@ from .page import REPO
 
 def compare(paths: list[Path], workers: int, place: Scratch, *more: str) -> tuple[int, list[str]]:
     """Run nbval over these; pytest's exit status, and what the notebooks left behind."""
-    files = [str(path.resolve()) for path in paths[::-1]]  # the later ones do more: they begin first
+    files = [str(path.resolve()) for path in paths]
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-c", str(REPO / "pyproject.toml")),
         *("--rootdir", os.path.commonpath([REPO, *files])),  # outside of it pytest takes all notebooks for one
         *("--nbval", "--nbval-current-env", "--nbval-cell-timeout", str(CELL_SECONDS)),
         *("-p", "tests.plugin", "-p", "tests.notebooks.exact"),
-        # a notebook's cells stay with one worker, in their order; xdist would begin with the notebook of the most cells
-        *("-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder"),
+        *("-n", str(workers), "--dist", "loadscope"),  # a notebook's cells stay with one worker, in their order
         *("--basetemp", str(place.folder / "pytest")),  # so that TMPDIR holds only what notebooks put there
     ]
     status = subprocess.run([*command, *more, *files], env=place.environment, cwd=REPO, check=False).returncode
