@@ -6,6 +6,7 @@ Item 0 was acked, item 1 buried, item 2 released once. Then 2, 3, 4 and 5 were c
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,9 +26,11 @@ ARCHIVE = Path(__file__).with_name("first_edition.tar.gz")
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
     """A broker on the first edition's disk."""
 
-    def stored(nodes: Sequence[node.Node], *_: object) -> None:
+    def stored(nodes: Sequence[node.Node], _: object, cluster_id: str) -> None:
         with tarfile.open(ARCHIVE) as archive:
             archive.extractall(nodes[0].home.parent, filter="data")
+        ids = nodes[0].data / "meta.properties"  # a new cluster knows its brokers by its id
+        ids.write_text(re.sub("cluster.id=.*", f"cluster.id={cluster_id}", ids.read_text()))
 
     monkeypatch.setattr(node, "format_disks", stored)
     with Cluster() as made:
