@@ -89,11 +89,12 @@ def configure(kafka: Kafka, kind: ResourceType, name: str, **settings: str) -> N
 def _configured(kafka: Kafka, kind: ResourceType, name: str, settings: dict[str, str]) -> None:
     entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in settings.items()]
     resource = ConfigResource(kind, name, incremental_configs=entries)
-    kafka.admin.incremental_alter_configs([resource])[resource].result(WAIT)
+    # the client would wait for 10 s: a broker that gets another certificate needs 4, on a quiet machine
+    kafka.admin.incremental_alter_configs([resource], request_timeout=WAIT)[resource].result(WAIT)
     asked = ConfigResource(kind, name)
 
     def described() -> bool:
-        found = kafka.admin.describe_configs([asked])[asked].result(WAIT)
+        found = kafka.admin.describe_configs([asked], request_timeout=WAIT)[asked].result(WAIT)
         # a broker describes no setting of a listener, and gives no secret value
         return all(key not in found or found[key].value in (None, value) for key, value in settings.items())
 
