@@ -153,7 +153,7 @@ def test_a_part_that_is_named_has_forty_minutes() -> None:
     ],
 )
 def test_make_passes_on_the_part_its_share_and_its_seed(typed: list[str], runs: str) -> None:
-    # what a make around this run hands on, too
+    # without what a make around this run passes on
     kept = {name: value for name, value in os.environ.items() if not re.match("PART|SHARE|SEED|MAKE|MFLAGS", name)}
     out = subprocess.check_output(["make", "--dry-run", *typed], cwd=ROOT, env=kept, text=True)
     assert " ".join(out.splitlines()[-1].split()).endswith(f"python {runs}")
