@@ -1,8 +1,8 @@
 """Claiming: choose items under the lock, commit their attempts, hand them out. Waits for records, due times and ended leases.
 
 In:  claims from any thread. Out: items, each with a lease in this process; or none, after reading to the log's end.
-Downwards: `_choose` asks `Partition.claim`, which asks its order and its ledger. `_hand_out` waits in `Session.save` until the attempts
-are committed; then `Partition.start` begins the leases.
+Downwards: `_choose` asks `Partition.claim`, which asks its order and its ledger. `_hand_out` waits in `Session.save` until the
+attempts are committed; then `Partition.start` begins the leases.
 """
 
 from __future__ import annotations
