@@ -21,44 +21,29 @@ from collections.abc import Callable
 
 from bench import broker
 
-PARTS = (
-    "starts",
-    "shapes",
-    "puts",
-    "pace",
-    "threads",
-    "latency",
-    "workers",
-    "deploy",
-    "waiting",
-    "idle",
-    "growth",
-    "memory",
-    "peers",
-    "planned",
-    "profile",
-    "size",
-    "audit",
-    "spark",
-    "virtual",
-    "outbox",
-)
-ROUNDS = 9
-ONCE = (
-    "latency",
-    "workers",
-    "deploy",
-    "waiting",
-    "idle",
-    "growth",
-    "memory",
-    "peers",
-    "planned",
-    "profile",
-    "audit",
-    "spark",
-)
-FEWER = {"starts": 4, "virtual": 3, "size": 3, "outbox": 5, **dict.fromkeys(ONCE, 1)}
+# Their rounds: fewer where nothing is compared.
+PARTS = {
+    "starts": 4,
+    "shapes": 9,
+    "puts": 9,
+    "pace": 9,
+    "threads": 9,
+    "latency": 1,
+    "workers": 1,
+    "deploy": 1,
+    "waiting": 1,
+    "idle": 1,
+    "growth": 1,
+    "memory": 1,
+    "peers": 1,
+    "planned": 1,
+    "profile": 1,
+    "size": 3,
+    "audit": 1,
+    "spark": 1,
+    "virtual": 3,
+    "outbox": 5,
+}
 # Only when they are asked for: nearly all take minutes.
 NAMED = {"audit", "outbox", "peers", "planned", "profile", "size", "spark", "virtual", "workers"}
 # One round before is not counted: the broker's JVM compiles what it does often.
@@ -115,7 +100,7 @@ def main(*words: str) -> None:
             measured = loaded(part)
             for _ in range(part in WARM):
                 measured()
-            many = FEWER.get(part, ROUNDS) if rounds is None else max(1, rounds)
+            many = PARTS[part] if rounds is None else max(1, rounds)
             print(*table(part, [measured() for _ in range(many)]), "", sep="\n", flush=True)
     finally:
         broker.close()
