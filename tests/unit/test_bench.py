@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import FEWER, NAMED, PARTS, WARM, main
+from bench.__main__ import NAMED, PARTS, WARM, main
 from bench.peers import PEERS
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -15,7 +15,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 def test_every_part_is_a_file_and_every_file_that_measures_is_a_part() -> None:
     measure = [path for path in BENCH.rglob("*.py") if "\ndef measured()" in path.read_text()]
     assert sorted(path.parent.name if path.stem == "__init__" else path.stem for path in measure) == sorted(PARTS)
-    assert {*FEWER, *NAMED, *WARM} <= {*PARTS}
+    assert {*NAMED, *WARM} <= {*PARTS}
 
 
 def test_a_part_that_is_misspelt_is_named(capsys: pytest.CaptureFixture[str]) -> None:
