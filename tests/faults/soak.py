@@ -141,6 +141,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
     parser.add_argument("--no-page", action="store_true", help="docs/ is left as it is")
     asked = parser.parse_args()
+    if not 1 <= asked.minutes <= 1_000:
+        parser.error(f"--minutes: a number from 1 to 1,000, not {asked.minutes:g}")
     with tempfile.TemporaryDirectory() as scratch:
         found = soak(asked.minutes, asked.seed, Path(scratch))
     for name, values in found["series"].items():
