@@ -23,8 +23,8 @@ DRIFTS = {
     "rate": [1000.0 - 2 * at for at in range(240)],
     "p99": [20.0 + at for at in range(240)],
     "memory": [60.0 + at / 20 for at in range(240)],  # 3 MB in each 10 minutes
-    "threads": [12.0 + at // 60 for at in range(240)],
-    "files": [30.0 + at // 30 for at in range(240)],
+    "threads": [12.0 + 5 * (at // 60) for at in range(240)],  # a client in each 10 minutes
+    "files": [30.0 + 8 * (at // 60) for at in range(240)],
 }
 
 
@@ -34,6 +34,11 @@ def test_faults_of_some_seconds_are_no_drift() -> None:
     for at in range(0, 240, 6):
         shaken["rate"][at], shaken["p99"][at] = 0.0, 9_000.0
     assert drifts(FLAT) == drifts(shaken) == {}
+
+
+def test_one_client_that_is_made_late_is_no_drift() -> None:
+    late = {"threads": [12.0] * 150 + [17.0] * 90, "files": [30.0] * 150 + [38.0] * 90}
+    assert drifts(FLAT | late) == {}
 
 
 @pytest.mark.parametrize("name", DRIFTS)
