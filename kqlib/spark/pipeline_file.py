@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from kqlib.errors import NotAllowed
-from kqlib.spark.rules import Rule
+from kqlib.spark.rules import Rule, Rules
 from kqlib.spark.table import LATE
 from kqlib.text import near
 
@@ -67,7 +67,8 @@ def read(path: str) -> PipelineFile:
         if name not in known:
             raise NotAllowed(f"{path}: there is no setting '{name}'{near(name, known)}")
         kind: Any = {"lateness": (int, float), "rules": dict}.get(name, str)
-        if not isinstance(value, kind) or isinstance(value, bool) or value == "":
+        wrong = not isinstance(value, kind) or isinstance(value, bool) or value == ""
+        if wrong or (name == "lateness" and not value >= 0):  # nan
             raise NotAllowed(f"{path}: {name} cannot be {value!r}")
     for name in ("stream", "source", "target"):
         if name not in found:
@@ -80,11 +81,20 @@ def read(path: str) -> PipelineFile:
         value = found.get(name, "://")
         if "://" not in value and (name != "schema" or value.endswith(AVSC)):
             found[name] = str(Path(path).absolute().parent / Path(value).expanduser())
-    return PipelineFile(**found | {"rules": tuple(_rule(path, *each) for each in found.get("rules", {}).items())})
+    rules = tuple(_rule(path, *each) for each in found.get("rules", {}).items())
+    try:
+        Rules(rules, "")
+    except NotAllowed as error:
+        raise NotAllowed(f"{path}: {error}") from None
+    return PipelineFile(**found | {"rules": rules})
 
 
 def _rule(path: str, name: str, value: Any) -> Rule:
+    settings = {"that": None} | value if isinstance(value, dict) else {"that": value}
+    known = [each.name for each in fields(Rule)][1:]
     try:
-        return Rule(name, **value) if isinstance(value, dict) else Rule(name, value)
-    except (TypeError, NotAllowed) as error:
+        if extra := [each for each in settings if each not in known]:
+            raise NotAllowed(f"there is no setting '{extra[0]}'{near(extra[0], known)}")
+        return Rule(name, **settings)
+    except NotAllowed as error:
         raise NotAllowed(f"{path}: rule '{name}': {error}") from None

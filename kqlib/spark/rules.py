@@ -62,6 +62,8 @@ class Rule:
             raise NotAllowed(f"rule '{self.name}': then is {', '.join(THEN)}, not {self.then!r}")
         if not isinstance(self.above, int | float) or not 0 <= self.above < 1:
             raise NotAllowed(f"rule '{self.name}': above is a part from 0 to below 1, not {self.above!r}")
+        if self.above and self.then != "stop":
+            raise NotAllowed(f"rule '{self.name}': above goes with then = 'stop', not with {self.then!r}")
         if self.within is not None:
             seconds(f"rule '{self.name}': within", self.within, 1, DAY)
 

@@ -64,7 +64,7 @@ def facts(good: DataFrame, late: float) -> DataFrame:
 
 def came_late(late: float, value: str = "value") -> str:
     """The SQL condition for a late row."""
-    if isinstance(late, bool) or not isinstance(late, int | float) or late < 0:
+    if isinstance(late, bool) or not isinstance(late, int | float) or not late >= 0:
         raise NotAllowed(f"late is a number of seconds from 0, not {late!r}")
     return f"double(timestamp) - double({value}.at) > double('{late}')"
 

@@ -62,7 +62,19 @@ def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
         (LEAST + "schema = 3", "schema cannot be 3"),
         (LEAST + 'shema = "x"', "there is no setting 'shema'; did you mean schema?"),
         (LEAST + "rules = {a = 3}", "rule 'a': a rule has a name and a condition in SQL, not 'a' and 3"),
-        (LEAST + 'rules = {a = {that = "b", than = "stop"}}', "rule 'a': .*unexpected keyword argument 'than'"),
+        (LEAST + "lateness = -1", "lateness cannot be -1"),
+        (LEAST + "lateness = nan", "lateness cannot be nan"),
+        (LEAST + 'rules = {a = {that = "b", than = "stop"}}', "rule 'a': there is no setting 'than'; did you mean"),
+        (LEAST + 'rules = {a = {that = "b", name = "c"}}', "rule 'a': there is no setting 'name'"),
+        (
+            LEAST + 'rules = {a = {then = "stop"}}',
+            "rule 'a': a rule has a name and a condition in SQL, not 'a' and None",
+        ),
+        (LEAST + 'rules = {a = {that = "b", above = 0.1}}', "rule 'a': above goes with then = 'stop'"),
+        (
+            LEAST + "\n".join(["[rules]", *(f'{n} = {{that = "b", within = 9}}' for n in "ac")]),
+            "one rule at most has `within`",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_is_named(text: str, says: str, tmp_path: Path) -> None:

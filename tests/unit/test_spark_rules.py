@@ -14,6 +14,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"that": 3}, "a rule has a name and a condition in SQL, not 'score' and 3"),
     ({"then": "drop"}, "rule 'score': then is keep, quarantine, stop, not 'drop'"),
     ({"above": 1}, "rule 'score': above is a part from 0 to below 1, not 1"),
+    ({"above": 0.1}, "rule 'score': above goes with then = 'stop', not with 'quarantine'"),
     ({"within": 0}, "rule 'score': within is a number of seconds from 1 to 86400, not 0"),
 )
 
