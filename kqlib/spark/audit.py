@@ -155,6 +155,11 @@ class Audit:
         return sum(part.gone for part in self._seen.parts.values())
 
     @property
+    def begun(self) -> bool:
+        """Has the site ever committed a state of this queue?"""
+        return any(part.seen.committed is not None for part in self._seen.parts.values())
+
+    @property
     def depth(self) -> int:
         """How many items are not done."""
         return sum(self.counts[verdict] for verdict in OPEN)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from contextlib import closing
+import time
+from contextlib import closing, nullcontext
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +124,36 @@ def test_the_command_says_what_removed_means() -> None:
     found = SimpleNamespace(asked=AuditRequest(**RIGHT), counts=counts, gone=0, health=nothing, ids=lambda verdict: [])
     why = "retention or compaction may have removed their results before the audit, so it is unknown whether they were done"
     assert audits._report(found).splitlines()[-1] == f"  removed                   3  {why}"
+
+
+def test_the_command_says_times_of_utc_wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        here = datetime.fromtimestamp(0)  # as PySpark gives it
+        row = {"bucket": here, "put": 1, "ended": 1, "depth": 0, "oldest": None, "p50": None}
+        frame = SimpleNamespace(collect=lambda: [SimpleNamespace(asDict=lambda: row)])
+        asked, rows = AuditRequest(**RIGHT), SimpleNamespace(collect=lambda: [row])
+        found = SimpleNamespace(asked=asked, counts={}, gone=0, health=rows)
+        assert audits._report(found).splitlines()[-1] == "  1970-01-01 00:00 UTC · 1 put · 1 ended · 0 open"
+        assert audits._plain(frame)[0]["bucket"] == "1970-01-01T00:00:00+00:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_site_that_has_done_nothing_is_named_since_its_name_may_be_mistyped(
+    begun: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing, asked = SimpleNamespace(collect=list), AuditRequest(**RIGHT)
+    found = SimpleNamespace(asked=asked, counts={}, gone=0, health=nothing, begun=begun, right=True)
+    monkeypatch.setattr("kqlib.spark.session", lambda cluster: None)
+    monkeypatch.setattr("kqlib.spark.audit", lambda *_, **how: nullcontext(found))
+    typed: Any = SimpleNamespace(**vars(asked), since=None, to=None, json=False)
+    assert audits._audit_once(typed, None) == 0  # type: ignore[arg-type]
+    says = "kq: site 'eu' has no state of 'football': it has done nothing yet, or its name is another one\n"
+    assert capsys.readouterr().err == ("" if begun else says)
 
 
 P, B = health.Pair, health.Bucket

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from kqlib.command.output import tell
 from kqlib.command.pipeline.streams import ended, state_directory, stop_signals
 from kqlib.errors import NotAllowed
 
@@ -33,6 +34,10 @@ def _audit_once(args: argparse.Namespace, cluster: Kafka) -> int:
 
     how = {"results": args.results, "of": args.of, "outputs": args.outputs, "bucket": args.bucket, "since": args.since}
     with audit(session(cluster), cluster, args.queue, args.site, **how) as found:
+        if not found.begun:
+            tell(
+                f"kq: site '{args.site}' has no state of '{args.queue}': it has done nothing yet, or its name is another one"
+            )
         if args.to:
             found.write(args.to)
         if args.json:
@@ -44,9 +49,11 @@ def _audit_once(args: argparse.Namespace, cluster: Kafka) -> int:
 
 
 def _plain(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a small frame for JSON."""
+    """The rows of a small frame for JSON. PySpark gives times of this machine's zone, without the zone."""
     rows = [row.asDict() for row in frame.collect()]
-    return [{n: v.isoformat() if isinstance(v, datetime) else v for n, v in row.items()} for row in rows]
+    return [
+        {n: v.astimezone(UTC).isoformat() if isinstance(v, datetime) else v for n, v in row.items()} for row in rows
+    ]
 
 
 def _report(found: Any) -> str:
@@ -62,7 +69,11 @@ def _report(found: Any) -> str:
     if found.gone:
         lines.append(f"  {'left the log':<15}{found.gone:>12,}  before they were done")
     for row in found.health.collect()[-5:]:
-        parts = [f"{row['bucket']:%Y-%m-%d %H:%M} UTC", f"{row['put']:,} put", f"{row['ended']:,} ended"]
+        parts = [
+            f"{row['bucket'].astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+            f"{row['put']:,} put",
+            f"{row['ended']:,} ended",
+        ]
         parts.append(f"{row['depth']:,} open")
         if row["oldest"] is not None:
             parts.append(f"oldest {row['oldest']:.1f} s")
