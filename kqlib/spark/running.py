@@ -24,7 +24,7 @@ from kqlib.spark.plan import local
 FILE = "running"
 NOTE = "progress.json"
 STARTS = "a process that starts"  # it has the lock, and has not written its number yet
-END = 120.0  # seconds for a batch to end
+END = 120.0  # seconds for it to end
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def _locked(file: IO[str], kind: int) -> bool:
 
 
 def stop(home: str) -> bool:
-    """End the process that runs the stream, after its batch. False if none does."""
+    """End the process that runs the stream, and wait for its end. False if none does."""
     now = runner(home)
     if now is None:
         return False

@@ -151,6 +151,19 @@ def identity(cluster: Kafka, *topics: str, keyed: bool = False) -> dict[str, Any
     return {"cluster": cluster.describe().cluster_id, "topics": ids, "partitions": parts}
 
 
+def check_topics(cluster: Kafka, source: str, out: str, *more: str | None) -> None:
+    """Before a start: `TopicMissing`, or `NotAllowed` if a stream would read what it writes. more: for rows that are put aside."""
+    aside = {*filter(None, more)}
+    if source in {out, *aside}:
+        raise NotAllowed(
+            f"a stream that writes into '{source}' would read its own rows, without end: name another topic"
+        )
+    if out in aside:
+        raise NotAllowed(f"'{out}' gets the standings: name another topic for the rows that are put aside")
+    for topic in (source, out, *sorted(aside)):
+        cluster.partitions(topic)
+
+
 def claim(spark: SparkSession, home: str, cluster: Kafka, *topics: str, keyed: bool = False) -> str:
     """The path of the checkpoint for these topics of this cluster. The checkpoint of others is refused."""
     path, files, ours = checkpoint(home), Files(spark, home), identity(cluster, *topics, keyed=keyed)

@@ -27,7 +27,7 @@ from kqlib.kafka.clients import Producer
 from kqlib.spark import frames
 from kqlib.spark.aside import put_aside
 from kqlib.spark.rules import Rule
-from kqlib.spark.snapshot import Files, LocalFiles, Snapshot, checkpoint, claim
+from kqlib.spark.snapshot import Files, LocalFiles, Snapshot, check_topics, checkpoint, claim
 from kqlib.spark.stream import Running, stream
 from kqlib.spark.table import COLUMNS, COUNTS, LATE, came_late, facts, late_rows, table, whole
 
@@ -143,8 +143,7 @@ def form(
 def _claimed(spark: SparkSession, cluster: Kafka, home: str, source: str, out: str, *more: str | None) -> str:
     """The path of the checkpoint, once all topics are there: TopicMissing now, and not in the middle of a batch."""
     checkpoint(home)
-    for topic in filter(None, (source, out, *more)):
-        cluster.partitions(topic)
+    check_topics(cluster, source, out, *more)
     return claim(spark, home, cluster, source, out, keyed=True)
 
 

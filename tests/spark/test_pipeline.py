@@ -295,8 +295,12 @@ def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
     spark: Any, kq_cluster: Kafka, games: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registry, schema, folder = kq.schemas.Registry(cluster=kq_cluster), tmp_path / "reader.avsc", tmp_path / "table"
-    produce(kq_cluster, games, seasons.messages(kq.games.season(9, seed=5), registry, f"{games}-value"))
     words = ["standings", games, f"{games}.table"]
+    for again in (["plan", *words], [*words, "--once"]):
+        assert main(["pipeline", *again]) == 2
+        assert f"'{games}-value' is not in this registry" in capsys.readouterr().err
+    produce(kq_cluster, games, seasons.messages(kq.games.season(9, seed=5), registry, f"{games}-value"))
+    registry.register("others", '"string"')
     file, least = tmp_path / "pipeline.toml", f'stream = "standings"\nsource = "{games}"\ntarget = "{games}.table"\n'
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
@@ -319,6 +323,19 @@ def test_a_schema_or_a_folder_that_does_not_fit_is_named_and_nothing_is_written(
         for again in (["plan", str(file)], ["run", str(file), "--once"], [*words, "--once", "--schema", typed]):
             assert main(["pipeline", *again]) == 2, again
             assert says in capsys.readouterr().err, again
+    for more, says in [
+        ('subject = "others"', "the schema others has no field 'at', which standings need"),
+        ('late = "nobodys"', "'nobodys' does not exist"),
+        (f'late = "{games}"', f"a stream that writes into '{games}' would read its own rows"),
+    ]:
+        file.write_text(f"{least}{more}\n")
+        for again in (["plan", str(file)], ["run", str(file), "--once"]):
+            assert main(["pipeline", *again]) == 2, again
+            assert says in capsys.readouterr().err, again
+    for word in ("plan", "status", "stop"):
+        for target, says in (("nobodys", "'nobodys' does not exist"), (games, "would read its own rows")):
+            assert main(["pipeline", word, "standings", games, target]) == 2
+            assert says in capsys.readouterr().err
     schema.write_text(reader())
     file.write_text(f'{least}schema = "reader.avsc"\nrules = {{a = "minute < 90"}}\n')
     assert main(["pipeline", "plan", str(file)]) == 0

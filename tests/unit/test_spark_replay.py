@@ -46,7 +46,10 @@ WRONG = {
         lambda: pipeline._time("yesterday"),
         "a time looks like 2026-05-01T00:00Z, not 'yesterday'",
     ),
-    "a place that is none": (lambda: pipeline._place("0:1,"), "a time looks like"),
+    "a place that is none": (
+        lambda: pipeline._place("0:1,"),
+        "a place is earliest, latest, a time or offsets like 0:120,1:98, not '0:1,'",
+    ),
     "a function without a file": (
         lambda: function("fix", WITH),
         "--with names a file and a function in it",

@@ -11,7 +11,7 @@ import pytest
 from kqlib.errors import NotAllowed, TopicMissing
 from kqlib.schemas import Registry
 from kqlib.spark import form, standings
-from kqlib.spark.snapshot import LocalFiles
+from kqlib.spark.snapshot import LocalFiles, check_topics
 from kqlib.spark.standings import FORM, STANDING, check_folder
 from kqlib.spark.table import COLUMNS, facts, games
 
@@ -44,6 +44,21 @@ def test_a_topic_that_is_missing_is_named_before_anything_starts() -> None:
         standings(None, Cluster("games", "out"), "games", "out", quarantine="bad", **common)
     with pytest.raises(TopicMissing, match="'form'"):
         form(None, Cluster("out"), "out", "form", **common)
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"),
+    [
+        (("games", "games"), "would read its own rows, without end: name another topic"),
+        (("games", "out", None, "games"), "a stream that writes into 'games' would read its own rows"),
+        (("games", "out", "out"), "'out' gets the standings: name another topic for the rows that are put aside"),
+    ],
+)
+def test_a_stream_that_would_read_what_it_writes_is_refused(topics: tuple[Any, ...], says: str) -> None:
+    cluster: Any = Cluster("games", "out", "aside")
+    check_topics(cluster, "games", "out", "aside", "aside")  # one topic for bad and for late rows
+    with pytest.raises(NotAllowed, match=says):
+        check_topics(cluster, *topics)
 
 
 class Frame:

@@ -23,7 +23,7 @@ COMMANDS = {
     "run": "run the stream of a file: its topics, rules and lateness",
     "plan": "say where a stream would go on, and which state it has; nothing is started",
     "status": "say whether a stream runs, how far and how fast it is, its state, and how many rows it put aside",
-    "stop": "end the process that runs a stream, after its batch",
+    "stop": "end the process that runs a stream; run goes on from there",
     "standings": "make league tables from a topic of games, in another topic",
     "quarantine": "put a topic's rows that cannot be decoded into another topic, with the cause; or put rows back (retry)",
     "backfill": "count standings anew beside their stream, with other rules or from another start; compare; switch",
@@ -50,7 +50,8 @@ examples
   kq pipeline replay football --dead --site drupal-eu --with mend.py:fix
 Without --once a stream goes on until Ctrl-C. kq pipeline WORD --help says more.
 Exit status: 0 success; 1 nothing was written, rows could not be decoded or
-were late, or items are missing or doubled; 2 error.
+were late, items are missing or doubled, or the stream does not run (status,
+stop); 2 error.
 """
 HOME = (
     "the directory of the stream's state; on a Spark cluster all machines share it (default: in kqlib's own directory)"
@@ -174,7 +175,10 @@ def _place(text: str) -> Any:
         return text
     if re.fullmatch(r"\d+:\d+(,\d+:\d+)*", text):
         return {int(number): int(at) for number, _, at in (pair.partition(":") for pair in text.split(","))}
-    return _time(text)
+    try:
+        return _time(text)
+    except NotAllowed:
+        raise NotAllowed(f"a place is earliest, latest, a time or offsets like 0:120,1:98, not {text!r}") from None
 
 
 def run(args: argparse.Namespace) -> int:

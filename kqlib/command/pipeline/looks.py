@@ -29,10 +29,11 @@ EVERY = 1.0  # seconds between two looks of `status --watch`
 def plan(args: argparse.Namespace, cluster: Kafka) -> int:
     """Where a stream would go on; it is not started."""
     from kqlib.spark.plan import plan
-    from kqlib.spark.snapshot import LocalFiles
+    from kqlib.spark.snapshot import LocalFiles, check_topics
     from kqlib.spark.standings import check_folder
 
     home, registry = _home(args, cluster), streams.registry_of(args, cluster)
+    check_topics(cluster, args.source, args.target, args.quarantine, args.late)
     schema = streams.schema_of(args, registry)  # NotAllowed
     if args.parquet:
         check_folder(LocalFiles(args.parquet), home)
@@ -76,19 +77,17 @@ def status(args: argparse.Namespace, cluster: Kafka) -> int:
 
 
 def stop(args: argparse.Namespace, cluster: Kafka) -> int:
-    """End the process that runs a stream, after its batch."""
+    """End the process that runs a stream. A batch that is not finished comes again at the next start."""
     from kqlib.spark import running
 
     streams.filled(args)
-    ended = running.stop(streams.home_of(args, cluster))
+    ended = running.stop(args.home or streams.home_of(args, cluster))  # also if a topic is gone
     print("stopped" if ended else "it does not run")
     return 0 if ended else 1
 
 
 def _home(args: argparse.Namespace, cluster: Kafka) -> str:
     streams.filled(args)
-    for topic in (args.source, args.target):
-        cluster.partitions(topic)  # TopicMissing
     return streams.home_of(args, cluster)
 
 

@@ -17,6 +17,9 @@ WITH = "--with names a file and a function in it, like mend.py:fix, not {!r}"
 
 def replay(args: argparse.Namespace, cluster: Kafka) -> int:
     """A backfill, or dead letters put back."""
+    others = {"--start": args.start != "earliest", "--end": args.end != "latest", "--run": args.named is not None}
+    if wrong := [name for name, typed in (others if args.dead else {"-n": args.n is not None}).items() if typed]:
+        raise NotAllowed(f"{wrong[0]} goes {'without' if args.dead else 'with'} --dead")
     made = function(args.made, WITH) if args.made else None
     if args.dead:
         return written(args, _repair(args, cluster, made))

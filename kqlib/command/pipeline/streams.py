@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kqlib.command.functions import function
 from kqlib.command.output import tell
 from kqlib.command.pipeline.replay import WITH, written
-from kqlib.errors import NotAllowed
+from kqlib.errors import NotAllowed, UnknownSchema
 
 if TYPE_CHECKING:
     from kqlib.kafka import Kafka
@@ -46,16 +46,19 @@ def aside(args: argparse.Namespace) -> list[str]:
 def filled(args: argparse.Namespace) -> None:
     """Give `args` all settings of its stream: as its file says, as they were typed, or as they are by default."""
     from kqlib.spark import pipeline_file
+    from kqlib.text import near
 
     typed = {name: value for name, value in vars(args).items() if value is not None}
     if "stream" not in typed:
         found = pipeline_file.PipelineFile(args.word, args.source, args.target)
     elif args.stream in pipeline_file.STREAMS:
         if not {"source", "target"} <= set(typed):
-            raise NotAllowed(f"which topics? Type {args.stream} TOPIC TARGET, or a file like pipeline.toml")
+            word = args.stream if args.word == "run" else f"{args.word} {args.stream}"
+            raise NotAllowed(f"which topics? Type kq pipeline {word} TOPIC TARGET, or name a file like pipeline.toml")
         found = pipeline_file.PipelineFile(args.stream, args.source, args.target)
     elif typed.get("source") or typed.get("home"):
-        raise NotAllowed(f"{args.stream} names the topics and the directory: type nothing after it")
+        meant = near(args.stream, pipeline_file.STREAMS)
+        raise NotAllowed(f"the file {args.stream} names the topics and the directory: type nothing after it{meant}")
     else:
         found = pipeline_file.read(args.stream)
     vars(args).update(vars(found) | typed | {"stream": found.stream, "word": found.stream})
@@ -65,9 +68,11 @@ def standings(args: argparse.Namespace, cluster: Kafka) -> int:
     """Games become league tables."""
     from kqlib.spark import session, standings as begin
     from kqlib.spark.running import alone
+    from kqlib.spark.snapshot import check_topics
 
     filled(args)
     home = home_of(args, cluster)
+    check_topics(cluster, args.source, args.target, args.quarantine, args.late)
     how = {"registry": registry_of(args, cluster), "home": home, "quarantine": args.quarantine, "subject": args.subject}
     how |= {"late": args.lateness, "late_topic": args.late, "rules": args.rules, "parquet": args.parquet}
     how["schema"] = schema_of(args, how["registry"])
@@ -99,22 +104,26 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
 
     filled(args)
     home, subject = home_of(args, cluster), args.subject or f"{args.source}-value"
+    registry = registry_of(args, cluster)
+    how: dict[str, Any] = {"once": args.once, "rules": args.rules, "schema": schema_of(args, registry)}
     with alone(home):
         spark = session(cluster)
         place = claim(spark, home, cluster, args.source, args.target)
-        rows, registry = frames.read(spark, cluster, args.source, stream=True), registry_of(args, cluster)
-        how: dict[str, Any] = {"once": args.once, "rules": args.rules, "schema": schema_of(args, registry)}
+        rows = frames.read(spark, cluster, args.source, stream=True)
         return _stream(args, cluster, home, stream(rows, registry, subject, each, place, **how))
 
 
 def backfill(args: argparse.Namespace, cluster: Kafka) -> int:
     """Standings counted anew beside their stream; with --switch they take the place of the old ones."""
+    from kqlib.queue.arguments import count
     from kqlib.spark import backfill, session
     from kqlib.spark.running import alone
 
     filled(args)
     if args.word != "standings":
         raise NotAllowed("a backfill counts standings anew; a quarantine counts nothing")
+    if args.rate is not None:
+        count("rate", args.rate)  # before Spark starts
     home = home_of(args, cluster)
     how = {"registry": registry_of(args, cluster), "home": home, "subject": args.subject, "late": args.lateness}
     how["schema"] = schema_of(args, how["registry"])
@@ -206,42 +215,49 @@ def stop_signals(also: Callable[[], None] = lambda: None) -> Iterator[_Stop]:
 
 
 def registry_of(args: argparse.Namespace, cluster: Kafka) -> Any:
+    """The registry of the schemas. Nothing is created: without schemas no value can be read."""
     from kqlib.schemas import Registry
+    from kqlib.schemas.store import TOPIC
 
+    if not args.registry and TOPIC not in cluster.describe().topics:
+        raise UnknownSchema(
+            f"this cluster has no schemas: there is no topic '{TOPIC}'. A schema registry is named by --registry URL"
+        )
     return Registry(url=args.registry) if args.registry else Registry(cluster=cluster)
 
 
 def schema_of(args: argparse.Namespace, registry: Any) -> str | None:
-    """The schema that reads the values, if the settings name a file or a subject; `NotAllowed` if it does not fit."""
+    """The schema that reads the values, if the settings name a file or a subject; `NotAllowed` if it, or the latest, does not fit."""
     from kqlib.schemas import form
     from kqlib.spark.decode import readable
     from kqlib.spark.pipeline_file import AVSC
     from kqlib.spark.table import NEEDED
 
-    if args.schema is None:
-        return None
-    if not args.schema.endswith(AVSC):
-        text = registry.latest(args.schema).schema
+    subject = args.subject or f"{args.source}-value"
+    name = args.schema or subject
+    if args.schema is None or not name.endswith(AVSC):
+        text = registry.latest(name).schema
     else:
         try:
-            text = Path(args.schema).read_text(encoding="utf-8")
+            text = Path(name).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise NotAllowed(f"the schema {args.schema} cannot be read: {error}") from None
+            raise NotAllowed(f"the schema {name} cannot be read: {error}") from None
     try:
         found = form.canonical(text)
     except NotAllowed as error:
-        raise NotAllowed(f"{args.schema}: {error}") from None
+        raise NotAllowed(f"{name}: {error}") from None
     tree = json.loads(found)
     fields = tree.get("fields", ()) if isinstance(tree, dict) else ()
     if args.word == "standings" and (lacking := sorted(NEEDED - {each["name"] for each in fields})):
-        raise NotAllowed(f"the schema {args.schema} has no field '{lacking[0]}', which standings need")
-    readable(registry, args.subject or f"{args.source}-value", found)
-    return found
+        raise NotAllowed(f"the schema {name} has no field '{lacking[0]}', which standings need")
+    readable(registry, subject, found)
+    return found if args.schema else None
 
 
 def home_of(args: argparse.Namespace, cluster: Kafka) -> str:
     from kqlib.spark import snapshot
 
+    snapshot.check_topics(cluster, args.source, args.target)
     ids = snapshot.identity(cluster, args.source, args.target)["topics"].values()  # a recreated topic has another id
     return args.home or str(state_directory(args.word, cluster, "-".join(ids)))
 

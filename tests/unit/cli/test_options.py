@@ -20,7 +20,8 @@ from kqlib.workshop.cluster import up
 from tests.unit.cli.conftest import run
 
 SCORE = Rule("score", "score >= 0")
-CLUSTER = SimpleNamespace(partitions=lambda topic: {0: topic})
+TOPICS = {"kq.schemas": None}
+CLUSTER = SimpleNamespace(partitions=lambda topic: {0: topic}, describe=lambda: SimpleNamespace(topics=TOPICS))
 
 
 class Called(Exception):  # noqa: N818 - no error
@@ -75,6 +76,7 @@ def test_an_option_of_a_pipeline_arrives(
     Path("pipeline.toml").write_text(least.format("standings", "table") + 'late = "late"\nlateness = 60\n')
     monkeypatch.setattr(f"kqlib.spark.{function}", called)
     monkeypatch.setattr(streams, "registry_of", lambda args, cluster: None)
+    monkeypatch.setattr(streams, "schema_of", lambda args, registry: None)
     monkeypatch.setattr(audits, "state_directory", lambda *_: "state")
     with pytest.raises(Called) as caught:
         run("pipeline", *typed.split())
@@ -98,9 +100,33 @@ def test_the_site_is_kq_site_if_none_is_typed(
         assert "--site" in capsys.readouterr().err
 
 
-def test_a_retry_without_its_target_says_which_command_is_right(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("pipeline", "quarantine", "retry", "games.late") == 2
-    says = "which topic gets the rows back? Type: kq pipeline quarantine retry games.late TARGET\n"
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (
+            "quarantine retry games.late",
+            "which topic gets the rows back? Type: kq pipeline quarantine retry games.late TARGET\n",
+        ),
+        ("run standings", "Type kq pipeline standings TOPIC TARGET, or name a file like pipeline.toml\n"),
+        ("stop quarantine games", "Type kq pipeline stop quarantine TOPIC TARGET, or name a file like pipeline.toml\n"),
+        ("plan standing games table", "type nothing after it; did you mean standings?\n"),
+        (
+            "backfill standings games table --rate 0",
+            "rate is a whole number, at least 1, not 0; see kq pipeline backfill --help\n",
+        ),
+        ("replay games again -n 3", "-n goes with --dead; see kq pipeline replay --help\n"),
+        (
+            "replay football --dead --site eu --start 0:3",
+            "--start goes without --dead; see kq pipeline replay --help\n",
+        ),
+        ("replay football --dead --site eu --end 0:3", "--end goes without --dead; see kq pipeline replay --help\n"),
+        ("replay football --dead --site eu --run r1", "--run goes without --dead; see kq pipeline replay --help\n"),
+    ],
+)
+def test_what_does_not_go_together_says_which_command_is_right(
+    typed: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("pipeline", *typed.split()) == 2
     assert capsys.readouterr().err.endswith(says)
 
 
@@ -115,6 +141,15 @@ def test_the_schemas_are_at_an_address_or_on_the_cluster(
     with pytest.raises(Called) as caught:
         run("pipeline", "quarantine", "games", "bad", *options)
     assert caught.value.how == how
+
+
+def test_a_plan_of_a_cluster_without_schemas_says_so_and_makes_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kqlib.schemas.Registry", called)
+    monkeypatch.delitem(TOPICS, "kq.schemas")
+    assert run("pipeline", "plan", "quarantine", "games", "bad") == 2
+    assert "this cluster has no schemas: there is no topic 'kq.schemas'" in capsys.readouterr().err
 
 
 def test_a_node_behind_a_proxy_advertises_the_address_that_clients_use(monkeypatch: pytest.MonkeyPatch) -> None:
