@@ -197,7 +197,8 @@ def _check(fields: DataFrame, rule: Rule) -> None:
     try:
         kind = fields.selectExpr(f"({rule.that}) AS it").schema["it"].dataType.typeName()
     except (AnalysisException, ParseException) as error:
-        raise NotAllowed(f"rule '{rule.name}': Spark cannot read {rule.that!r}: {str(error).splitlines()[0]}") from None
+        why = str(error).strip().splitlines()[0]  # that of a mistake in the syntax begins with an empty line
+        raise NotAllowed(f"rule '{rule.name}': Spark cannot read {rule.that!r}: {why}") from None
     if rule.within is None and kind != "boolean":
         raise NotAllowed(f"rule '{rule.name}': {rule.that!r} is no condition, but of type {kind}")
 
