@@ -173,7 +173,7 @@ def ends(cluster: Kafka, partitions: list[Place], seconds: float = 5.0) -> dict[
 
 def since(cluster: Kafka, partitions: list[Place], moment: float) -> dict[Place, int]:
     """The first offset of each partition that was written at this moment (seconds since 1970) or later; none where nothing was."""
-    found = _offsets(cluster, partitions, OffsetSpec.for_timestamp(round(moment * 1000)), 10.0)
+    found = _offsets(cluster, partitions, OffsetSpec.for_timestamp(max(0, round(moment * 1000))), 10.0)
     return {at: offset for at, offset in found.items() if offset >= 0}
 
 

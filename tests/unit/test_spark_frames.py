@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kqlib.errors import KqError, NotAllowed
-from kqlib.queue import notes
+from kqlib.queue import notes, state
 from kqlib.queue.incidents import Seen
 from kqlib.queue.ledger import Ledger
 from kqlib.spark import frames, progress, queue_state
@@ -55,6 +55,20 @@ WRONG = {
 def test_a_wrong_argument_is_named_before_anything_is_asked(call: Any, says: str) -> None:
     with pytest.raises(NotAllowed, match=re.escape(says)):
         call()
+
+
+def test_a_start_after_the_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "bounds", lambda *_: ({0: 0, 1: 0}, {0: 9, 1: 9}))
+    with pytest.raises(NotAllowed, match="'t', partition 1: start, offset 5, is after end, 4"):
+        frames.read(None, None, "t", start={0: 5, 1: 5}, end={0: 5, 1: 4})  # type: ignore[arg-type]
+
+
+def test_a_time_before_1970_is_that_of_the_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(state, "_offsets", lambda cluster, partitions, spec, seconds: asked.append(spec._value) or {})
+    for moment in (-0.001, -3e8, 2.5):  # Kafka takes −1 ms for 'latest'
+        state.since(None, [("t", 0)], moment)  # type: ignore[arg-type]
+    assert asked == [0, 0, 2500]
 
 
 def test_places_become_offsets() -> None:
