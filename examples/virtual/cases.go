@@ -94,7 +94,7 @@ func run(client *Client, steps []Step) string {
 			step.Queue = "{q}"
 		}
 		queue := fmt.Sprint(filled(step.Queue, values))
-		if err := client.look(); err != nil {
+		if err := client.look(false); err != nil {
 			return err.Error()
 		}
 		values["$partition"] = json.Number(fmt.Sprint(partition([]byte(queue), client.known.Partitions)))

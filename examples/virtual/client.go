@@ -12,7 +12,6 @@ package main
 import (
 	"bytes"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,17 +37,17 @@ func partition(key []byte, partitions uint32) uint32 {
 	return ((hash ^ hash>>15) & 0x7fffffff) % partitions
 }
 
-// Client asks the nodes of one set of virtual queues. Patience: until a request that no owner answers is given up.
+// Client asks the nodes of one set of virtual queues, for one goroutine. Patience: until a request that no owner answers is given up.
 type Client struct {
 	URL, Token string
 	Patience   time.Duration
-	known      *partitionMap
+	known      partitionMap
 }
 
 type partitionMap struct {
 	Version    int64
 	Partitions uint32
-	Owners     map[string]*struct{ URL string } // by partition
+	Owners     map[string]struct{ URL string } // by partition
 }
 
 // Item is one piece of work. Data is nil for a record without a value.
@@ -67,8 +66,7 @@ func (c *Client) Put(queue string, datas ...[]byte) ([]int64, error) {
 		records = append(records, map[string]any{"data": data})
 	}
 	var answer struct{ Offsets []int64 }
-	headers := map[string]string{"Idempotency-Key": unique()}
-	err := c.ask(queue, "/records", map[string]any{"records": records}, headers, &answer)
+	err := c.ask(queue, "/records", map[string]any{"records": records}, map[string]string{"Idempotency-Key": unique()}, &answer)
 	return answer.Offsets, err
 }
 
@@ -98,40 +96,31 @@ func (c *Client) ask(queue, path string, body any, headers map[string]string, an
 // send asks the owner until it answers. Status 0: this step cannot be tried here.
 func (c *Client) send(step Step, queue string) (int, []byte, error) {
 	deadline, why := time.Now().Add(c.Patience), error(nil)
+	if err := c.look(false); err != nil {
+		return 0, nil, err
+	}
 	for pause := 50 * time.Millisecond; ; {
-		if err := c.look(); err != nil {
-			return 0, nil, err
-		}
-		mine, base := "", c.URL
-		if owner := c.known.Owners[fmt.Sprint(partition([]byte(queue), c.known.Partitions))]; owner != nil {
-			mine = owner.URL
-		}
-		if step.At != "any" {
-			base = mine
-		}
+		mine, base := c.known.Owners[fmt.Sprint(partition([]byte(queue), c.known.Partitions))].URL, c.URL
 		if step.At == "another" {
-			base = ""
-			for _, owner := range c.known.Owners {
-				if owner != nil && owner.URL != mine {
-					base = owner.URL
-				}
-			}
-			if base == "" {
+			others := c.known.urls(mine)
+			if len(others) == 0 {
 				return 0, nil, nil // one node has all
 			}
+			base = others[0]
+		} else if step.At != "any" {
+			base = mine
 		}
 		if step.At != "any" && base != "" {
 			base += "/queues/" + queue
 		}
 		if base != "" {
-			status, content, err := c.once(step, base+step.Path)
-			again := (status == 409 || status == 503) && status != step.Status
-			if err == nil && (!again || time.Now().After(deadline)) {
+			status, content, err := c.once(step, base+step.Path, 90*time.Second) // a long poll takes up to 60
+			if err == nil && (status != 409 && status != 503 || status == step.Status || time.Now().After(deadline)) {
 				return status, content, nil
 			}
 			var moved struct{ Map *partitionMap }
 			if json.Unmarshal(content, &moved) == nil && moved.Map != nil && moved.Map.Version > c.known.Version {
-				c.known = moved.Map // of a 409: it names the new owner
+				c.known = *moved.Map // of a 409: it names the new owner
 				continue
 			}
 			// No answer. A request that may have been done is repeated only if that does no harm: a put with a key.
@@ -143,13 +132,13 @@ func (c *Client) send(step Step, queue string) (int, []byte, error) {
 			return 0, nil, fmt.Errorf("no node answered for %s: %v", queue, why)
 		}
 		time.Sleep(pause)
-		if c.known = nil; pause < time.Second {
+		if c.look(true); pause < time.Second {
 			pause *= 2
 		}
 	}
 }
 
-func (c *Client) once(step Step, url string) (int, []byte, error) {
+func (c *Client) once(step Step, url string, patience time.Duration) (int, []byte, error) {
 	var body io.Reader
 	if step.Body != nil {
 		text, _ := json.Marshal(step.Body)
@@ -166,7 +155,7 @@ func (c *Client) once(step Step, url string) (int, []byte, error) {
 	for name, value := range step.Headers {
 		request.Header.Set(name, value)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := (&http.Client{Timeout: patience}).Do(request) // a node that is frozen never answers
 	if err != nil {
 		return 0, nil, err
 	}
@@ -175,26 +164,37 @@ func (c *Client) once(step Step, url string) (int, []byte, error) {
 	return answer.StatusCode, content, err
 }
 
-func (c *Client) look() error {
-	if c.known != nil {
+// look fetches the map, from the first node that answers. If none does, the known one stays.
+func (c *Client) look(again bool) (err error) {
+	if c.known.Partitions > 0 && !again {
 		return nil
 	}
-	status, content, err := c.once(Step{Ask: "GET"}, c.URL+"/map")
-	if err == nil && status >= 400 {
-		err = fmt.Errorf("%d: %s", status, content)
-	}
-	found := &partitionMap{}
-	if err == nil {
-		err = json.Unmarshal(content, found)
-	}
-	if err == nil {
-		c.known = found
+	for _, url := range append(c.known.urls(""), c.URL) {
+		status, content, failed := c.once(Step{Ask: "GET"}, url+"/map", 5*time.Second)
+		found := partitionMap{}
+		if err = failed; err == nil && (status >= 400 || json.Unmarshal(content, &found) != nil) {
+			err = fmt.Errorf("%d: %s", status, content)
+		}
+		if err == nil && (found.Version >= c.known.Version || c.known.Partitions == 0) {
+			c.known = found
+			return nil
+		}
 	}
 	return err
+}
+
+// urls are the addresses of all owners but this one.
+func (m *partitionMap) urls(without string) (found []string) {
+	for _, owner := range m.Owners {
+		if owner.URL != "" && owner.URL != without {
+			found = append(found, owner.URL)
+		}
+	}
+	return found
 }
 
 func unique() string {
 	found := make([]byte, 16)
 	rand.Read(found)
-	return hex.EncodeToString(found)
+	return fmt.Sprintf("%x", found)
 }

@@ -72,8 +72,8 @@ export class Client {
 
   async send(step, queue) {
     const deadline = Date.now() + this.patience * 1000;
+    if (!this.map) await this.look();
     for (let pause = 0.05; ; pause = Math.min(1, pause * 2)) {
-      if (!this.map) await this.look();
       const owners = Object.values(this.map.owners).map((owner) => owner?.url);
       const mine = this.map.owners[partition(Buffer.from(queue), this.map.partitions)]?.url;
       const other = owners.find((url) => url && url !== mine);
@@ -99,24 +99,30 @@ export class Client {
       }
       if (Date.now() > deadline) throw new Error(`no node answered for ${queue}: ${failure}`);
       await sleep(pause * (0.5 + Math.random() / 2));
-      this.map = null;
+      await this.look();
     }
   }
 
-  async once(method, url, { body, headers, token }) {
+  async once(method, url, { body, headers, token }, seconds = 90) {
+    // A long poll takes up to 60 s, and a node that is frozen never answers.
     const all = { ...headers };
     if (this.token && token !== false) all.Authorization = `Bearer ${this.token}`;
     if (body !== undefined) all["Content-Type"] = "application/json";
     const text = body === undefined ? undefined : JSON.stringify(body);
-    const answer = await fetch(url, { method, headers: all, body: text });
+    const answer = await fetch(url, { method, headers: all, body: text, signal: AbortSignal.timeout(seconds * 1000) });
     const found = await answer.text();
     return { status: answer.status, content: found ? JSON.parse(found) : null };
   }
 
+  // The newest map of all nodes that answer. If none does, the known one stays.
   async look() {
-    const { status, content } = await this.once("GET", `${this.url}/map`, {});
-    if (status >= 400) throw new Refused(status, content);
-    this.map = content;
+    const known = Object.values(this.map?.owners ?? {}).flatMap((owner) => owner?.url ?? []);
+    const asked = [...new Set([this.url, ...known])].map((url) => this.once("GET", `${url}/map`, {}, 5));
+    const answers = await Promise.allSettled(asked);
+    for (const { value } of answers)
+      if (value?.status === 200 && !(this.map?.version > value.content.version)) this.map = value.content;
+    const [{ reason, value }] = answers;
+    if (!this.map) throw reason ?? new Refused(value.status, value.content);
   }
 }
 

@@ -1,4 +1,6 @@
-"""The bodies of requests, which pydantic checks. Pure. Data, keys and the values of headers are bytes: base64 in JSON."""
+"""The bodies of requests, which pydantic checks, and what answers hold. Pure.
+
+Data, keys and the values of headers are bytes: base64 in JSON."""
 
 from __future__ import annotations
 
@@ -106,3 +108,47 @@ class Redrive(Body):
     """How many dead letters to put back."""
 
     n: Count = 1
+
+
+# --- answers: what they hold, for the contract ---
+
+Members = dict[str, Any]
+INTEGER, NUMBER, TEXT = ({"type": kind} for kind in ("integer", "number", "string"))
+INTEGERS, TEXTS = ({"type": "array", "items": kind} for kind in (INTEGER, TEXT))
+INTEGER_OR_NULL, TEXT_OR_NULL = ({"type": [kind, "null"]} for kind in ("integer", "string"))
+BYTES = TEXT_OR_NULL | {"format": "byte"}
+HEADERS = {"type": "object", "additionalProperties": BYTES}
+STORED: Members = {"offset": INTEGER, "data": BYTES, "key": BYTES, "headers": HEADERS, "created": NUMBER}
+ITEM = STORED | {"receipt": TEXT, "attempt": INTEGER, "lease": NUMBER}
+QUEUE: Members = {"queue": TEXT, **dict.fromkeys(("partition", "records", "depth"), INTEGER)}
+QUEUE |= dict.fromkeys(("first", "last"), INTEGER_OR_NULL)
+CONSUMER: Members = {
+    "consumer": TEXT,
+    "kind": {"enum": ["cursor", "ledger"]},
+    "tracked": INTEGER_OR_NULL,
+    "idle": NUMBER,
+}
+CONSUMER |= dict.fromkeys(("depth", "claimed", "delayed"), INTEGER)
+OWNER = {"type": ["object", "null"], "properties": {"node": TEXT, "url": TEXT, "epoch": INTEGER}}
+
+
+def holds(members: Members) -> dict[str, Any]:
+    """The schema of an object with these members."""
+    return {"type": "object", "required": [*members], "properties": members}
+
+
+def list_of(members: Members) -> dict[str, Any]:
+    """The schema of a list of such objects."""
+    return {"type": "array", "items": holds(members)}
+
+
+def gives(members: Members, status: int = 200) -> dict[str, Any]:
+    """What a route answers, for its `openapi_extra`."""
+    return {"responses": {str(status): {"content": {"application/json": {"schema": holds(members)}}}}}
+
+
+CONSUMERS: Members = {"consumers": list_of(CONSUMER), "after": TEXT_OR_NULL}
+DONE = gives({"done": TEXTS, "refused": {"type": "object"}})
+OWNERS = {"type": "object", "additionalProperties": OWNER}
+MAP = gives({"topic": TEXT, "partitions": INTEGER, "version": INTEGER, "owners": OWNERS})
+RECORDS = gives({"records": list_of(STORED), "next": INTEGER, "tracked": INTEGER_OR_NULL})

@@ -202,7 +202,7 @@ class Outbox:
         for name, queue, text in rows:
             try:
                 job = Job(name, queue, _put(name, text))
-            except (KqError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except (KqError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 why = f"the job in the table cannot be read: {type(error).__name__}: {error}"
                 self._set_aside(name, queue, None, why)
                 continue

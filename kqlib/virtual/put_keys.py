@@ -71,6 +71,7 @@ def digest_of(puts: Sequence[Put]) -> str:
     """What tells one put from another one."""
     found = hashlib.sha256()
     for put in puts:
-        found.update(repr((put.key, sorted(put.headers.items()), put.delay, len(put.data or b""))).encode())
+        length = None if put.data is None else len(put.data)
+        found.update(repr((put.key, sorted(put.headers.items()), put.delay, length)).encode())
         found.update(put.data or b"")
     return found.hexdigest()[:16]

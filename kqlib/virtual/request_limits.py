@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -53,6 +54,16 @@ class Connection(H11Protocol):
         """It is gone: there is nothing to check any more."""
         self._next.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP with an error like all others."""
+        body = json.dumps(problem(400, "NotAllowed", "this is no request of HTTP")).encode()
+        headers = [("content-type", PROBLEM), ("content-length", str(len(body))), ("connection", "close")]
+        head = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        self.transport.write(
+            b"".join(self.conn.send(e) or b"" for e in (head, h11.Data(data=body), h11.EndOfMessage()))
+        )
+        self.transport.close()
 
     def _progress(self) -> tuple[Any, int]:
         """What changes while something happens: the request, and how much of its answer is not fetched."""
@@ -100,6 +111,10 @@ class RequestLimits:
 
         self._at_once += 1
         try:
+            if scope["path"].endswith(
+                "\n"
+            ):  # the pattern of a route matches before it, and the rights of a token would not
+                raise _Refused(404, "NotFound", "there is no such route: see /docs")
             self._check_token(scope)
             taken = self._allowed(scope)
             self._bytes += taken

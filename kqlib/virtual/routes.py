@@ -69,7 +69,8 @@ router = APIRouter()
 
 def app(node: Any) -> FastAPI:
     """The application of a `Node`."""
-    statuses: dict[int | str, str] = {405: "no such verb here", **{status: e.__name__ for e, status in STATUS.items()}}
+    statuses: dict[int | str, str] = {status: kind.__name__ for kind, status in STATUS.items()}
+    statuses |= {400: "no HTTP, or no JSON", 405: "no such verb here", 408: "TooSlow", 500: "Broken"}
     members = {name: {"type": kind} for name, kind in MEMBERS.items()}
     form = {"type": "object", "required": [*MEMBERS], "properties": members}
     made = FastAPI(
@@ -115,6 +116,8 @@ async def ask(server: PartitionServer, run: Run, request: Request | None = None,
         await asyncio.wait(both, timeout=wait + ANSWER_IN, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             answer.cancel()
+            if gone is not None and gone.done():  # nobody reads this, but it is counted
+                raise HTTPException(400, "the client hung up")
             raise Unavailable("this took too long; it may still be done", retry_after=1.0, unknown=True)
         return answer.result()
     finally:
@@ -130,7 +133,7 @@ async def _gone(request: Request) -> None:
 # --- the node --------------------------------------------------------------------------------------------------------
 
 
-@router.get("/map")
+@router.get("/map", openapi_extra=bodies.MAP)
 async def partition_map(node: Node) -> dict[str, Any]:
     """Which node owns which partition."""
     return node.map.answer()
@@ -147,8 +150,10 @@ async def ready(node: Node) -> JSONResponse:
     """Does it answer for every partition that the group gave it?"""
     yes, why = node.ready()
     states = {str(number): server.state for number, server in node.servers().items()}
-    headers = {} if yes else {"Retry-After": "1"}
-    return JSONResponse({"ready": yes, "why": why, "partitions": states}, 200 if yes else 503, headers)
+    body = {"ready": yes, "why": why, "partitions": states}
+    if yes:
+        return JSONResponse(body)
+    return JSONResponse(body | problem(503, "Unavailable", why), 503, {"Retry-After": "1"}, PROBLEM)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
@@ -190,7 +195,7 @@ def docs(request: Request) -> HTMLResponse:
     )
 
 
-@router.post("/partitions/{p}/collect")
+@router.post("/partitions/{p}/collect", openapi_extra=bodies.gives({"low": bodies.INTEGER}))
 async def collect(node: Node, p: Annotated[int, Path(ge=0, lt=2**31)]) -> dict[str, int]:
     """Delete the records that no queue of this partition needs any more; where its log begins now."""
     if p >= node.partitions:
@@ -205,7 +210,11 @@ async def collect(node: Node, p: Annotated[int, Path(ge=0, lt=2**31)]) -> dict[s
 # --- a queue as a log ------------------------------------------------------------------------------------------------
 
 
-@router.post("/queues/{q}/records", status_code=201)
+@router.post(
+    "/queues/{q}/records",
+    status_code=201,
+    openapi_extra=bodies.gives({"partition": bodies.INTEGER, "offsets": bodies.INTEGERS}, 201),
+)
 async def put(server: Server, q: Queue, body: bodies.Records, key: PutKey = None) -> dict[str, Any]:
     """Put records: all of them or none. A queue appears with its first one. With the same key they are put once in ten minutes."""
     puts = [Put(each.data, each.key, each.headers, each.delay) for each in body.records]
@@ -213,7 +222,7 @@ async def put(server: Server, q: Queue, body: bodies.Records, key: PutKey = None
     return {"partition": server.partition, "offsets": offsets}
 
 
-@router.get("/queues/{q}/records")
+@router.get("/queues/{q}/records", openapi_extra=bodies.RECORDS)
 async def read(
     request: Request, server: Server, q: Queue, *, start: Start = 0, limit: Limit = 100, wait: Wait = 0.0
 ) -> dict[str, Any]:
@@ -221,7 +230,7 @@ async def read(
     return await _read(server, lambda store, _: _page(store, q, None, start, limit), request, q, wait)
 
 
-@router.get(CONSUMER + "/records")
+@router.get(CONSUMER + "/records", openapi_extra=bodies.RECORDS)
 async def read_on(
     request: Request, server: Server, q: Queue, c: Consumer, *, limit: Limit = 100, wait: Wait = 0.0
 ) -> dict[str, Any]:
@@ -250,7 +259,7 @@ def _page(store: ItemStore, queue: str, tracked: int | None, start: int, limit: 
     return {"records": [_record(record) for record in records], "next": following, "tracked": tracked}
 
 
-@router.post(CONSUMER + "/offset")
+@router.post(CONSUMER + "/offset", openapi_extra=bodies.gives({"tracked": bodies.INTEGER}))
 async def done(server: Server, q: Queue, c: Consumer, body: bodies.Done) -> dict[str, Any]:
     """This consumer has done everything up to this offset."""
     return {"tracked": await ask(server, lambda store, out: store.track(q, c, body.offset, body.allow_rewind, out))}
@@ -259,7 +268,7 @@ async def done(server: Server, q: Queue, c: Consumer, body: bodies.Done) -> dict
 # --- a queue with leases ---------------------------------------------------------------------------------------------
 
 
-@router.post(CONSUMER + "/claim")
+@router.post(CONSUMER + "/claim", openapi_extra=bodies.gives({"items": bodies.list_of(bodies.ITEM)}))
 async def claim(request: Request, server: Server, q: Queue, c: Consumer, body: bodies.Claim) -> dict[str, Any]:
     """Up to n items, each yours until its lease ends."""
 
@@ -270,25 +279,25 @@ async def claim(request: Request, server: Server, q: Queue, c: Consumer, body: b
     return {"items": [_item(each) for each in items or ()]}
 
 
-@router.post(CONSUMER + "/ack")
+@router.post(CONSUMER + "/ack", openapi_extra=bodies.DONE)
 async def ack(server: Server, q: Queue, c: Consumer, body: bodies.Receipts) -> dict[str, Any]:
     """These items are done."""
     return await _receipts(server, lambda store, out: store.ack((q, c), body.receipts, out))
 
 
-@router.post(CONSUMER + "/release")
+@router.post(CONSUMER + "/release", openapi_extra=bodies.DONE)
 async def release(server: Server, q: Queue, c: Consumer, body: bodies.Release) -> dict[str, Any]:
     """These items come again, at once or later."""
     return await _receipts(server, lambda store, out: store.release((q, c), body.receipts, body.delay, out))
 
 
-@router.post(CONSUMER + "/extend")
+@router.post(CONSUMER + "/extend", openapi_extra=bodies.DONE)
 async def extend(server: Server, q: Queue, c: Consumer, body: bodies.Extend) -> dict[str, Any]:
     """These items stay yours for longer, from now."""
     return await _receipts(server, lambda store, out: store.extend((q, c), body.receipts, body.lease, out))
 
 
-@router.post(CONSUMER + "/bury")
+@router.post(CONSUMER + "/bury", openapi_extra=bodies.DONE)
 async def bury(server: Server, q: Queue, c: Consumer, body: bodies.Bury) -> dict[str, Any]:
     """These items go to the queue's dead letters."""
     return await _receipts(server, lambda store, out: store.bury((q, c), body.receipts, body.reason, out))
@@ -298,7 +307,7 @@ async def _receipts(server: PartitionServer, run: Run) -> dict[str, Any]:
     return {"done": await ask(server, run), "refused": {}}
 
 
-@router.post(CONSUMER + "/redrive")
+@router.post(CONSUMER + "/redrive", openapi_extra=bodies.gives({"moved": bodies.INTEGER}))
 async def redrive(server: Server, q: Queue, c: Consumer, body: bodies.Redrive) -> dict[str, int]:
     """Dead letters go back to their queue, as new items."""
     return {"moved": await ask(server, lambda store, out: store.redrive((q, c), body.n, out))}
@@ -307,7 +316,9 @@ async def redrive(server: Server, q: Queue, c: Consumer, body: bodies.Redrive) -
 # --- looking, deleting -----------------------------------------------------------------------------------------------
 
 
-@router.get("/queues")
+@router.get(
+    "/queues", openapi_extra=bodies.gives({"queues": bodies.list_of(bodies.QUEUE), "after": bodies.TEXT_OR_NULL})
+)
 async def queues(node: Node, prefix: Text = "", after: Text = "", limit: Limit = 100) -> dict[str, Any]:
     """This node's queues in the order of their names, a page of them."""
 
@@ -322,14 +333,14 @@ async def queues(node: Node, prefix: Text = "", after: Text = "", limit: Limit =
     return {"queues": found, "after": found[-1]["queue"] if len(found) == limit else None}
 
 
-@router.get("/queues/{q}")
+@router.get("/queues/{q}", openapi_extra=bodies.gives(bodies.QUEUE | bodies.CONSUMERS))
 async def queue(server: Server, q: Queue, after: Text = "", limit: Limit = 100) -> dict[str, Any]:
     """One queue and its consumers in the order of their names, a page of them."""
     await _count(server, [q])
     return await ask(server, lambda store, _: store.queue(q) | _consumers(store, q, after, limit))
 
 
-@router.get("/queues/{q}/consumers")
+@router.get("/queues/{q}/consumers", openapi_extra=bodies.gives(bodies.CONSUMERS))
 async def consumers(server: Server, q: Queue, after: Text = "", limit: Limit = 100) -> dict[str, Any]:
     """A queue's consumers in the order of their names, a page of them."""
     return await ask(server, lambda store, _: _consumers(store, q, after, limit))
@@ -351,19 +362,19 @@ def _depths(names: list[Name], store: ItemStore, _: Writes) -> list[int]:
     return [store.depth(*each) for each in names]
 
 
-@router.get(CONSUMER)
+@router.get(CONSUMER, openapi_extra=bodies.gives(bodies.CONSUMER))
 async def consumer(server: Server, q: Queue, c: Consumer) -> dict[str, Any]:
     """One consumer."""
     return await ask(server, lambda store, _: store.consumer(q, c))
 
 
-@router.get(CONSUMER + "/depth")
+@router.get(CONSUMER + "/depth", openapi_extra=bodies.gives({"depth": bodies.INTEGER}))
 async def depth(server: Server, q: Queue, c: Consumer) -> dict[str, int]:
     """How many records are not done, for this consumer."""
     return {"depth": await ask(server, lambda store, _: store.depth(q, c))}
 
 
-@router.delete("/queues/{q}")
+@router.delete("/queues/{q}", openapi_extra=bodies.gives({"end": bodies.INTEGER}))
 async def delete(server: Server, q: Queue) -> dict[str, int]:
     """Delete the queue and all its consumers, for every reader at once."""
     return {"end": await ask(server, lambda store, out: store.delete(q, server.written, out), alone=True)}
@@ -415,8 +426,11 @@ async def _invalid(request: Request, error: Any) -> JSONResponse:
     return JSONResponse(problem(422, "NotAllowed", why), 422, media_type=PROBLEM)
 
 
-async def _plain(_: Request, error: Any) -> JSONResponse:
+async def _plain(request: Request, error: Any) -> JSONResponse:
     missing = error.status_code == 404
     why = "there is no such route: see /docs" if missing else str(error.detail)
-    body = problem(error.status_code, "NotFound" if missing else "NotAllowed", why)
-    return JSONResponse(body, error.status_code, dict(error.headers or {}), PROBLEM)
+    body, headers = problem(error.status_code, "NotFound" if missing else "NotAllowed", why), {}
+    if error.status_code == 405:  # Starlette names the verbs of one route of this path
+        routes = [route for route in router.routes if route.path_regex.match(request.scope["path"])]  # type: ignore[attr-defined]
+        headers["Allow"] = ", ".join(sorted({verb for route in routes for verb in route.methods}))  # type: ignore[attr-defined]
+    return JSONResponse(body, error.status_code, headers, PROBLEM)

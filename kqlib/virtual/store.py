@@ -29,7 +29,7 @@ from kqlib.topic_rules import DEAD_MORE_BYTES, RECORD_BYTES
 from kqlib.virtual.consumer import ConsumerLedger, Name, check_terms, done_place
 from kqlib.virtual.errors import NotFound, Rewind
 from kqlib.virtual.index import KEY, PUT, QueueEntry, QueueIndex, RecordCache, StoredRecord, StoredState
-from kqlib.virtual.names import DEAD, OFFSETS, checked, partition_of
+from kqlib.virtual.names import DEAD, OFFSETS, checked, partition_of, queue_of
 from kqlib.virtual.put_keys import KnownPut, PutKeys, digest_of
 
 ANSWER = 4_000_000  # bytes of data in one answer, roughly
@@ -292,8 +292,8 @@ class ItemStore:
         entry = self.index.entries.get(name[0])
         if entry is None:
             return NOTHING
-        if name[0].endswith(DEAD):
-            max_attempts = None  # nothing is buried twice
+        if not _has_letters(name[0]):
+            max_attempts = None  # nothing is buried
         ledger = self._opened(name, entry, order, max_attempts)
         claims, missing = ledger.take(entry, most, self.cache.get)
         used_up, ledger.partition.used_up = ledger.partition.used_up, []
@@ -514,7 +514,7 @@ class ItemStore:
         """The consumer's ledger, kept in memory; a new one at its first claim."""
         state = self._state(*name)
         if state is None and name not in self.ledgers:
-            most = 0 if name[0].endswith(DEAD) else ATTEMPTS if max_attempts is None else max_attempts
+            most = 0 if not _has_letters(name[0]) else ATTEMPTS if max_attempts is None else max_attempts
             terms = Terms(*name, order or "any", most or None, self.clock)
             self.ledgers[name] = ConsumerLedger.new(terms, self.place.partition, entry, self.place.topic_id)
         elif state is not None:
@@ -552,6 +552,11 @@ class ItemStore:
         if len(self._changes) > 2 * len(self._due) + SPARE:
             self._changes = [(at, each) for each, at in self._due.items()]
             heapq.heapify(self._changes)
+
+
+def _has_letters(queue: str) -> bool:
+    """Can a queue have dead letters? They have none themselves, and a name that is too long leaves no space for '.dead'."""
+    return not queue.endswith(DEAD) and queue_of((queue + DEAD).encode()) is not None
 
 
 def _number(receipt: str) -> int:

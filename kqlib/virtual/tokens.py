@@ -25,7 +25,7 @@ from pathlib import Path
 from starlette.datastructures import QueryParams
 
 from kqlib.errors import NotAllowed
-from kqlib.virtual.names import checked_token
+from kqlib.virtual.names import DEAD, checked_token
 
 VERBS = ("put", "claim", "admin")
 
@@ -83,6 +83,8 @@ def _needed(method: str, parts: list[str], query: bytes) -> tuple[str, str]:
         return ("admin" if parts[0] in ("partitions", "metrics") else ""), ""
     if len(parts) == 1:
         return "admin", QueryParams(query).get("prefix", "")  # as the route reads it: of two the last one counts
-    if (len(parts) == 2 and method == "DELETE") or parts[-1] == "redrive":
+    if parts[4:] == ["redrive"]:
+        return "admin", parts[1].removesuffix(DEAD)  # where the letters go
+    if len(parts) == 2 and method == "DELETE":
         return "admin", parts[1]
     return "put" if method == "POST" and parts[2:] == ["records"] else "claim", parts[1]

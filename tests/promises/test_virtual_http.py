@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 from confluent_kafka.admin import NewPartitions
 
@@ -133,11 +134,13 @@ def test_who_hangs_up_while_waiting_is_not_given_anything(
     def waiting() -> list[Any]:
         return [op for op in list(node.server_of(q)._parked.get(q, ())) if not op.future.cancelled()]
 
-    body = '{"wait": 60}'
+    before, body = node.answered.copy(), '{"wait": 60}'
     head = f"POST /queues/{q}/consumers/c/claim HTTP/1.1\r\n{HEAD}content-type: application/json\r\n"
     with plain(node, f"{head}content-length: {len(body)}\r\n\r\n{body}"):
         within(20, waiting, "the claim does not wait")
     within(20, lambda: not waiting(), "the node did not see that the client hung up")
+    within(20, lambda: node.answered[400] == before[400] + 1, "it is not counted")
+    assert node.answered[503] == before[503]  # who looks at the numbers takes 503 for a node that is not ready
     put(http, q, b"0")
     assert [item[:2] for item in claim(http, q)] == [(b"0", 1)]
 
@@ -286,6 +289,7 @@ WRONG: tuple[tuple[str, str, Any, int, str], ...] = (
     ("POST", "/partitions/3/collect", None, 404, " has partitions 0 to 2, not 3"),
     ("POST", "/partitions/x/collect", None, 422, "path.p: Input should be a valid integer"),
     ("PUT", RECORDS, {}, 405, "Method Not Allowed"),
+    ("GET", "/queues%0A", None, 404, "there is no such route: see /docs"),
     ("GET", "/queue/q", None, 404, "there is no such route: see /docs"),
     ("GET", "/queues/a%2Fb/records", None, 404, "there is no such route: see /docs"),
     ("GET", "/queues/q%0A/records", None, 422, "path.q: String should match pattern"),
@@ -307,9 +311,13 @@ def test_a_wrong_request_is_refused_with_a_sentence(http: httpx.Client, case: tu
     assert response.headers["content-type"] == "application/problem+json" and "Traceback" not in response.text
 
 
+def test_a_405_names_the_verbs_of_all_routes_of_its_path(http: httpx.Client) -> None:
+    assert [http.put(path).headers["allow"] for path in (RECORDS, "/map", C)] == ["GET, POST", "GET", "DELETE, GET"]
+
+
 def test_every_route_has_a_wrong_request(http: httpx.Client) -> None:
     """A new route gets its own."""
-    asked = [(how, path.split("?")[0].split("/")) for how, path, *_ in WRONG]
+    asked = [(how, path.partition("?")[0].split("/")) for how, path, *_ in WRONG]
     for path, verbs in http.get("/openapi.json").json()["paths"].items():
         parts = path.split("/")
         for how in (verb.upper() for verb in verbs if path not in ("/map", "/health", "/ready", "/metrics")):
@@ -320,6 +328,35 @@ def test_every_route_has_a_wrong_request(http: httpx.Client) -> None:
                 for other, response in asked
             )
             assert there, f"{how} {path}"
+
+
+def test_answers_hold_what_the_contract_says(http: httpx.Client, q: str) -> None:
+    paths = http.get("/openapi.json").json()["paths"]
+
+    def asked(how: str, path: str, body: Any = None) -> Any:
+        response = http.request(how, path.replace("{q}", q).replace("{c}", "c").replace("{p}", "0"), json=body)
+        held = paths[path.partition("?")[0]][how.lower()]["responses"][str(response.status_code)]["content"]
+        schema, answer = held["application/json"]["schema"], response.json()
+        jsonschema.validate(answer, schema)
+        assert answer.keys() == schema["properties"].keys(), path
+        for name, kind in schema["properties"].items():
+            if members := kind.get("items", {}).get("properties"):
+                assert [each.keys() for each in answer[name]] == [members.keys()], f"{path}: {name}"
+        return answer
+
+    log, consumer = "/queues/{q}/records", "/queues/{q}/consumers/{c}"
+    asked("POST", log, {"records": [{"data": "YQ==", "headers": {"h": None}}]})
+    asked("GET", log)
+    receipts = [each["receipt"] for each in asked("POST", f"{consumer}/claim", {})["items"]]
+    for path in ("/map", "/queues?limit=1", "/queues/{q}", "/queues/{q}/consumers", consumer, f"{consumer}/depth"):
+        asked("GET", path)
+    for verb in ("extend", "release"):
+        asked("POST", f"{consumer}/{verb}", {"receipts": receipts})
+    asked("DELETE", "/queues/{q}")
+    asked("POST", "/partitions/{p}/collect")
+    asked("POST", log, {"records": [{}]})
+    end = asked("GET", f"{consumer}/records")["records"][0]["offset"]
+    asked("POST", f"{consumer}/offset", {"offset": end})
 
 
 def test_health_map_and_the_page_say_what_they_should(http: httpx.Client, node: Node) -> None:
@@ -404,4 +441,6 @@ def test_a_plan_does_not_grow_virtual_queues_and_if_they_grow_no_node_serves_the
         within(60, lambda: http.get("/queues/q/records").status_code == 503, "it is served")
         refused = http.get("/queues/q/records")
         assert refused.headers["retry-after"] == "1" and "has 2 partitions and " in refused.json()["detail"]
-        assert http.get("/ready").status_code == 503
+        unready = http.get("/ready")
+        assert unready.status_code == 503 and unready.headers["content-type"] == "application/problem+json"
+        assert "has 2 partitions and " in unready.json()["detail"] and not unready.json()["ready"]

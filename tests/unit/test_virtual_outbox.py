@@ -432,6 +432,21 @@ def test_later_jobs_of_its_key_go_aside_with_it_and_those_of_other_keys_do_not(d
     assert names[0] in outbox.aside()[2].reason
 
 
+UNREADABLE = ("", "{", "[]", "null", "7", "[" * 100_000, '{"data": "!", "key": null, "headers": {}, "delay": 0}')
+
+
+def test_a_row_that_cannot_be_read_goes_aside_and_all_others_move(database: Database, db: Any) -> None:
+    outbox, queues = Outbox(db), Queues()
+    outbox.add("goals", b"1")
+    for at, job in enumerate(UNREADABLE):
+        db.cursor().execute(f"INSERT INTO kq_outbox VALUES ('{at}', 'goals', '{job}')")
+    outbox.add("goals", b"2"), db.commit()
+    assert outbox.move(queues) == 2 + len(UNREADABLE)
+    assert queues.datas() == [b"1", b"2"]
+    assert all("the job in the table cannot be read" in each.reason for each in outbox.aside())
+    assert (len(outbox.aside()), outbox.waiting()) == (len(UNREADABLE), 0)
+
+
 def test_what_went_aside_comes_back_in_its_order_when_the_reason_is_gone(db: Any) -> None:
     outbox, queues = Outbox(db), Queues()
     queues.missing = {"late"}

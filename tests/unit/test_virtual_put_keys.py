@@ -60,6 +60,13 @@ def test_a_key_is_refused_for_other_records(puts: list[Put], taken: bool) -> Non
     assert log.put_all("a") == [[0, 1]]
 
 
+def test_no_data_and_empty_data_are_two_puts() -> None:
+    log = KeyLog()
+    log.put_all("a", puts=[Put(None)])
+    with pytest.raises(NotAllowed, match="was used for other records"):
+        log.put_all("a", puts=[Put(b"")])
+
+
 def test_the_keys_of_a_partition_are_bounded_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(put_keys, "MOST", 20)
     log = KeyLog()

@@ -257,6 +257,17 @@ def test_an_item_that_used_up_its_attempts_is_buried_once_with_its_story() -> No
     assert own["kq-reason"] == b"its attempts are used up" and letter[0].record.key == b"k"
 
 
+@pytest.mark.parametrize("more", [{}, {"max_attempts": 1}])
+def test_an_item_whose_queue_can_have_no_dead_letters_comes_again_for_ever(more: dict[str, int]) -> None:
+    """The name is so long that with '.dead' it is none: its letter went to no queue."""
+    log, queue = Log(), "q" * 196
+    log.put(queue, b"bad")
+    for attempt in range(1, 8):
+        (item,) = log.claim(queue, **more)
+        assert item.attempt == attempt
+        log.verb("release", item, queue=queue, more=(0.0,))
+
+
 def test_a_letter_and_its_items_end_are_written_together_even_if_the_next_item_must_be_fetched() -> None:
     log = Log()
     log.put("q", b"bad", b"good")

@@ -49,6 +49,7 @@ MAY = {  # a request -> who may make it
     "GET /queues?prefix=orders-&prefix=": {ALL},
     "GET /queues?prefix=other&prefix=orders-": {ALL, TEAM},
     "GET /queues": {ALL},
+    "GET /queues/orders-eu/consumers/redrive": {ALL, WORKER, TEAM},
     "POST /partitions/0/collect": {ALL},
 }
 
@@ -74,6 +75,18 @@ def test_a_token_may_use_its_verbs_in_queues_that_begin_with_its_prefix(tokens: 
     expected = {sent: 200 if sent in MAY[request_] else 403 for sent in (ALL, WRITER, WORKER, TEAM)}
     assert found == expected | {"another-token": 401, None: 401}
     assert status([], request_, None) == 200  # a node without tokens
+
+
+@pytest.mark.parametrize("request_", [request for request in MAY if "?" not in request])
+def test_a_line_break_after_a_path_gives_no_more_rights(tokens: list[Token], request_: str) -> None:
+    """The pattern of a route matches before it: a token that may claim could put, and every token could list all queues."""
+    assert {status(tokens, f"{request_}\n", sent) for sent in (ALL, WORKER, None)} == {404}
+
+
+def test_who_puts_dead_letters_back_needs_the_right_in_the_queue_where_they_go() -> None:
+    request = "POST /queues/orders.dead/consumers/c/redrive"
+    asked = {prefix: status([Token("some-token", prefix)], request, "some-token") for prefix in ("orders", "orders.")}
+    assert asked == {"orders": 200, "orders.": 403}
 
 
 def test_every_route_needs_a_right_but_those_that_need_any_token_or_none(tokens: list[Token]) -> None:
