@@ -123,6 +123,7 @@ def _environment(folder: Path, lanes: int) -> dict[str, str]:
     mine = {
         "KQ_STATE": str(folder / "state"),
         "KQ_VERDICTS": str(folder / "verdicts"),  # a score is computed once a run
+        "KQ_HASHES": str(folder),  # jars are read once a run
         "KQ_PATIENCE": os.environ.get("KQ_PATIENCE") or f"{lanes * patience.measure():g}",
         "IPYTHONDIR": str(ROOT / ".ipython"),
     }

@@ -19,10 +19,11 @@ import ssl
 import sys
 import tempfile
 import threading
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from kqlib.runtime import places
 LOCK = Path(__file__).with_name("jars.lock")
 REPOSITORIES: dict[str, str] | None = None  # None: the default repository, which jgo knows
 THREADS = 8
+SETTLED = 2.0  # seconds: a file that was just written may be written again in the same tick of its clock
 CA_BUNDLE = "REQUESTS_CA_BUNDLE"
 HEAD = """# The jars of the broker and its tools, of Spark's connectors and of the Kafka Streams example: what was asked for and came.
 # Made by `make lock`; edit `ask` and run it again. Spark's connectors come alone: PySpark carries what they need.
@@ -84,9 +86,18 @@ def check(file: Path, jar: Jar) -> None:
 
 
 def sha256(file: Path) -> str:
-    """A file's sha256 in hexadecimal."""
+    """A file's sha256 in hexadecimal. With KQ_HASHES, a directory of one test run, a file that stays the same is read once."""
+    stat, kept = file.stat(), os.environ.get("KQ_HASHES")
+    same = f"{file} {stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+    note = Path(kept or os.devnull, hashlib.sha256(same.encode()).hexdigest())
+    if kept and note.exists():
+        return note.read_text(encoding="utf-8")
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if kept and time.time() - stat.st_ctime > SETTLED:
+        with suppress(OSError):  # the run is over, and its directory is gone
+            places.write_atomic(note, found)
+    return found
 
 
 def _complete(kind: str, missing: list[Jar], total: int, store: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -47,6 +49,12 @@ def _print(words: str, name: str = "stdout") -> NotebookNode:
 
 def good() -> NotebookNode:
     """The notebook: 01-keys, with a printed line, an announced error, a picture, shown source and an exercise."""
+    return copy.deepcopy(_made())
+
+
+@cache
+def _made() -> NotebookNode:
+    """It is made once: nbformat validates each cell and each output as it is made, which takes longer than a rule."""
     error = new_output("error", ename="ZeroDivisionError", evalue="division by zero")
     tagged = {"tags": ["raises-exception"]}
     unsolved = _print("✗ not yet: answer(1) gave None, expected 2\n")

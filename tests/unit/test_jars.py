@@ -5,7 +5,9 @@ The repository is an HTTP server on loopback; jgo is the real one.
 
 import datetime
 import gc
+import os
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -197,6 +199,28 @@ def test_a_spoilt_file_in_the_cache_is_never_used_and_the_error_names_it(reposit
     bad.unlink()  # as it says
     assert jars.fetch("broker", lock)
     assert bad.read_bytes() == content("jar2")
+
+
+def test_a_run_notes_what_it_has_read_and_believes_no_note_of_a_file_that_has_changed(monkeypatch, tmp_path):
+    file, run = tmp_path / "one.jar", tmp_path / "run"
+    run.mkdir()
+    file.write_bytes(b"whole")
+    whole, spoilt = (sha256(each).hexdigest() for each in (b"whole", b"spoil"))
+    assert jars.sha256(file) == whole
+    monkeypatch.setenv("KQ_HASHES", str(run))
+    assert jars.sha256(file) == whole and not [*run.iterdir()]  # it was written a moment ago
+    monkeypatch.setattr(jars, "SETTLED", -1)
+    assert jars.sha256(file) == whole
+    (note,) = run.iterdir()
+    note.write_text("noted")
+    assert jars.sha256(file) == "noted"
+    file.write_bytes(b"spoil")
+    os.utime(file, ns=(1, 1))  # the clock of its changes may not have moved
+    assert jars.sha256(file) == spoilt
+    shutil.rmtree(run)
+    assert jars.sha256(file) == spoilt
+    monkeypatch.delenv("KQ_HASHES")
+    assert jars.sha256(file) == spoilt
 
 
 def test_a_fetched_file_that_is_not_the_locked_one_never_reaches_the_cache(repository, store, lock):

@@ -42,6 +42,14 @@ def parsed(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[st
                 yield from parsed(each, f"{name} {word}".strip())
 
 
+@pytest.fixture
+def one_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands are typed into the same parser: to make it takes longer than the rest of a command that ends at once."""
+    made = cli.parsers()
+    monkeypatch.setattr(cli, "parsers", lambda: made)
+
+
+@pytest.mark.usefixtures("one_parser")
 def test_every_command_explains_itself_and_takes_a_file_of_client_settings(capsys: pytest.CaptureFixture[str]) -> None:
     whole, commands = cli.parsers()
     assert list(commands) == COMMANDS
@@ -184,6 +192,7 @@ def test_what_takes_away_has_yes_and_what_only_adds_or_looks_has_none() -> None:
     assert [name for name, found in options.items() if "--dry-run" in found] == ["queue redrive"]  # it adds
 
 
+@pytest.mark.usefixtures("one_parser")
 def test_a_wrong_option_of_any_command_ends_in_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
     for name, parser in parsed(cli.parsers()[0]):
         needed = [str(a.metavar) for a in parser._actions if not a.option_strings and a.nargs is None]
