@@ -111,9 +111,8 @@ class RequestLimits:
 
         self._at_once += 1
         try:
-            if scope["path"].endswith(
-                "\n"
-            ):  # the pattern of a route matches before it, and the rights of a token would not
+            # a route's pattern matches before it, and the rights of a token do not
+            if scope["path"].endswith("\n"):
                 raise _Refused(404, "NotFound", "there is no such route: see /docs")
             self._check_token(scope)
             taken = self._allowed(scope)

@@ -10,12 +10,17 @@ import copy
 import json
 from collections.abc import Generator
 
+import nbval.kernel
 import pytest
+from jupyter_client.manager import KernelManager
 from nbformat import NotebookNode
 from nbval.plugin import IPyNbCell, coalesce_streams
 
+from .kernels import sockets
 from .regenerate import difference
 from .stored import outputs
+
+nbval.kernel.KernelManager = lambda **options: KernelManager(**options, **sockets())
 
 
 def written(made: list[NotebookNode]) -> str:

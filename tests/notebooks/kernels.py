@@ -99,12 +99,17 @@ def scratch() -> Iterator[Scratch]:
         shutil.rmtree(place.folder, ignore_errors=True)
 
 
+def sockets() -> dict[str, Any]:
+    """A kernel listens at files: another program may take a port between its choice and the kernel's start."""
+    return {"transport": "ipc", "ip": str(Path(tempfile.gettempdir(), f"kernel-{uuid.uuid4().hex[:12]}"))}
+
+
 class ThisPython(AsyncKernelManager):
     """Starts kernels of this very Python (as nbval does), whatever kernels the machine has installed."""
 
     def __init__(self, **options: Any) -> None:
         chosen = {"kernel_name": CURRENT_ENV_KERNEL_NAME, "kernel_spec_manager": NbvalKernelspecManager()}
-        super().__init__(**(options | chosen))
+        super().__init__(**(options | chosen | sockets()))
 
 
 def client(nb: NotebookNode, folder: Path, *, errors: bool = False) -> nbclient.NotebookClient:

@@ -16,7 +16,7 @@ from nbformat.v4 import new_output
 
 from tests.notebooks import compare, gate
 from tests.notebooks.good import good, put
-from tests.notebooks.kernels import Scratch, scratch
+from tests.notebooks.kernels import Scratch, ThisPython, scratch
 from tests.patience import PATIENCE
 
 
@@ -50,11 +50,16 @@ def shown(source: str, *data: dict[str, str]) -> NotebookNode:
 
 PIXELS = "from IPython.display import display\ndisplay({'text/plain': 'p', 'image/png': 'AAAA'}, raw=True)"
 
+# One is ipykernel's own: it takes a free port when it listens. With five more another program could be first.
+PORTS = """import psutil
+print(sum(each.status == "LISTEN" for each in psutil.Process().net_connections("tcp")))"""
+
 # name: (the notebook, does the comparison see it, does the gate see it)
 PLANTED = {
     "displays in another order": (shown(SWAPPED, {"text/plain": "two"}, {"text/plain": "one"}), True, False),
     "other pixels": (shown(PIXELS, {"text/plain": "p", "image/png": "AAAB"}), True, False),
     "the same pixels": (shown(PIXELS, {"text/plain": "p", "image/png": "AAAA"}), False, False),
+    "a kernel without ports that were chosen before": (saying(PORTS, "1\n"), False, False),
     "a good notebook": (good(), False, False),
     "a changed output": (saying("print(2 + 2)", "5\n"), True, False),
     "an output that is gone": (saying("a = 4", "4\n"), True, False),
@@ -111,6 +116,10 @@ def test_the_run_fails_when_a_notebook_failed_or_left_something(
     monkeypatch.setattr(compare, "compare", lambda *_: (status, left))
     assert compare.main(["01-keys.ipynb"]) == want
     assert ("left behind by a notebook: process 7: java" in capsys.readouterr().out) == bool(left)
+
+
+def test_a_notebook_that_is_made_has_a_kernel_that_listens_at_files() -> None:
+    assert ThisPython().transport == "ipc"
 
 
 def test_a_file_in_the_temporary_directory_is_seen() -> None:
