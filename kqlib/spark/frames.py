@@ -143,12 +143,7 @@ def read(
     lows, ends = bounds(cluster, topic)
     begin = offsets(cluster, topic, start, lows, ends)
     if not stream:
-        upto = offsets(cluster, topic, end, lows, ends)
-        if after := [number for number, offset in begin.items() if offset > upto[number]]:
-            raise NotAllowed(
-                f"'{topic}', partition {after[0]}: start, offset {begin[after[0]]}, is after end, {upto[after[0]]}"
-            )
-        return span(spark, cluster, topic, begin, upto, **options)
+        return span(spark, cluster, topic, begin, offsets(cluster, topic, end, lows, ends), **options)
     whole = start if isinstance(start, str) else json.dumps({topic: begin})
     return spark.readStream.format("kafka").options(**source(cluster, topic, startingOffsets=whole, **options)).load()
 

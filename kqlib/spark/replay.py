@@ -92,6 +92,7 @@ def replay(
     """
     if source == target:
         raise NotAllowed(f"a replay of '{source}' into itself would put everything twice: name another topic")
+    _check_order(frames.place("start", start), frames.place("end", end))
     name, there = _run(run), topics.existing(cluster, [target]).get(target)
     if there is None:
         raise TopicMissing(topic=target)
@@ -144,6 +145,15 @@ def _run(name: Any) -> str:
     if isinstance(name, str) and re.fullmatch(r"[!-~]([ -~]{0,98}[!-~])?", name):
         return name
     raise NotAllowed(f"a run's name is text of 1 to 100 printable ASCII characters, not {name!r}")
+
+
+def _check_order(start: frames.Place, end: frames.Place) -> None:
+    """A start after the end is a slip: nothing would be written."""
+    wrong = isinstance(start, datetime) and isinstance(end, datetime) and start > end
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        wrong = any(at > end.get(number, at) for number, at in start.items())
+    if wrong:
+        raise NotAllowed(f"the start, {start}, is after the end, {end}")
 
 
 def _checked(made: Any) -> DataFrame:

@@ -209,6 +209,7 @@ def test_a_checkpoint_of_another_cluster_or_of_a_topic_made_anew_is_refused_and_
     assert claim(spark, home, kq_cluster, *names) == f"{home}/checkpoint"
     noted = Path(home, FILE).read_text()
     plan(*names).apply(locked, quiet=True)
+    list(seasons.messages(TOLD[:1], Registry(cluster=locked), f"{names[0]}-value"))  # its schema
     assert looks._home(typed(names), locked) != first == looks._home(typed(names), kq_cluster)
     with pytest.raises(NotAllowed, match=r"holds the checkpoint of another cluster .* name an empty directory"):
         run(spark, locked, names, home)

@@ -57,12 +57,6 @@ def test_a_wrong_argument_is_named_before_anything_is_asked(call: Any, says: str
         call()
 
 
-def test_a_start_after_the_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "bounds", lambda *_: ({0: 0, 1: 0}, {0: 9, 1: 9}))
-    with pytest.raises(NotAllowed, match="'t', partition 1: start, offset 5, is after end, 4"):
-        frames.read(None, None, "t", start={0: 5, 1: 5}, end={0: 5, 1: 4})  # type: ignore[arg-type]
-
-
 def test_a_time_before_1970_is_that_of_the_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(state, "_offsets", lambda cluster, partitions, spec, seconds: asked.append(spec._value) or {})

@@ -27,6 +27,16 @@ WRONG = {
         lambda: replay(None, None, "games", "games"),
         "a replay of 'games' into itself would put everything twice",
     ),
+    "a time after the end": (
+        lambda: replay(
+            None, None, "games", "again", start=datetime(2026, 5, 2, tzinfo=UTC), end=datetime(2026, 5, 1, tzinfo=UTC)
+        ),
+        "the start, 2026-05-02 00:00:00+00:00, is after the end, 2026-05-01 00:00:00+00:00",
+    ),
+    "an offset after the end": (
+        lambda: replay(None, None, "games", "again", start={0: 5, 1: 5}, end={0: 5, 1: 4}),
+        "the start, {0: 5, 1: 5}, is after the end, {0: 5, 1: 4}",
+    ),
     "a run without a name": (lambda: _run(""), "a run's name is text of 1 to 100 printable ASCII characters, not ''"),
     "a run that is a number": (lambda: _run(3), "a run's name is text"),
     "a transform that gives nothing": (

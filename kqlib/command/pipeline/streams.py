@@ -94,6 +94,9 @@ def quarantine(args: argparse.Namespace, cluster: Kafka) -> int:
     if not args.retry and any(vars(args).get(name) for name in ("yes", "named", "made")):
         way = f"kq pipeline quarantine retry {args.source} {args.target}"
         raise NotAllowed(f"--yes, --run and --with go with a retry: {way}")
+    own = ("once", "home", "registry", "group", "subject", "schema")
+    if args.retry and (typed := [name for name in own if vars(args).get(name)]):
+        raise NotAllowed(f"--{typed[0]} goes without retry")
     cluster.partitions(args.target)  # TopicMissing, before Spark starts
     if args.retry:
         back = {"mend": function(args.made, WITH) if args.made else None, "run": args.named, "dry": not args.yes}

@@ -114,6 +114,10 @@ def test_the_site_is_kq_site_if_none_is_typed(
             "backfill standings games table --rate 0",
             "rate is a whole number, at least 1, not 0; see kq pipeline backfill --help\n",
         ),
+        (
+            "quarantine retry games.late games --home there",
+            "--home goes without retry; see kq pipeline quarantine --help\n",
+        ),
         ("replay games again -n 3", "-n goes with --dead; see kq pipeline replay --help\n"),
         (
             "replay football --dead --site eu --start 0:3",
