@@ -154,5 +154,10 @@ class Commits:
 
 
 def _refused(error: KafkaError) -> bool:
-    """Did the coordinator refuse the commit? An error of the client itself (below 0) says only that no answer came."""
+    """Is it certain that this was not stored?
+
+    An error of the client itself (below 0) says only that no answer came. But a client with a fatal error sends no commit.
+    """
+    if error.code() == KafkaError._FATAL:
+        return True
     return error.code() >= 0 and error.code() != KafkaError.REQUEST_TIMED_OUT

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.commits import Commits
@@ -41,3 +42,31 @@ def test_no_commit_is_made_for_a_partition_whose_state_is_a_transactions_or_unkn
     assert commits.run() and consumer.committed == [0]
     setattr(assigned.partitions["football", 1], what, type(value)())
     assert commits.run() and consumer.committed == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("code", "unsure"),
+    [
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, False),
+        (KafkaError._FATAL, False),  # the answer to a heartbeat came first, and so the commit was not sent
+        (KafkaError._TRANSPORT, True),
+        (KafkaError.REQUEST_TIMED_OUT, True),
+    ],
+)
+def test_a_commit_that_was_refused_or_not_sent_is_not_stored_and_one_without_an_answer_may_be(
+    code: int, unsure: bool
+) -> None:
+    def commit(**_: Any) -> None:
+        raise KafkaException(KafkaError(code))
+
+    assigned = Assigned(cast(Any, None), "here")
+    assigned.complain = print  # type: ignore[method-assign]
+    partition = assigned.partitions["football", 0] = owner()
+    arrive(partition, Rec(0))
+    partition.changed()
+    partition.awaited = partition.version
+    assigned.consumer = SimpleNamespace(commit=commit)
+    commits = Commits(assigned, cast(Any, None))
+    commits._why_not = print  # type: ignore[assignment]
+    assert not commits.run()
+    assert (partition.unsure > partition.saved) == unsure
