@@ -2,6 +2,7 @@
 
 A pytest plugin that `compare` loads beside nbval. In: each cell that nbval has run. Out: a failure where the order of its
 outputs, a picture's pixels or a key of its data differ from the file: then `make notebooks` would change the file.
+It also gives nbval's kernels sockets that are files (`kernels.sockets`).
 """
 
 from __future__ import annotations
