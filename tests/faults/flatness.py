@@ -22,6 +22,7 @@ WINDOW = 10.0  # seconds
 ALLOWED = ("put", "doubled", "dead")
 PER_ITEM = ("values", "attempts", "ids")
 SLICE = 250_000  # items that the judge holds at a time: millions are some gigabytes
+EDGE = 300  # percent, of the picture
 LEAST = 0.9  # × the rate of the second third
 MOST = {
     "p99": (1.5, 0.0),
@@ -101,12 +102,12 @@ def _slice(did: Did, number: int, slices: int) -> Did:
 
 
 def picture(found: Mapping[str, Any]) -> Picture:
-    """Each line in percent of its median in the second third, by the minute."""
+    """Each line in percent of its median in the second third, by the minute. What is above the edge is drawn at the edge."""
     lines = {}
     for name, values in found["series"].items():
         middle = thirds(values)[1] or 1
-        lines[name] = [round(100 * statistics.median(some) / middle) for some in _minutes(values)]
-    return curve(lines, "soak, in percent of the second third's median", step="minute")
+        lines[name] = [min(EDGE, round(100 * statistics.median(some) / middle)) for some in _minutes(values)]
+    return curve(lines, f"soak, in percent of the second third's median, {EDGE} at most", step="minute")
 
 
 def _minutes(values: Sequence[float]) -> list[Sequence[float]]:
