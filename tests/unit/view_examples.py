@@ -301,6 +301,7 @@ GALLERY = {
         {word: [1, 2] for word in HOSTILE}, HOSTILE[0], step=HOSTILE[1], events={1: HOSTILE[0], 2: HOSTILE[8]}
     ),
     "names that end side by side": curve({name: [1, 5] for name in "abcd"}),
+    "names that end at the foot": curve({name: [5, 0] for name in "abcdef"} | {"g": [5, 5]}),
     "lines of different lengths": curve({"a": [1, 2, 3], "b": [4], "c": []}),
     "no lines": curve({}),
     "deliveries, hostile": deliveries(

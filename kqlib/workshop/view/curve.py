@@ -29,6 +29,7 @@ NAME = 120  # pixels of a line's name
 TOP, HIGH, FOOT = 44, 150, 34  # what is above the curves, their height, what is below
 NUMBERS = 12  # of more steps the twin says some
 APART = 11.0  # between two names at the right
+LOWEST = TOP + HIGH + FOOT - 8.0  # the last of them
 SAMPLE = 16  # of a line, before its name
 DASHES = "8 3 2 3", None, "2 3", "8 3"  # of the grey lines
 STYLE = (
@@ -138,11 +139,16 @@ def _draw_events(canvas: Canvas, plot: _Plot, happened: Sequence[tuple[int, str]
 def _draw_names(canvas: Canvas, plot: _Plot) -> None:
     """Each line's name where it ends, moved apart where two end side by side."""
     ends = [(plot.y(values[-1]), at, name) for at, (name, values) in enumerate(plot.lines.items()) if values]
-    free = 0.0
-    for y, at, name in sorted(ends):
-        place, x = max(y, free), plot.x(len(plot.lines[name])) + 6
+    for place, (_, at, name) in zip(_apart([y for y, _, _ in sorted(ends)]), sorted(ends), strict=True):
+        x = plot.x(len(plot.lines[name])) + 6
         kind = "" if at else "bold"
         canvas.add(tag("path", d=f"M{number(x)} {number(place)}h{SAMPLE}", **_style(at)))
         x += SAMPLE + 4
         canvas.add(text(x, place + 3.5, fit(name, NORMAL, WIDE - EDGE - x, bold=not at), kind=kind))
-        free = place + APART
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """Places for names that should be at these heights, from the top down: a name moves down, and up again at the foot."""
+    down = list(itertools.accumulate(heights, lambda above, y: max(y, above + APART)))
+    limits = (LOWEST - APART * below for below in range(len(down)))
+    return [min(place, limit) for place, limit in zip(reversed(down), limits, strict=True)][::-1]
