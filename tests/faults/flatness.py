@@ -22,6 +22,7 @@ WINDOW = 10.0  # seconds
 ALLOWED = ("put", "doubled", "dead")
 PER_ITEM = ("values", "attempts", "ids")
 SLICE = 250_000  # items that the judge holds at a time: millions are some gigabytes
+RUN = 1000  # numbers that stay together: those of a call follow each other, so few calls are cut
 EDGE = 300  # percent, of the picture
 LEAST = 0.9  # × the rate of the second third
 MOST = {
@@ -85,17 +86,27 @@ def percentile(values: list[float], part: float) -> float:
 
 def judged(history: Sequence[Did], most: int = SLICE) -> dict[str, int]:
     """The judge's counts, a slice of all numbers after the other."""
+    slices = [list[Did]() for _ in range(1 + sum(len(did.values) for did in history if did.verb == "put") // most)]
+    for did in history:
+        for number, part in _cut(did, len(slices)).items():
+            slices[number].append(part)
     total: defaultdict[str, int] = defaultdict(int)
-    slices = 1 + sum(len(did.values) for did in history if did.verb == "put") // most
-    for number in range(slices):
-        verdict = judge(part for did in history if (part := _slice(did, number, slices)).values)
+    while slices:
+        verdict = judge(slices.pop())
         for name in (*ALLOWED, *verdict.wrong):
             total[name] += getattr(verdict, name)
     return {name: total[name] for name in Verdict.__dataclass_fields__ if name in total}
 
 
-def _slice(did: Did, number: int, slices: int) -> Did:
-    places = [place for place, value in enumerate(did.values) if value % slices == number]
+def _cut(did: Did, slices: int) -> dict[int, Did]:
+    """The call's part in each slice; most calls are in one."""
+    places = defaultdict[int, list[int]](list)
+    for place, value in enumerate(did.values):
+        places[value // RUN % slices].append(place)
+    return {number: _part(did, some) if len(places) > 1 else did for number, some in places.items()}
+
+
+def _part(did: Did, places: Sequence[int]) -> Did:
     bad = {new: did.bad[old] for new, old in enumerate(places) if old in did.bad}
     cut = {name: tuple(some[at] for at in places) if (some := getattr(did, name)) else () for name in PER_ITEM}
     return replace(did, bad=bad, **cut)

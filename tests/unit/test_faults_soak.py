@@ -50,18 +50,18 @@ def test_a_third_has_its_median() -> None:
     assert thirds([1, 2, 300, 4, 5, 6, 7, 8, 9]) == [2, 5, 8]
 
 
-HISTORY = [
-    Did("p", "put", (1, 2, 3, 4), 100.0, 100.1),
-    Did("w", "claim", (1, 2, 9), 101.0, None, (1, 1, 1), ids=("0/0", "0/1", "0/9")),
-    Did("w", "ack", (1, 2, 9), 102.0, 109.0, (1, 1, 1), {1: "refused"}, ("0/0", "0/1", "0/9")),
-    Did("v", "claim", (2, 3), 115.0, None, (2, 1), ids=("0/1", "0/2")),
-    Did("v", "ack", (2, 3), 116.0, 116.0, (2, 1), ids=("0/1", "0/2")),
-    Did("v", "claim", (3,), 117.0, None, (2,), ids=("0/2",)),
+HISTORY = [  # numbers of four runs and more, so that they are of different slices
+    Did("p", "put", (1000, 2000, 3000, 4000), 100.0, 100.1),
+    Did("w", "claim", (1000, 2000, 9000), 101.0, None, (1, 1, 1), ids=("0/0", "0/1", "0/9")),
+    Did("w", "ack", (1000, 2000, 9000), 102.0, 109.0, (1, 1, 1), {1: "refused"}, ("0/0", "0/1", "0/9")),
+    Did("v", "claim", (2000, 3000), 115.0, None, (2, 1), ids=("0/1", "0/2")),
+    Did("v", "ack", (2000, 3000), 116.0, 116.0, (2, 1), ids=("0/1", "0/2")),
+    Did("v", "claim", (3000,), 117.0, None, (2,), ids=("0/2",)),
 ]
 
 
 def test_rate_and_p99_are_of_ten_seconds_each() -> None:
-    """9 was never put; 2 counts where it was claimed first, and where it was done."""
+    """9000 was never put; 2000 counts where it was claimed first, and where it was done."""
     assert by_window(HISTORY, 100.0, 2) == {"rate": [0.2, 0.2], "p99": [1_000.0, 15_000.0]}
 
 
