@@ -272,6 +272,20 @@ PLANTED = [
     replace(planted("sent_anew", "copied", partial(lost, kinds=["Produce"], times=4), producer=True), wire=True),
     replace(planted("acked_by_one", "vanished", wire_accidents.leader_alone_killed, producer=True), **CUT_OFF),
     replace(planted("swallowed", "vanished", broker_accidents.two_down, producer=True), brokers=3),
+    planted("unsent", "vanished", accidents.producers_killed, producer=True),
+    planted("sent_anew, paused", "copied", broker_accidents.paused, producer=True),
+    planted("given_up, paused", "vanished", broker_accidents.paused, producer=True),
+    planted("given_up, restarted", "vanished", broker_accidents.restarted, producer=True),
+    *(
+        replace(planted(f"given_up, {name}", "vanished", fault, producer=True), brokers=3, worker=BURY)
+        for name, fault in {
+            "leader": partial(killed, what=[COORDINATOR, LEADER]),
+            "controller": partial(killed, what=[TRANSACTIONS, CONTROLLER]),
+            "frozen": broker_accidents.leader_frozen,
+            "power": broker_accidents.power_lost,
+            "disk": broker_accidents.disk_full,
+        }.items()
+    ),
     Case(
         "unwritten",
         virtual_world.nodes_killed,
@@ -281,6 +295,13 @@ PLANTED = [
     Case(
         "unfenced",
         partial(node_cut_off, way="to"),
+        caught="twice",
+        worker=HELD | {"node": {"mutant": "unfenced"}},
+        **VIRTUAL,
+    ),
+    Case(
+        "unfenced, hears nothing",
+        partial(node_cut_off, way="from"),
         caught="twice",
         worker=HELD | {"node": {"mutant": "unfenced"}},
         **VIRTUAL,

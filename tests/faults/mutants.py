@@ -22,7 +22,7 @@ from kqlib.queue.loader import Loader
 from kqlib.queue.order import Order
 from kqlib.queue.put import Putting
 from kqlib.queue.queue import Queue
-from kqlib.queue.sender import Sender
+from kqlib.queue.sender import Sender, Sent as Results
 from kqlib.queue.session import Session
 from kqlib.queue.transactions import Ending
 from kqlib.virtual.member import GroupMember
@@ -170,19 +170,43 @@ def sent_anew() -> None:
 
 def swallowed() -> None:
     """A put that Kafka refused with NotEnoughReplicas returns as if it were stored."""
+    silent_about("NotEnoughReplicas")
+
+
+def given_up() -> None:
+    """A put that has no answer for a second returns as if it were stored."""
+    sender_with(delivery_timeout_ms=1000)
+    silent_about("")
+
+
+def silent_about(why: str) -> None:
+    """Puts raise no error that has these words."""
 
     def put_many(old: Callable[..., Any]) -> Callable[..., Any]:
         def puts(self: Putting, items: Any) -> Any:
             try:
                 return old(self, items)
             except KqError as error:
-                if "NotEnoughReplicas" not in str(error):
+                if why not in str(error):
                     raise
                 return []
 
         return puts
 
     around(Putting, "put_many", put_many)
+
+
+def unsent() -> None:
+    """A put returns when the client has its items, before Kafka has them."""
+
+    def wait(_: Callable[..., Any]) -> Callable[..., Any]:
+        def waits(self: Results, seconds: float) -> bool:
+            self.ids = [at or "not known" for at in self.ids]
+            return True
+
+        return waits
+
+    around(Results, "wait", wait)
 
 
 def taken_as_done() -> None:
@@ -265,7 +289,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         *(floor, stored_later, kept, buried_in_two_steps, late, any_order, sent_twice, another_item),
-        *(acked_by_one, sent_anew, swallowed, taken_as_done, older_topic, ends_at_once, hurried),
+        *(acked_by_one, sent_anew, swallowed, given_up, unsent, taken_as_done, older_topic, ends_at_once, hurried),
         *(unwritten, unfenced, done_anew, deleted_first),
     )
 }
