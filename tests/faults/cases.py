@@ -300,13 +300,6 @@ PLANTED = [
         **VIRTUAL,
     ),
     Case(
-        "unfenced, hears nothing",
-        partial(node_cut_off, way="from"),
-        caught="twice",
-        worker=HELD | {"node": {"mutant": "unfenced"}},
-        **VIRTUAL,
-    ),
-    Case(
         "done_anew", outbox_world.in_turn, caught="twice", **OUTBOX | {"seconds": 8, "worker": {"mutant": "done_anew"}}
     ),
     Case(
