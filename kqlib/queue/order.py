@@ -74,6 +74,7 @@ class Order:
         """Put an open item that is not leased into its place."""
         key = self._key(offset)
         if key is not None and self._busy.setdefault(key, offset) != offset:
+            self._due(offset)  # its delay begins now, and not when its key is free
             self._waiting.setdefault(key, deque()).append(offset)
         else:
             self._place(offset)

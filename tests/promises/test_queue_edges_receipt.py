@@ -182,11 +182,31 @@ def test_a_delay_is_not_longer_because_the_clock_of_who_put_it_is_ahead(
         assert item and (item.data, item.headers) == (b"goal", {})
 
 
+def test_by_key_a_delay_begins_when_a_new_owner_reads_the_item_and_not_when_its_key_is_free(
+    kq_cluster: Kafka, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    for owner in ("the first", "a new one"):
+        with alone(kq_cluster, name, clock=clock) as site:
+            queue = site.queue(name, order="key")
+            if owner == "the first":
+                with monkeypatch.context() as producer:
+                    producer.setattr("kqlib.queue.item.time", SimpleNamespace(time=lambda: time.time() + 900))
+                    queue.put(b"1", key=b"a game", delay=2)
+                    queue.put(b"2", key=b"a game", delay=2)
+                queue.put(b"not delayed")  # who has it has read the others
+            item = queue.claim(wait=WAIT)
+            assert item and item.data == b"not delayed" and queue.claim() is None
+            if owner == "a new one":
+                clock.now += 2.1
+                assert emptied(queue) == [b"1", b"2"]
+
+
 NEW = [b"new 3", b"new 4", b"new 5", b"new 6", b"new 7"]
 
 
 def emptied(queue: Queue) -> list[bytes | None]:
-    """Everything that is in it; acked."""
+    """Everything that can be claimed; acked."""
     found: list[bytes | None] = []
     while items := queue.claim_many(100):
         queue.ack_many(items)
