@@ -138,8 +138,8 @@ def _draw_events(canvas: Canvas, plot: _Plot, happened: Sequence[tuple[int, str]
 
 def _draw_names(canvas: Canvas, plot: _Plot) -> None:
     """Each line's name where it ends, moved apart where two end side by side."""
-    ends = [(plot.y(values[-1]), at, name) for at, (name, values) in enumerate(plot.lines.items()) if values]
-    for place, (_, at, name) in zip(_apart([y for y, _, _ in sorted(ends)]), sorted(ends), strict=True):
+    ends = sorted((plot.y(values[-1]), at, name) for at, (name, values) in enumerate(plot.lines.items()) if values)
+    for place, (_, at, name) in zip(_apart([y for y, _, _ in ends]), ends, strict=True):
         x = plot.x(len(plot.lines[name])) + 6
         kind = "" if at else "bold"
         canvas.add(tag("path", d=f"M{number(x)} {number(place)}h{SAMPLE}", **_style(at)))
