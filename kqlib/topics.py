@@ -48,6 +48,7 @@ __all__ = ["Diff", "Existing", "Plan", "QueueTopic", "Topic", "check_name", "com
 ANSWER = 10.0 * PATIENCE  # seconds for one answer of the cluster
 EACH = 0.2 * PATIENCE  # seconds more for each change that is asked for: a broker makes one topic after the other
 TOGETHER = 100  # new partitions in one request, or one topic; Kafka refuses more than 10,000
+ASKED = 1_000  # topics in one question: of many thousands a broker has no answer in time
 APPLIED = 30.0 * PATIENCE  # seconds until a plan is in force everywhere
 AGREED = 8  # looks in a row that must see what was done: each asks some broker, and brokers learn of it a little apart
 
@@ -217,7 +218,12 @@ def partitions_of(cluster: Kafka, topic: str) -> int:
 
 def existing(cluster: Kafka, names: list[str]) -> dict[str, Existing]:
     """What the cluster has of these topics."""
-    topics = _describe(cluster, names) if names else {}
+    parts = [names[first : first + ASKED] for first in range(0, len(names), ASKED)]
+    return {name: found for part in parts for name, found in _existing(cluster, part).items()}
+
+
+def _existing(cluster: Kafka, names: list[str]) -> dict[str, Existing]:
+    topics = _describe(cluster, names)
     asked = [ka.ConfigResource(ka.ResourceType.TOPIC, name) for name in topics]
     answers = cluster.admin.describe_configs(asked, request_timeout=ANSWER) if asked else {}
     there = {}

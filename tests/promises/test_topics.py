@@ -165,6 +165,18 @@ def test_asking_for_a_topic_never_makes_it_even_where_a_name_is_enough(locked: C
     assert names(locked) <= before
 
 
+def test_thousands_of_topics_are_looked_at_in_parts_so_that_each_part_has_its_answer_in_time(locked: Cluster) -> None:
+    def asked(many: int) -> int:
+        locked.wire.clear()
+        assert topics.existing(cluster, [f"planned-{number}" for number in range(many)]) == {}
+        return locked.wire.state()[0].get("Metadata", 0)
+
+    address = locked.wire.bootstrap
+    with Kafka(address, locked.client() | {"bootstrap.servers": address}) as cluster:
+        asked(1)  # it connects
+        assert asked(5_000) >= 5
+
+
 def test_an_application_may_look_and_learns_whom_to_ask_for_a_change(locked: Cluster, app: Kafka) -> None:
     may(locked, *USUAL)
     plan = Plan({"planned": QueueTopic(web_servers=1)})
