@@ -86,7 +86,7 @@ def producers_killed(world: World, times: int = 5) -> None:
 
 
 def clocks_off(world: World, seconds: float = 3600) -> None:
-    """A producer and a worker begin whose clocks are an hour ahead, then two whose clocks are an hour behind."""
+    """A producer and a worker begin whose clocks are ahead, then two whose clocks are behind."""
     for off in (seconds, -seconds):
         world.busy(world.another(world.producers[0], clock=off), world.worker(clock=off))
 

@@ -155,7 +155,7 @@ CASES = [
     Case("worker SIGSTOP in an open transaction", accidents.stopped_in_transaction, takeover=SOON + 4, worker=BURY),
     Case("12 members join and leave", accidents.storm, workers=12, partitions=12, graceful=True, worker={"life": 2.0}),
     Case("producer SIGKILL", accidents.producers_killed),
-    Case("clocks an hour off", accidents.clocks_off, workers=1, graceful=True, producer={"late": 1.0}),
+    Case("clocks an hour off", accidents.clocks_off, workers=1, graceful=True, longest=SOON, producer={"late": 1.0}),
     Case(
         "leader and coordinator SIGKILL",
         partial(killed, what=[COORDINATOR, LEADER], times=2),
@@ -285,6 +285,29 @@ PLANTED = [
             "power": broker_accidents.power_lost,
             "disk": broker_accidents.disk_full,
         }.items()
+    ),
+    *(
+        replace(planted(f"sent_anew, {name}", "copied", fault, producer=True), **CUT_OFF)
+        for name, fault in {
+            "leader deaf": wire_accidents.leader_alone,
+            "followers deaf": partial(wire_accidents.leader_alone, way="from"),
+        }.items()
+    ),
+    replace(planted("begun_again", "twice", partial(lost, kinds=["EndTxn"], times=8), **BURY), wire=True),
+    replace(planted("begun_again, slow", "twice", wire_accidents.slow, **BURY), wire=True),
+    replace(
+        planted("by_their_clock, 30 s", "pause", partial(accidents.clocks_off, seconds=30)),
+        workers=1,
+        longest=SOON,
+        producer={"late": 1.0},
+    ),
+    planted("failed_as_done", "shared", accidents.stopped_in_transaction, **BURY),
+    replace(
+        planted("floor, together", "lost", partial(accidents.together, accidents=TOGETHER), **SLOW),
+        wire=True,
+        workers=5,
+        partitions=10,
+        brokers=3,
     ),
     Case(
         "unwritten",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from kqlib.errors import KqError
-from kqlib.queue import state
+from kqlib.queue import state, transactions
 from kqlib.queue.assigned import Assigned
 from kqlib.queue.commits import Commits, Sent
 from kqlib.queue.ledger import Ledger
@@ -24,7 +24,7 @@ from kqlib.queue.put import Putting
 from kqlib.queue.queue import Queue
 from kqlib.queue.sender import Sender, Sent as Results
 from kqlib.queue.session import Session
-from kqlib.queue.transactions import Ending
+from kqlib.queue.transactions import Ending, Transactions
 from kqlib.virtual.member import GroupMember
 from kqlib.virtual.outbox import Outbox
 from kqlib.virtual.partition import PartitionServer
@@ -122,6 +122,11 @@ def any_order() -> None:
     around(Order, "__init__", begin)
 
 
+def by_their_clock() -> None:
+    """A delayed item is due by the clock of the process that put it."""
+    Order._arrived_at = lambda self, offset: float("inf")  # type: ignore[method-assign]
+
+
 def sent_twice() -> None:
     """Each put of many sends its first record twice."""
 
@@ -180,16 +185,19 @@ def given_up() -> None:
 
 
 def silent_about(why: str) -> None:
-    """Puts raise no error that has these words."""
+    """When a put was stored, later puts raise no error that has these words. Before, the producer connects."""
+    begun = list[bool]()
 
     def put_many(old: Callable[..., Any]) -> Callable[..., Any]:
         def puts(self: Putting, items: Any) -> Any:
             try:
-                return old(self, items)
+                stored = old(self, items)
             except KqError as error:
-                if why not in str(error):
+                if why not in str(error) or not begun:
                     raise
                 return []
+            begun.append(True)
+            return stored
 
         return puts
 
@@ -207,6 +215,27 @@ def unsent() -> None:
         return waits
 
     around(Results, "wait", wait)
+
+
+def begun_again() -> None:
+    """A transaction whose commit has no answer for 50 ms is begun again."""
+
+    def insist(old: Callable[..., None]) -> Callable[..., None]:
+        def insists(call: Callable[[float], Any], deadline: float) -> None:
+            if getattr(call, "__name__", "") == "commit_transaction":
+                old(lambda _: call(0.05), time.monotonic())
+            else:
+                old(call, deadline)
+
+        return insists
+
+    around(transactions, "insist", insist)
+    around(Transactions, "leave", lambda old: lambda self, why, outcome: bool(old(self, why, outcome)))
+
+
+def failed_as_done() -> None:
+    """A transaction that Kafka refuses counts as done."""
+    around(Transactions, "run", lambda old: lambda self, *what: old(self, *what) in (True, False, None))
 
 
 def taken_as_done() -> None:
@@ -288,8 +317,9 @@ def deleted_first() -> None:
 MUTANTS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
-        *(floor, stored_later, kept, buried_in_two_steps, late, any_order, sent_twice, another_item),
-        *(acked_by_one, sent_anew, swallowed, given_up, unsent, taken_as_done, older_topic, ends_at_once, hurried),
+        *(floor, stored_later, kept, buried_in_two_steps, late, any_order, by_their_clock, sent_twice, another_item),
+        *(acked_by_one, sent_anew, swallowed, given_up, unsent, begun_again, failed_as_done, taken_as_done),
+        *(older_topic, ends_at_once, hurried),
         *(unwritten, unfenced, done_anew, deleted_first),
     )
 }

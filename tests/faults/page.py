@@ -135,13 +135,10 @@ def planted_row(case: Case, found: dict[str, Any] | None) -> str:
     """A line of the table of mutants."""
     mistake = (MUTANTS[case.name.partition(",")[0]].__doc__ or "").splitlines()[0]
     start = f"| {case.name} | {mistake} | {what_happens(case)} |"
-    count = (
-        "not measured"
-        if found is None
-        else limited(found["takeover"], case.takeover)
-        if case.takeover
-        else f"{found[case.caught]:,}"
-    )
+    limit = {"takeover": case.takeover, "pause": case.longest}.get(case.caught)
+    count = "not measured"
+    if found:
+        count = limited(found[case.caught], limit) if limit else f"{found[case.caught]:,}"
     return f"{start} {NAMES.get(case.caught, case.caught)} | {count} | {found['day'] if found else '–'} |\n"
 
 
