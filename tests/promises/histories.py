@@ -235,7 +235,7 @@ class History:
             assert (back, len(back.refused)) == ((0, 1) if entry.deaths >= DEATHS else (1, 0)), back.refused
             if back:
                 entry.state = "done"
-                self.should.put(entry.value, entry.key, entry.delayed, entry.deaths)
+                self.should.put(entry.value, entry.key, deaths=entry.deaths)  # its delay is over
 
     def discard_letter(self, which: int) -> None:
         letters = self.queue.dead.peek(100)
