@@ -285,10 +285,11 @@ class History:
         self.close(0)
         self._depth()
         for _ in range(2):  # the second time what is due later
-            while item := self.claim():
+            while (item := self.claim()) or self.should.buried:  # a claim that buried some may have left others
                 self._depth_is(self.should.depth)
-                self.queue.ack(item)
-                next(entry for entry in self.should.all("out") if entry.item is item).state = "done"
+                if item:
+                    self.queue.ack(item)
+                    next(entry for entry in self.should.all("out") if entry.item is item).state = "done"
             self.all_due(0)
         assert not self.should.depth, self.should.all("waiting", "out")
         self._depth()
