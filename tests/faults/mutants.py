@@ -185,7 +185,7 @@ def given_up() -> None:
 
 
 def silent_about(why: str) -> None:
-    """When a put was stored, later puts raise no error that has these words. Before, the producer connects."""
+    """Once a put was stored, puts raise no error that has these words. Before that the producer connects."""
     begun = list[bool]()
 
     def put_many(old: Callable[..., Any]) -> Callable[..., Any]:
